@@ -23,6 +23,7 @@ from ddlbench.data.source import BadImage, Place, SourceError
 from PIL import Image
 
 from tests.unit.archives import opened, refused
+from tests.unit.spoiled import bad_input
 
 
 @pytest.fixture
@@ -185,18 +186,7 @@ def test_classes_can_be_told_apart() -> None:
     assert (nearest == y).mean() > 0.9
 
 
-@pytest.mark.parametrize(
-    ("given", "complaint"),
-    [
-        ("20000", r"'20000' in '20000'; such as train=20000,val=1000,classes=100,seed=1; allowed: classes, seed"),
-        ("trian=3", r"did you mean train\?"),
-        ("train=-3", "'train=-3'"),
-        ("train=3,", "''"),
-        ("", "''"),
-        ("classes=0", "each class needs a picture"),
-        ("val=5", "each class needs a picture"),
-    ],
-)
+@pytest.mark.parametrize(("given", "complaint"), bad_input("synthetic"))
 def test_text_that_cannot_be_understood_is_told(given: str, complaint: str) -> None:
     with pytest.raises(SourceError, match=rf"^data\.sources\.synthetic-imagenet: .*{complaint}"):
         made(given)

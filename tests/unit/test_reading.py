@@ -38,15 +38,8 @@ HARD_TO_READ = [
     (bomb(), "has more than 100000 values, those of aliases counted at each use"),
     ("[" * 5000 + "]" * 5000, "is nested too deeply; allowed: 50 levels"),
     ("[" * 60 + "]" * 60, "is nested too deeply; allowed: 50 levels"),
-    ("&a [*a]", "is not YAML: line 1, column 8: an alias to what it is itself a part of"),
-    ("&a {b: *a}", "is not YAML: line 1, column 8: an alias to what it is itself a part of"),
-    ("!!int x", "is not YAML: line 1, column 8: 'x' is no int"),
-    ("!!timestamp 2024-01-01", "is not YAML: line 1, column 8: !!timestamp is not known here"),
     ("9" * 400, "is not YAML: line 1, column 8: a number of 400 digits: it must be below 2^63"),
     ("9" * 5000, "is not YAML: line 1, column 8: a number of 5000 digits: it must be below 2^63"),
-    ("010", "is not YAML: line 1, column 8: 010 is a number to some readers of YAML and another to others"),
-    ("{[a]: b}", "is not YAML: line 1, column 9: a list or a mapping where a key should be"),
-    ("{<<: 1}", "is not YAML: line 1, column 13: << takes a mapping, or a list of mappings"),
     ("x" * 300_000, "has 300"),
 ]
 
