@@ -57,7 +57,7 @@ class RecipeFile(Recipe, Keys):
         share = (global_batch - low["global_batch"]) / span if span else 0.0
         # In this form a row's own batch size gives exactly its values.
         values = {key: (1 - share) * low[key] + share * high[key] for key in low if key != "global_batch"}
-        return replace(self.recipe, base_batch=global_batch, **values)  # type: ignore[arg-type]
+        return replace(self.recipe, base_batch=global_batch, **values)
 
 
 def load_recipe(name: str, folder: Path = CONFIG / "recipes") -> RecipeFile:
