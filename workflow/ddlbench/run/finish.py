@@ -60,9 +60,7 @@ def trained(folder: Path, partial: Path, spec: RunSpec, data: Path | None, keep_
         except (OSError, ValueError, TypeError, KeyError):  # nothing is left, or it is cut off, or another version's
             continue
         if whole and (before.spec, before.data) == (spec, data) and before.keep_weights >= keep_weights:
-            if place != partial:
-                shutil.rmtree(partial, ignore_errors=True)
-                place.rename(partial)
+            job.take(place, partial)
             return max(ended)
     return None
 

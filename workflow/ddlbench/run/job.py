@@ -1,6 +1,5 @@
 """What jobs of all kinds do alike: hold their folder, watch their ranks, and say how they ended, or why not."""
 
-import os
 import shutil
 import sys
 import time
@@ -17,9 +16,11 @@ from ddlbench.data.verify import glance, index
 from ddlbench.plan.launch import HIDDEN
 from ddlbench.run import hold
 from ddlbench.run.hold import HeldError, held
+from ddlbench.run.rank import ASKED
 from ddlbench.run.watch import WatchResult, watch
 from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.machine import load_machine
+from ddlbench.slurm import step
 
 FOLDER, FAILURE = "failed", "failure.json"  # of a failed try
 
@@ -45,6 +46,22 @@ def alone(name: str, folder: Path, log: Path, is_made: Callable[[], bool], execu
         todo = "; make room, and start again" if notes.cause(error) == notes.DISK_FULL else ""
         sys.exit(f"{name} failed: {notes.cause(error)}: {error}{todo}")
     sys.exit(code)
+
+
+def take(former: Path, partial: Path) -> None:
+    """Make what an earlier try left the folder of this one."""
+    if former != partial:
+        shutil.rmtree(partial, ignore_errors=True)
+        former.rename(partial)
+
+
+def go_on(former: Path, partial: Path, assignment: str) -> None:
+    """`take`, but for notes of processes that are gone. The file `assignment` will be replaced: killed before that, the
+    run still goes on."""
+    take(former, partial)
+    for stale in [path for name in ("*.json", "beat-*", notes.STOPPED_NOTE, ASKED) for path in partial.glob(name)]:
+        if stale.name != assignment:
+            stale.unlink()
 
 
 def watch_with_data(
@@ -83,8 +100,7 @@ def keep(folder: Path, partial: Path, failure: dict[str, Any]) -> str:
     shutil.rmtree(failed, ignore_errors=True)  # first: an older reason must not stand for this one
     try:
         partial.rename(failed)
-        job = os.environ.get("SLURM_JOB_ID")
-        write_json(failed / FAILURE, failure | {"time": time.time(), "slurm_job_id": job})
+        write_json(failed / FAILURE, failure | {"time": time.time(), "slurm_job_id": step.job()})
     except OSError as error:
         return f"{failed / FAILURE} could not be written: {error.strerror}"
     return f"what it left is in {failed}"

@@ -113,16 +113,12 @@ def _prepare(folder: Path, partial: Path, spec: RunSpec) -> dict[str, Any]:
             continue
         if not goes_on:
             continue
-        if former != partial:
-            shutil.rmtree(partial, ignore_errors=True)
-            former.rename(partial)
         if ended:
+            job.take(former, partial)
             if not (partial / FOLDER).exists() and (folder / FOLDER).exists():
                 (folder / FOLDER).rename(partial / FOLDER)
             return new | {"began_s": began, ENDED: task[ENDED]}
-        for stale in [path for name in ("*.json", "beat-*", notes.STOPPED_NOTE, ASKED) for path in partial.glob(name)]:
-            if stale.name != ASSIGNMENT:  # it is replaced: killed before that, the run still goes on
-                stale.unlink()
+        job.go_on(former, partial, ASSIGNMENT)
         return new | {"began_s": began, "resumes": True}
     shutil.rmtree(partial, ignore_errors=True)
     (partial / FOLDER).mkdir(parents=True)

@@ -77,7 +77,7 @@ def execute(
 
 def _prepare_folder(folder: Path, partial: Path, spec: RunSpec, data: Path | None) -> Path | None:
     """Make `partial` ready: with the checkpoint of an earlier try of the same run, which is returned, or empty."""
-    for former in (partial, folder / "failed"):
+    for former in (partial, folder / job.FOLDER):
         try:
             before = Assignment.read(former)
         except OSError:  # nothing is left
@@ -88,12 +88,7 @@ def _prepare_folder(folder: Path, partial: Path, spec: RunSpec, data: Path | Non
             continue
         checkpoint.set_damaged_aside(former)
         if checkpoint.latest(former) and (before.spec, before.data) == (spec, data):
-            if former != partial:
-                shutil.rmtree(partial, ignore_errors=True)
-                former.rename(partial)
-            for stale in (*partial.glob("*.json"), *partial.glob("beat-*"), *partial.glob(notes.STOPPED_NOTE)):
-                if stale.name != FILE:  # it is replaced: killed before that, the run still goes on
-                    stale.unlink()
+            job.go_on(former, partial, FILE)
             return checkpoint.latest(partial)
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)

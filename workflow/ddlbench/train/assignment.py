@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -33,33 +33,17 @@ class Assignment:
 
     @classmethod
     def read(cls, folder: Path) -> Assignment:
-        """What `write` left there. Raises OSError if there is nothing, ValueError or KeyError if it is not whole."""
+        """What `write` left there; what earlier versions did not say has its default. Raises OSError if there is
+        nothing; ValueError, KeyError or TypeError if it is not whole, or another version's."""
         values = json.loads((folder / FILE).read_text(encoding="utf-8"))
-        return cls(
-            folder=folder,
-            spec=RunSpec.from_json(json.dumps(values["spec"])),
-            data=Path(values["data"]) if values["data"] else None,
-            facts=values["facts"],
-            checkpoint_epochs=values["checkpoint_epochs"],
-            checkpoint_minutes=values["checkpoint_minutes"],
-            silent_s=values["silent_s"],
-            interrupt_steps=values.get("interrupt_steps"),  # earlier versions said nothing of it
-            keep_weights=values.get("keep_weights", False),
-        )
+        spec, data = RunSpec.from_json(json.dumps(values["spec"])), values["data"]
+        return cls(folder, **values | {"spec": spec, "data": Path(data) if data else None})
 
     def write(self) -> None:
         """Leave it in its folder, for the ranks."""
-        values = {
-            "spec": json.loads(self.spec.to_json()),
-            "data": str(self.data) if self.data else None,
-            "facts": self.facts,
-            "checkpoint_epochs": self.checkpoint_epochs,
-            "checkpoint_minutes": self.checkpoint_minutes,
-            "silent_s": self.silent_s,
-            "interrupt_steps": self.interrupt_steps,
-            "keep_weights": self.keep_weights,
-        }
-        write_json(self.folder / FILE, values)
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "folder"}
+        as_text = {"spec": json.loads(self.spec.to_json()), "data": str(self.data) if self.data else None}
+        write_json(self.folder / FILE, values | as_text)
 
     def sizes(self) -> tuple[dict[str, int], int]:
         """Images by split, and the number of classes: the manifest's, or the data set's own where nothing is read."""

@@ -156,22 +156,21 @@ UNSPLIT = ("data_wait_s", "forward_s", "backward_s", "communication_s", "optimiz
 
 def shares(spec: RunSpec, step: int, took_s: float, end_s: float, point: StepEnd) -> list[StepRow]:
     """A step's row on each rank, where only the whole is known."""
-    nan, ranks = float("nan"), spec.workers
     samples = round(point.samples if point.samples is not None else spec.global_batch)
+    lr, loss = (math.nan if number is None else number for number in (point.lr, point.loss))
     return [
-        StepRow(
-            epoch=0,
-            step=step,
-            rank=rank,
-            images=samples // ranks + (rank < samples % ranks),
-            lr=nan if point.lr is None else point.lr,
-            loss=nan if point.loss is None else point.loss / ranks,
-            data_wait_s=0.0,
-            forward_s=took_s,
-            backward_s=0.0,
-            communication_s=None,
-            optimizer_s=0.0,
-            end_s=end_s,
-        )
-        for rank in range(ranks)
+        unsplit(step, rank, share(samples, rank, spec.workers), lr, loss / spec.workers, 0.0, took_s, end_s)
+        for rank in range(spec.workers)
     ]
+
+
+def share(samples: int, rank: int, ranks: int) -> int:
+    """A rank's samples of a step."""
+    return samples // ranks + (rank < samples % ranks)
+
+
+def unsplit(
+    step: int, rank: int, images: int, lr: float, loss: float, wait_s: float, rest_s: float, end_s: float
+) -> StepRow:
+    """A row in which all but the wait for data stands in `forward_s`."""
+    return StepRow(0, step, rank, images, lr, loss, wait_s, rest_s, 0.0, None, 0.0, end_s)

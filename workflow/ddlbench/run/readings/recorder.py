@@ -12,7 +12,7 @@ from typing import Any
 
 from ddlbench.core.record import StepRow
 from ddlbench.core.spec import RunSpec
-from ddlbench.run.readings import Evaluation, Output, Reading, UnreadError
+from ddlbench.run.readings import Evaluation, Output, Reading, UnreadError, share, unsplit
 
 REST = "the recorder knows the wait for data and the rest of a step: all of that rest stands in forward_s"
 FIELDS = [("step", "<i8"), *((name, "<f8") for name in ("began_s", "end_s", "wait_s", "samples", "loss", "lr"))]
@@ -95,24 +95,13 @@ def _table(path: Path) -> dict[int, dict[str, float]]:
 def _rows(rank: int, recorded: list[dict[str, float]], began: list[float], spec: RunSpec) -> Iterable[StepRow]:
     """A rank's rows, whose clock stands still from the end of an interrupted process to the next one's first step."""
     start_s, lost_s, before = recorded[0]["began_s"], 0.0, recorded[0]
-    share = spec.global_batch // spec.workers + (rank < spec.global_batch % spec.workers)
+    usual = share(spec.global_batch, rank, spec.workers)
     for number, row in enumerate(recorded):
         if any(before["end_s"] < again_s <= row["began_s"] for again_s in began[1:]):
             lost_s += row["began_s"] - before["end_s"]
         took_s = max(row["end_s"] - row["began_s"], 0.0)
         wait_s = min(row["wait_s"], took_s) if row["wait_s"] == row["wait_s"] else 0.0
-        yield StepRow(
-            epoch=0,
-            step=number,
-            rank=rank,
-            images=share if row["samples"] != row["samples"] else round(row["samples"]),
-            lr=row["lr"],
-            loss=row["loss"] / spec.workers,
-            data_wait_s=wait_s,
-            forward_s=took_s - wait_s,
-            backward_s=0.0,
-            communication_s=None,
-            optimizer_s=0.0,
-            end_s=row["end_s"] - start_s - lost_s,
-        )
+        images = usual if row["samples"] != row["samples"] else round(row["samples"])
+        loss, end_s = row["loss"] / spec.workers, row["end_s"] - start_s - lost_s
+        yield unsplit(number, rank, images, row["lr"], loss, wait_s, took_s - wait_s, end_s)
         before = row
