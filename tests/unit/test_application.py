@@ -49,6 +49,12 @@ def texts(made: list[Block]) -> list[str]:
     return said
 
 
+def captioned(made: list[Block], begin: str) -> Table:
+    """The only table whose caption begins so."""
+    (table,) = [block for block in made if isinstance(block, Table) and block.caption.startswith(begin)]
+    return table
+
+
 def test_every_number_leads_to_its_runs() -> None:
     made = blocks(given())
     table = next(block for block in made if isinstance(block, Table))
@@ -62,8 +68,7 @@ def test_every_number_leads_to_its_runs() -> None:
     # Four repeats of each of 12 points, and what the prediction was made from.
     assert {row[1] for row in listed.rows} == {*given().runs["run"], "a", "b"}
     assert all(row[2] == "d" * 64 for row in listed.rows if row[1] not in "ab")
-    (predicted,) = [b for b in made if isinstance(b, Table) and b.caption.startswith("Predicted")]
-    refers = re.search(r"\[(R\d+)\]", predicted.rows[0][-1])
+    refers = re.search(r"\[(R\d+)\]", captioned(made, "Predicted").rows[0][-1])
     assert refers and refers[1] in names
 
 
@@ -74,22 +79,9 @@ def test_what_is_predicted_is_marked() -> None:
 
 def planned(**changed: object) -> Row:
     """A run that is still to be made, of one hour on two nodes."""
-    named = {field.name: None for field in fields(Row)} | {
-        "run": "a",
-        "block": "b",
-        "model": "resnet50",
-        "state": MISSING,
-        "rule": "train",
-    }
-    named |= {
-        "rule": "train",
-        "framework": "ddp",
-        "loader": "native",
-        "workers": 8,
-        "nodes": 2,
-        "epochs": 90,
-        "of_epochs": 90,
-    }
+    named = dict.fromkeys(field.name for field in fields(Row)) | {"run": "a", "block": "b", "state": MISSING}
+    named |= {"rule": "train", "model": "resnet50", "framework": "ddp", "loader": "native"}
+    named |= {"workers": 8, "nodes": 2, "epochs": 90, "of_epochs": 90}
     named |= {"estimate": "guess", "wall_s": 3600.0, "disk_bytes": 2e9, "inodes": 5, "core_hours": 96.0}
     return Row(**{**named, "checkpoint_bytes": 1e9, "checkpoint_inodes": 7, **changed})  # type: ignore[arg-type]
 
@@ -111,13 +103,9 @@ def test_the_request_is_in_the_centres_unit(unit: str, amount: str) -> None:
 
 
 def test_storage_counts_data_records_and_checkpoints() -> None:
-    (storage,) = [b for b in request(planned(), planned()) if isinstance(b, Table) and b.caption.startswith("Storage")]
+    storage = captioned(request(planned(), planned()), "Storage")
     assert [row[1:] for row in storage.rows] == [("150", "1000"), ("4", "10"), ("2", "14"), ("156", "1024")]
-    (unknown,) = [
-        b
-        for b in request(planned(), planned(checkpoint_bytes=None))
-        if isinstance(b, Table) and b.caption.startswith("Storage")
-    ]
+    unknown = captioned(request(planned(), planned(checkpoint_bytes=None)), "Storage")
     assert ("checkpoints, if all runs trained at once: unknown for 1 run", "unknown", "unknown") in unknown.rows
     assert unknown.rows[-1][0] == "in sum, of what is known"
 
@@ -201,16 +189,8 @@ def test_records_of_others_are_named_by_their_machine() -> None:
 
 def test_a_run_is_listed_once() -> None:
     """Comparisons are of runs that points are of: they refer to these."""
-    of = {
-        "left": "ddp",
-        "right": "horovod",
-        "model": "lenet",
-        "with": "native",
-        "n": 4,
-        "ratio": 1.2,
-        "low": 1.1,
-        "high": 1.3,
-    }
+    of = {"left": "ddp", "right": "horovod", "model": "lenet", "with": "native"}
+    of |= {"n": 4, "ratio": 1.2, "low": 1.1, "high": 1.3}
     pair = [
         " ".join(given().runs.loc[(given().runs["framework"] == name) & (given().runs["workers"] == 1), "run"])
         for name in ("ddp", "horovod")
@@ -239,11 +219,9 @@ def test_series_are_named_by_the_settings_in_which_they_differ() -> None:
     digests = dict.fromkeys(both["run"], "d" * 64)
     predictions = [PREDICTED | {"recipe": recipe} for recipe in ("demo", "other")]
     made = blocks(replace(given(), runs=both, predictions=predictions, digests=digests))
-    tables = [block for block in made if isinstance(block, Table)]
-    series = [row[0] for row in tables[0].rows if len(row) == 1]
+    series = [row[0] for row in captioned(made, "Measured").rows if len(row) == 1]
     assert len(series) == len(set(series)) and {name.split(", ")[1] for name in series} == {"demo", "other"}
-    (predicted,) = [table for table in tables if table.caption.startswith("Predicted")]
-    assert [row[0].split(", ")[1] for row in predicted.rows] == ["demo", "other"]
+    assert [row[0].split(", ")[1] for row in captioned(made, "Predicted").rows] == ["demo", "other"]
     theirs = blocks(replace(given(), predictions=[PREDICTED | {"loader": None}]))  # others do not say it
     assert any(row[0] == "lenet, ddp" for block in theirs if isinstance(block, Table) for row in block.rows)
 
@@ -261,7 +239,7 @@ def test_columns_are_as_wide_as_their_cells_and_no_line_is_too_long() -> None:
 def test_versions_say_of_what_and_the_base_is_named() -> None:
     said = texts(blocks(given()))
     assert "ddp 2.0, horovod 0.28" in said
-    (table,) = [b for b in blocks(given()) if isinstance(b, Table) and b.caption.startswith("Measured")]
+    table = captioned(blocks(given()), "Measured")
     assert {row[6] == "base" for row in table.rows if len(row) > 1 and row[1] == "1"} == {True}
     assert not any(row[6] == "base" for row in table.rows if len(row) > 1 and row[1] != "1")
 

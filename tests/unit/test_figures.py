@@ -56,12 +56,23 @@ def test_rows_of_panels_share_one_name_of_their_axis(rows: int, axes: list[str],
     assert drawn.get_supylabel() == figure
 
 
-def test_speed_up_is_of_gpus_where_devices_are() -> None:
-    (axes,) = draw("speed-up", SCALING, replace(OPTIONS, device="cuda")).axes
-    assert axes.get_xlabel() == "GPUs"
-    assert axes.get_ylabel() == "speed-up over 4 GPUs\n(training steps)"
-    assert lines(axes)["ddp"] == [(4, 1), (8, 1.5)]
-    assert lines(axes)["ideal"] == [(4, 1), (8, 2)]
+OF_RUNS = (3 * 12 + 6) / (3 * 8 + 6)  # the whole training by 4 workers over that by 8
+
+
+@pytest.mark.parametrize(
+    ("plot", "changes", "x", "y", "at_8"),
+    [
+        ("speed-up", {"device": "cuda"}, "GPUs", "speed-up over 4 GPUs\n(training steps)", 1.5),
+        ("speed-up", {"basis": "run"}, "workers (CPU core)", "speed-up over 4 workers\n(the whole training)", OF_RUNS),
+        ("efficiency", {}, "workers (CPU core)", "efficiency\n(training steps)", 0.75),
+        ("efficiency", {"basis": "run"}, "workers (CPU core)", "efficiency\n(the whole training)", OF_RUNS / 2),
+    ],
+)
+def test_speed_up_and_efficiency_say_of_what(plot: str, changes: dict[str, str], x: str, y: str, at_8: float) -> None:
+    (axes,) = draw(plot, SCALING, replace(OPTIONS, **changes)).axes
+    assert (axes.get_xlabel(), axes.get_ylabel()) == (x, y)
+    assert lines(axes)["ddp"] == [(4, 1), (8, pytest.approx(at_8))]
+    assert lines(axes)["ideal"] == [(4, 1), (8, 2 if plot == "speed-up" else 1)]
 
 
 def test_ratios_have_a_tick_at_1_however_far_they_reach() -> None:
@@ -387,19 +398,6 @@ def test_learning_rate() -> None:
 def test_panels_are_told_apart_by_as_few_columns_as_needed() -> None:
     rows = pd.DataFrame({"line": [1, 1, 1], "a": [1, 2, 2], "b": [10, 20, 20], "c": [1, 1, 1], "d": [5, 6, 7]})
     assert distinguishing(rows, ["line"], ["a", "b", "c", "d"]) == ["a", "d"]
-
-
-def test_speed_up_and_efficiency_of_the_whole_training() -> None:
-    run = replace(OPTIONS, basis="run")
-    (axes,) = draw("speed-up", SCALING, run).axes
-    speed_up = (3 * 12 + 6) / (3 * 8 + 6)
-    assert lines(axes)["ddp"] == [(4, 1), (8, pytest.approx(speed_up))]
-    assert axes.get_ylabel() == "speed-up over 4 workers\n(the whole training)"
-    (axes,) = draw("efficiency", SCALING, run).axes
-    assert lines(axes)["ddp"] == [(4, 1), (8, pytest.approx(speed_up / 2))]
-    assert axes.get_ylabel() == "efficiency\n(the whole training)"
-    (axes,) = draw("efficiency", SCALING).axes
-    assert axes.get_ylabel() == "efficiency\n(training steps)"
 
 
 @pytest.mark.parametrize(("plot", "value"), [("throughput", 700.0), ("speed-up", 9.0), ("efficiency", 0.7)])

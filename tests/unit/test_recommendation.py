@@ -42,15 +42,8 @@ def study(
     for workers, rate in rates.items():
         for repeat in range(1, repeats + 1):
             one, speed = spec(workers, repeat=repeat, **changes), rate * SPREAD[repeat - 1]
-            runs.append(
-                one.columns()
-                | {
-                    "status": "success",
-                    "throughput_images_per_s": speed,
-                    "epoch_s": IMAGES / speed,
-                    "full_train_s": 1.0,
-                }
-            )
+            measures = {"throughput_images_per_s": speed, "epoch_s": IMAGES / speed, "full_train_s": 1.0}
+            runs.append(one.columns() | {"status": "success"} | measures)
             if one.epochs == one.full_epochs and workers in reached:
                 first = reached[workers] or math.inf
                 epochs += [
@@ -173,6 +166,7 @@ class TestCandidates:
     def test_from_one_node_nothing_beyond_it(self) -> None:
         some = made(study({1: 620.0, 4: 2400.0}, {1: 60, 4: 60}))
         assert {row["workers"] for row in some} == {1, 2, 4}
+        assert at(some, 1)["worker_hours"] == pytest.approx(4 * at(some, 1)["hours"])  # it has its node to itself
         assert "measure 8 workers" in "\n".join(text(some, 0.759, SOLD))
 
     def test_speed_depends_neither_on_schedule_nor_on_length(self) -> None:

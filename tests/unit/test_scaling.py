@@ -129,15 +129,10 @@ def test_series_have_bases_of_their_own_and_only_timed_successful_runs() -> None
     assert scaling(runs.iloc[4:5]).empty
 
 
-def test_control_runs_are_no_repeats() -> None:
-    table = runs_table((sized(4, 256, repeat=1), 100.0), (sized(4, 256, repeat=1001), 50.0))
-    (row,) = scaling(table).to_dict("records")
-    assert (row["repeats"], row["throughput_images_per_s"]) == (1, 100.0)
-
-
-def test_runs_that_were_killed_on_purpose_are_no_series() -> None:
-    left_alone, killed = sized(4, 256), sized(4, 256, interrupt_steps=24)
-    assert scaling(runs_table((left_alone, 80.0), (killed, 60.0)))["throughput_images_per_s"].tolist() == [80.0]
+@pytest.mark.parametrize("other", [{"repeat": 1001}, {"interrupt_steps": 24}], ids=["control", "killed"])
+def test_control_runs_and_those_killed_on_purpose_are_no_repeats(other: dict[str, int]) -> None:
+    (row,) = scaling(runs_table((sized(4, 256), 80.0), (sized(4, 256, **other), 60.0))).to_dict("records")
+    assert (row["repeats"], row["throughput_images_per_s"]) == (1, 80.0)
 
 
 def compare(*runs: dict[str, Any], **price: Any) -> list[dict[str, Any]]:

@@ -201,13 +201,8 @@ def runs(*workers: int, settings: str = "precision") -> pd.DataFrame:
                     global_batch=64 * count, repeat=repeat,
                 )  # fmt: skip
                 images, speed = 6400 * count, rate * factor * count
-                values = {
-                    "images": images,
-                    "throughput_images_per_s": speed,
-                    "final_top1": 0.7,
-                    "energy_j": None,
-                    "full_energy_j": None,
-                }
+                values = {"images": images, "throughput_images_per_s": speed, "final_top1": 0.7}
+                values |= dict.fromkeys(("energy_j", "full_energy_j"))
                 values |= dict.fromkeys(("epoch_s", "full_train_s", "train_s", "run_s"), images / speed)
                 values |= {"status": "success", "control": False, "command": "train", "cpu": "EPYC", "hosts": "a"}
                 values |= dict.fromkeys(("peak_device_memory_bytes", "peak_resident_bytes", "restart_s", "mfu"))

@@ -177,11 +177,11 @@ def of_run(folder: Path, spec: RunSpec) -> list[dict[str, Any]] | Why:
         return Why(f"{path.name} or {FLOPS_COUNTED} cannot be read: {error}")
 
 
-def read_published(path: Path = PUBLISHED) -> dict[tuple[str, int], tuple[float, str]]:
+def read_published() -> dict[tuple[str, int], tuple[float, str]]:
     """(operations of a forward pass, who says so) by model and pixels on a side. Files hold multiply-adds."""
     return {
         (row["model"], int(row["image_size"])): (2 * float(row["multiply_adds"]), row["source"])
-        for row in read_csv(path)
+        for row in read_csv(PUBLISHED)
     }
 
 

@@ -148,7 +148,7 @@ def ratio(
     return replace(result, more=more_repeats(result, one_of) if result.verdict == CANNOT_TELL else 0)
 
 
-def difference(ours: Mapping[int, float], theirs: Mapping[int, float], one_of: float = 1) -> Ratio:
+def difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Ratio:
     """Ours minus theirs, of any sign, by pairs of repeats as in `ratio`; `ours` are `faster` where theirs are less.
 
     The median of the pairs' differences, with its 95 % interval: Student's t up to 4 pairs, order statistics from 5 on.
@@ -160,7 +160,7 @@ def difference(ours: Mapping[int, float], theirs: Mapping[int, float], one_of: f
         return Ratio(median(ours.values()) - median(theirs.values()), None, None, 1)
     pairs = np.array([ours[repeat] - theirs[repeat] for repeat in common], dtype=np.float64)
     low, high = _bounds(pairs, LEVEL) or (None, None)
-    return Ratio(median(pairs.tolist()), low, high, len(pairs), **_judged(pairs, True, one_of))
+    return Ratio(median(pairs.tolist()), low, high, len(pairs), **_judged(pairs, True))
 
 
 def at_once(pairs: Sequence[Ratio], more_is_better: bool = True, same: float = 1.0) -> list[Ratio]:
@@ -240,7 +240,7 @@ def _together(pairs: Sequence[Ratio]) -> tuple[float, float]:
     return most, float(np.median(spreads / np.sqrt(special.chdtri(free, 0.5) / free)))
 
 
-def _judged(x: Floats, more_is_better: bool, one_of: float, noise: float = 0.0) -> dict[str, Any]:
+def _judged(x: Floats, more_is_better: bool, one_of: float = 1, noise: float = 0.0) -> dict[str, Any]:
     """The verdict on these pairs, which are 0 where both sides are equal, and what `at_once` needs to judge again.
 
     Where any one of `one_of` would decide, 0 is outside of Student's interval that is so much surer as well.

@@ -5,16 +5,15 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ddlbench.core import kinds, layout, registry
 from ddlbench.core.plural import worker
 from ddlbench.core.program import IMAGES
 from ddlbench.plan import runs as plan_runs
 from ddlbench.plan.bill import Row
-from ddlbench.plan.kinds import Job
 from ddlbench.plan.runs import Plan
 from ddlbench.settings.machine import Machine
+from ddlbench.settings.study import Figure
 
 
 @dataclass(frozen=True)
@@ -87,19 +86,7 @@ def from_plan(plan: Plan, bill: Sequence[Row], planned: Mapping[str, float | Non
     """What the page of a plan's study is about, with the rows of its plan (`plan/bill.py`)."""
     study, machine = plan.study, plan.machine
     device = study.records.kind if study.records else machine.device
-    figures = tuple(
-        PageFigure(
-            figure.name,
-            figure.title or figure.name,
-            figure.plot,
-            " ".join(registry.docstring("figures", figure.plot).split()),
-            tuple(run for run in plan_runs.figure_runs(plan, figure.name) or () if run in plan.runs),
-            figure.reference_file,
-            kinds.counted(job.rule for job in shown) if (shown := _beside(plan, figure.name)) else "",
-            figure.target,
-        )
-        for figure in study.figures
-    )
+    figures = tuple(_figure(plan, figure) for figure in study.figures)
     settings = ["--profile", profile(machine), "--config", f"study={study.name}", f"machine={machine.name}"]
     whole = ["snakemake", *settings, "--force", "--", layout.page(plan.home)]
     again = shlex.join(["ddlbench", "partial", *settings] if partial else whole)
@@ -109,9 +96,19 @@ def from_plan(plan: Plan, bill: Sequence[Row], planned: Mapping[str, float | Non
     return PageStudy(*named, again, figures, tuple(bill), planned, partial, sample)
 
 
-def _beside(plan: Plan, figure: str) -> list[Job[Any]]:
-    """The jobs that a figure shows in place of runs."""
-    return [plan.beside[name] for name in plan_runs.figure_runs(plan, figure) or () if name in plan.beside]
+def _figure(plan: Plan, figure: Figure) -> PageFigure:
+    shown = plan_runs.figure_runs(plan, figure.name) or ()
+    rules = [plan.beside[name].rule for name in shown if name in plan.beside]
+    return PageFigure(
+        figure.name,
+        figure.title or figure.name,
+        figure.plot,
+        " ".join(registry.docstring("figures", figure.plot).split()),
+        tuple(run for run in shown if run in plan.runs),
+        figure.reference_file,
+        kinds.counted(rules) if rules else "",
+        figure.target,
+    )
 
 
 def profile(machine: Machine) -> str:
