@@ -47,7 +47,7 @@ def found(
         "to": None if began.empty else rows.day(float(began.max())),
         "system": {name: named(runs, name) for name in ("cpu", "gpu")},
         "software": {name: named(runs, name) for name in VERSIONS},
-        "points": [_point(part) for _, part in runs.groupby([n for n in SAME if n in runs], dropna=False, sort=False)],
+        "points": _points(runs),
         "scaling": records(series),
         "answers": [
             {"question": answer.question, "take": answer.take, "sure": answer.sure, "words": " ".join(answer.words)}
@@ -70,15 +70,22 @@ def named(runs: pd.DataFrame, *columns: str) -> list[str]:
     return sorted({" ".join(str(value) for value in row if not pd.isna(value)) for row in found} - {""})
 
 
-def _point(runs: pd.DataFrame) -> dict[str, Any]:
+def _points(runs: pd.DataFrame) -> list[dict[str, Any]]:
     """Runs of the same settings: what each quantity came to over their repeats."""
-    first = records(runs.head(1))[0]
-    quantities = {}
-    for column in QUANTITIES:
-        values = [float(value) for value in runs[column.name].dropna()]
-        if values and all(value > 0 and math.isfinite(value) for value in values):
-            summary = over_repeats(values)
-            interval = {"n": summary.n, "median": summary.middle, "low": summary.low, "high": summary.high}
-            quantities[column.name] = {"unit": column.unit, **interval}
-    settings = {name: first[name] for name in SAME if name in first and first[name] is not None}
-    return {"settings": settings, "runs": [str(run) for run in runs["run"]], "quantities": quantities}
+    settings = runs[[name for name in SAME if name in runs]]
+    measured = runs[[column.name for column in QUANTITIES]].astype("float64").to_numpy()  # frames are slow by the cell
+    alike = settings.groupby([*settings], dropna=False, sort=False).ngroup().to_numpy()
+    points = []
+    for number in dict.fromkeys(alike):
+        (at,) = (alike == number).nonzero()
+        quantities = {}
+        for column, values in zip(QUANTITIES, measured[at].T, strict=True):
+            values = values[values == values].tolist()
+            if values and all(value > 0 and math.isfinite(value) for value in values):
+                summary = over_repeats(values)
+                interval = {"n": summary.n, "median": summary.middle, "low": summary.low, "high": summary.high}
+                quantities[column.name] = {"unit": column.unit, **interval}
+        (first,) = records(settings.iloc[at[:1]])
+        first = {name: value for name, value in first.items() if value is not None}
+        points.append({"settings": first, "runs": runs["run"].iloc[at].tolist(), "quantities": quantities})
+    return points
