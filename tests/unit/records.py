@@ -20,29 +20,14 @@ SLOW = ((1.0, 1.0, 2.0, 1.0, 1.0), (1.0, 1.0, 2.0, 1.0, 1.0))
 FAST = ((0.1, 0.1, 0.1, 0.1, 0.1), (0.1, 0.2, 0.2, 0.2, 0.1))
 FLOPS = 2_000_000_000  # of an image
 # What a rank measures; the second is on another node.
-RANKS = [
-    {
-        "host": f"node{7 + rank}",
-        "pid": rank,
-        "local_rank": 0,
-        "peak_device_memory_bytes": None,
-        "peak_device_reserved_bytes": None,
-        "peak_resident_bytes": 100 + rank,
-        "loader_resident_bytes": 0,
-        "parameters_bytes": 10,
-        "gradients_bytes": 10 - rank,
-        "optimizer_bytes": 20,
-        "cpu_share": 1.0 + rank,
-        "device_energy_j": None,
-        "host_energy_j": 30.0,
-        "network_sent_bytes": 5,
-        "network_received_bytes": 6 + rank,
-        "not_measured": {
-            "device_energy_j": "the device is the CPU",
-            "peak_device_memory_bytes": "the device is the CPU",
-            "peak_device_reserved_bytes": "the device is the CPU",
-        },
-    }
+OF_DEVICES = ("device_energy_j", "peak_device_memory_bytes", "peak_device_reserved_bytes")
+RANKS: list[dict[str, Any]] = [
+    {"host": f"node{7 + rank}", "pid": rank, "local_rank": 0, "cpu_share": 1.0 + rank, "host_energy_j": 30.0}
+    | {"peak_resident_bytes": 100 + rank, "loader_resident_bytes": 0}
+    | {"parameters_bytes": 10, "gradients_bytes": 10 - rank, "optimizer_bytes": 20}
+    | {"network_sent_bytes": 5, "network_received_bytes": 6 + rank}
+    | dict.fromkeys(OF_DEVICES)
+    | {"not_measured": dict.fromkeys(OF_DEVICES, "the device is the CPU")}
     for rank in range(2)
 ]
 

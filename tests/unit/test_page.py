@@ -14,7 +14,7 @@ from ddlbench.analysis.tables import frame
 from ddlbench.core.files import sha256
 from ddlbench.plan.bill import Row
 from ddlbench.show.figures import _hover
-from ddlbench.show.page import about, page_tables, picture, rows, spent
+from ddlbench.show.page import about, page_tables, picture, rows, spent, write
 
 from tests.unit.pages import EVIL, EVIL_SVG, make
 
@@ -103,6 +103,15 @@ def test_what_models_cost_to_train_and_to_ask_is_on_the_page(tmp_path: Path) -> 
     costs, inference = (part(text, name) for name in ("costs", "inference"))
     assert costs.count("<tr>") == 3 and "<td>horovod</td>" in costs  # one row per setting, none of the curve
     assert "node hours" in costs and "0.0021" in inference
+
+
+def test_a_figure_says_how_many_of_its_runs_it_shows_and_names_those_that_have_a_row(tmp_path: Path) -> None:
+    page = make(tmp_path)
+    table = pd.DataFrame({"run": ["a", "b", "c"], "status": ["success", "success", "failed"], "repeat": [1, 2, 1]})
+    figure = about.PageFigure("one", "T", "efficiency", "", ("a", "b", "c", "d"))
+    shown = write._figure(figure, 1, table, {"a"}, page.parent)
+    said = "2 runs, 2 more are missing or failed, up to 2 repeats."
+    assert (shown["made"], shown["runs"]) == (said, ["a"])
 
 
 def test_the_same_results_make_the_same_page(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ COLUMNS = (
     Column("verdict", "str", "`faster`, `slower`, `cannot tell`: what came after; whole runs at once, parts alone."),
     Column("more_pairs", "Int64", "So many more would probably tell; null if nobody can say."),
 )
-Row = dict[str, object]
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -205,15 +205,14 @@ def lines(table: Sequence[Row]) -> list[str]:
     steps: dict[tuple[object, object], float] = defaultdict(float)
     for row in table:
         if row["quantity"] in PARTS:
-            steps[row["runs"], row["host"]] += float(str(row["before_s"]))
+            steps[row["runs"], row["host"]] += row["before_s"]
     for row in table:
         if row["quantity"] == WHOLE:
             more = f"; so many more pairs would probably tell: {row['more_pairs']}" if row["more_pairs"] else ""
             text.append(f"{row['runs']}: {row['verdict']}, time of an epoch {_change(row)}{more}")
             continue
-        change_s = float(str(row["after_s"])) - float(str(row["before_s"]))
-        step_s = steps[row["runs"], row["host"]]
-        moved = row["verdict"] != statistics.CANNOT_TELL and abs(change_s) > MOVED * step_s
+        change_s = row["after_s"] - row["before_s"]
+        moved = row["verdict"] != statistics.CANNOT_TELL and abs(change_s) > MOVED * steps[row["runs"], row["host"]]
         if row["quantity"] in PARTS and row["runs"] in moved_runs and moved:
             where = "" if row["host"] == ALL else f" on {row['host']}"
             text.append(f"    {row['quantity']}{where}: {change_s * 1e3:+.2f} ms per step, {_change(row)}")
@@ -221,8 +220,7 @@ def lines(table: Sequence[Row]) -> list[str]:
 
 
 def _change(row: Row) -> str:
-    shown = f"{float(str(row['ratio'])) - 1:+.1%}"
+    shown = f"{row['ratio'] - 1:+.1%}"
     if row["low"] is None:
         return f"{shown} (1 pair)"
-    low, high = (float(str(row[name])) - 1 for name in ("low", "high"))
-    return f"{shown} ({low:+.1%} to {high:+.1%}, {row['pairs']} pairs)"
+    return f"{shown} ({row['low'] - 1:+.1%} to {row['high'] - 1:+.1%}, {row['pairs']} pairs)"
