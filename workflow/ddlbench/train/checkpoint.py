@@ -157,7 +157,7 @@ def load(checkpoint: Path, rank: int) -> dict[str, Any]:
 
     part = read(rank)
     if rank:
-        first = dict(_tensors(read(0)))
+        first = dict(tensors(read(0)))
         part = _changed(part, lambda place, value: first[place] if isinstance(value, str) else value)
     return part
 
@@ -167,7 +167,7 @@ def same_as_first(part: dict[str, Any], gather: Callable[[torch.Tensor], torch.T
     import torch
 
     places, digests = [], []
-    for place, tensor in _tensors(part):
+    for place, tensor in tensors(part):
         places.append(place)
         digest = hashlib.sha256(f"{tensor.dtype} {tuple(tensor.shape)} ".encode())
         digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
@@ -189,7 +189,7 @@ def same_as_first(part: dict[str, Any], gather: Callable[[torch.Tensor], torch.T
     return {place for n, place in enumerate(places) if digests[n] == theirs[16 * n : 16 * n + 16]}
 
 
-def _tensors(tree: Any, place: Place = ()) -> Iterator[tuple[Place, torch.Tensor]]:
+def tensors(tree: Any, place: Place = ()) -> Iterator[tuple[Place, torch.Tensor]]:
     """All tensors of a part, and where they are."""
     import torch
 
@@ -197,10 +197,10 @@ def _tensors(tree: Any, place: Place = ()) -> Iterator[tuple[Place, torch.Tensor
         yield place, tree
     elif isinstance(tree, dict):
         for key, value in tree.items():
-            yield from _tensors(value, (*place, key))
+            yield from tensors(value, (*place, key))
     elif isinstance(tree, list | tuple):
         for number, value in enumerate(tree):
-            yield from _tensors(value, (*place, number))
+            yield from tensors(value, (*place, number))
 
 
 def _changed(tree: Any, change: Callable[[Place, Any], Any], place: Place = ()) -> Any:

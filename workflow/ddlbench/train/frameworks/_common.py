@@ -1,6 +1,7 @@
 """What every framework has: options that hold for all, an engine around torch's own optimizer, and torch.distributed.
 
-`ddp.py`, `horovod.py` and `fsdp.py` build on `Engine` and say how gradients are reduced; `deepspeed.py` brings its own.
+`ddp.py`, `horovod.py` and `fsdp.py` build on `Engine` and say how gradients are reduced; `deepspeed.py` leaves
+that and the update to DeepSpeed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ddlbench.core import beats
 from ddlbench.mends import group_patience
 from ddlbench.mends.loss_scale import SkippedSteps
+from ddlbench.train import checkpoint
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -24,25 +26,37 @@ if TYPE_CHECKING:
 
 PATIENCE = "DDLBENCH_PATIENCE_S"  # how long a rank waits for another
 
+
+def flag(description: str, default: bool = False) -> dict[str, Any]:
+    """An option that is on or off."""
+    return {"description": description, "type": "boolean", "default": default}
+
+
+def one_of(description: str, *values: Any, **more: Any) -> dict[str, Any]:
+    """An option with a few values, of which the first is the default."""
+    return {"description": description, "enum": [*values], "default": values[0], **more}
+
+
+def number(description: str, default: float, kind: str = "number", **limits: float) -> dict[str, Any]:
+    """An option that is a number, within JSON schema's limits; `kind` may be integer."""
+    return {"description": description, "type": kind, **limits, "default": default}
+
+
 # A study's variants set these and the framework's own OPTIONS. The loop applies them (`train.prepare`), alike for all.
 OPTIONS: Options = {
-    "channels_last": {
-        "description": "Store pictures and weights with the channel as innermost dimension, which tensor cores prefer.",
-        "type": "boolean",
-        "default": False,
-    },
-    "compile": {"description": "Compile the model with torch.compile.", "type": "boolean", "default": False},
-    "compile_mode": {
-        "description": "With compile: torch.compile's mode. reduce-overhead replays the steps as CUDA graphs.",
-        "enum": ["default", "reduce-overhead"],
-        "default": "default",
-    },
-    "cudnn_benchmark": {
-        "description": "Let cuDNN time its algorithms for each new shape of a convolution and take the fastest. "
-        "Pictures have one size here, so that only first steps and last, smaller batches take longer. GPUs only.",
-        "type": "boolean",
-        "default": False,
-    },
+    "channels_last": flag(
+        "Store pictures and weights with the channel as innermost dimension, which tensor cores prefer."
+    ),
+    "compile": flag("Compile the model with torch.compile."),
+    "compile_mode": one_of(
+        "With compile: torch.compile's mode. reduce-overhead replays the steps as CUDA graphs.",
+        "default",
+        "reduce-overhead",
+    ),
+    "cudnn_benchmark": flag(
+        "Let cuDNN time its algorithms for each new shape of a convolution and take the fastest. "
+        "Pictures have one size here, so that only first steps and last, smaller batches take longer. GPUs only."
+    ),
 }
 
 
@@ -169,13 +183,7 @@ class PeakBytes:
 
 def tensors_in(state: Any) -> list[Tensor]:
     """All tensors in nested dicts, lists and tuples."""
-    import torch
-
-    if isinstance(state, torch.Tensor):
-        return [state]
-    if isinstance(state, dict):
-        state = list(state.values())
-    return [t for part in state for t in tensors_in(part)] if isinstance(state, list | tuple) else []
+    return [tensor for _, tensor in checkpoint.tensors(state)]
 
 
 def patience_s(spec: RunSpec, machine: Machine) -> int:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ddlbench.core.recipe import needs_whole_layers
 from ddlbench.core.record import FLOPS
 from ddlbench.train.frameworks import _common
+from ddlbench.train.frameworks._common import flag, number, one_of
 
 if TYPE_CHECKING:
     from ddlbench.core.spec import RunSpec
@@ -32,70 +33,52 @@ ONE_BIT_DIVERGES = (
     "test_vit's."
 )
 OPTIONS: Options = _common.OPTIONS | {
-    "zero_stage": {
-        "description": "What ZeRO splits over ranks. 0: nothing; 1: the optimizer's state; 2: also gradients; "
-        "3: also parameters.",
-        "enum": [0, 1, 2, 3],
-        "default": 0,
-    },
-    "bucket_mb": {
-        "description": "With zero_stage 1, 2 or 3: at most so many MiB of gradients are reduced together.",
-        "type": "number",
-        "exclusiveMinimum": 0,
-        "default": 2000,
-    },
-    "offload": {
-        "description": "What ZeRO keeps in the host's memory. optimizer: its state, with zero_stage 1, 2 or 3; "
+    "zero_stage": one_of(
+        "What ZeRO splits over ranks. 0: nothing; 1: the optimizer's state; 2: also gradients; 3: also parameters.",
+        *range(4),
+    ),
+    "bucket_mb": number(
+        "With zero_stage 1, 2 or 3: at most so many MiB of gradients are reduced together.", 2000, exclusiveMinimum=0
+    ),
+    "offload": one_of(
+        "What ZeRO keeps in the host's memory. optimizer: its state, with zero_stage 1, 2 or 3; "
         "parameters: these too, with zero_stage 3.",
-        "enum": ["none", "optimizer", "parameters"],
-        "default": "none",
-    },
-    "compression": {
-        "description": "Train with an optimizer of DeepSpeed that sends one bit per number. 1-bit-adam and 0/1-adam "
+        "none",
+        "optimizer",
+        "parameters",
+    ),
+    "compression": one_of(
+        "Train with an optimizer of DeepSpeed that sends one bit per number. 1-bit-adam and 0/1-adam "
         "replace a recipe's adamw, 1-bit-lamb its lamb; none of them corrects bias. On GPUs they need CuPy. "
         f"{ONE_BIT_DIVERGES}",
-        "enum": ["none", *ONE_BIT_OPTIMIZERS],
-        "default": "none",
-        "diverges": ONE_BIT_DIVERGES,  # said where a loss is no number, of any option that has this key
-    },
-    "freeze_step": {
-        "description": "Steps until the one-bit optimizers freeze the variance and begin to compress. If that is too "
+        "none",
+        *ONE_BIT_OPTIMIZERS,
+        diverges=ONE_BIT_DIVERGES,  # said where a loss is no number, of any option that has this key
+    ),
+    "freeze_step": number(
+        "Steps until the one-bit optimizers freeze the variance and begin to compress. If that is too "
         "early, the loss rises.",
-        "type": "integer",
-        "minimum": 1,
-        "default": 1000,
-    },
-    "progressive_layer_dropping": {
-        "description": "Leave out blocks of a vision transformer at random: more of the deeper blocks, and more as "
-        "training goes on (arXiv:2010.13369).",
-        "type": "boolean",
-        "default": False,
-    },
-    "layer_dropping_theta": {
-        "description": "The mean share of blocks that progressive layer dropping keeps in the end.",
-        "type": "number",
-        "exclusiveMinimum": 0,
-        "maximum": 1,
-        "default": 0.5,
-    },
-    "layer_dropping_gamma": {
-        "description": "How fast progressive layer dropping gets there, per step. The paper takes 100 divided by the "
-        "number of steps.",
-        "type": "number",
-        "minimum": 0,
-        "default": 0.001,
-    },
-    "flops_profiler": {
-        "description": "Write DeepSpeed's table of the second step's operations to flops.txt. That step is slow.",
-        "type": "boolean",
-        "default": False,
-    },
-    "comms_logger": {
-        "description": "Write DeepSpeed's table of messages, since the run last started, to comms.txt. Every step gets "
-        "slower, because each message is waited for.",
-        "type": "boolean",
-        "default": False,
-    },
+        1000,
+        "integer",
+        minimum=1,
+    ),
+    "progressive_layer_dropping": flag(
+        "Leave out blocks of a vision transformer at random: more of the deeper blocks, and more as "
+        "training goes on (arXiv:2010.13369)."
+    ),
+    "layer_dropping_theta": number(
+        "The mean share of blocks that progressive layer dropping keeps in the end.", 0.5, exclusiveMinimum=0, maximum=1
+    ),
+    "layer_dropping_gamma": number(
+        "How fast progressive layer dropping gets there, per step. The paper takes 100 divided by the number of steps.",
+        0.001,
+        minimum=0,
+    ),
+    "flops_profiler": flag("Write DeepSpeed's table of the second step's operations to flops.txt. That step is slow."),
+    "comms_logger": flag(
+        "Write DeepSpeed's table of messages, since the run last started, to comms.txt. Every step gets "
+        "slower, because each message is waited for."
+    ),
 }
 
 

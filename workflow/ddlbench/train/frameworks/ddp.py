@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddlbench.mends import backward_end
 from ddlbench.train.frameworks import _common
+from ddlbench.train.frameworks._common import flag, number, one_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -21,40 +22,22 @@ SPLITS = "the batch"
 COMMUNICATES = "all-reduce of buckets of gradients during the backward pass; NCCL on GPUs, Gloo on CPUs"
 POWER = ("iter", "error_dict", "p_memory_dict", "q_memory_dict")  # what PowerSGD keeps, the last three by bucket
 OPTIONS: Options = _common.OPTIONS | {
-    "bucket_mb": {
-        "description": "MiB of gradients that are reduced together, as one bucket.",
-        "type": "number",
-        "exclusiveMinimum": 0,
-        "default": 25,
-    },
-    "gradient_as_bucket_view": {
-        "description": "Keep gradients inside the buckets, not beside them. This saves one copy of all gradients.",
-        "type": "boolean",
-        "default": False,
-    },
-    "compression": {
-        "description": "Send gradients as they are, as 16-bit floats, or as products of thin matrices (PowerSGD, "
+    "bucket_mb": number("MiB of gradients that are reduced together, as one bucket.", 25, exclusiveMinimum=0),
+    "gradient_as_bucket_view": flag(
+        "Keep gradients inside the buckets, not beside them. This saves one copy of all gradients."
+    ),
+    "compression": one_of(
+        "Send gradients as they are, as 16-bit floats, or as products of thin matrices (PowerSGD, "
         "arXiv:1905.13727), whose error is added to the next step's gradients.",
-        "enum": ["none", "fp16", "powersgd"],
-        "default": "none",
-    },
-    "powersgd_rank": {
-        "description": "With compression powersgd: columns of the thin matrices.",
-        "type": "integer",
-        "minimum": 1,
-        "default": 1,
-    },
-    "powersgd_start": {
-        "description": "With compression powersgd: the step from which on it compresses.",
-        "type": "integer",
-        "minimum": 2,
-        "default": 1000,
-    },
-    "static_graph": {
-        "description": "Tell DDP that every step uses the same parameters in the same order.",
-        "type": "boolean",
-        "default": False,
-    },
+        "none",
+        "fp16",
+        "powersgd",
+    ),
+    "powersgd_rank": number("With compression powersgd: columns of the thin matrices.", 1, "integer", minimum=1),
+    "powersgd_start": number(
+        "With compression powersgd: the step from which on it compresses.", 1000, "integer", minimum=2
+    ),
+    "static_graph": flag("Tell DDP that every step uses the same parameters in the same order."),
 }
 
 local_launcher, lacks, close = _common.torchrun, _common.lacks, _common.close

@@ -24,17 +24,16 @@ from ddlbench.mends import (
     deepspeed_watchers,
     deepspeed_zero,
 )
-from ddlbench.mends.loss_scale import SkippedSteps
 from ddlbench.mends.timm_layer_dropping import LayerDropping
 from ddlbench.train.frameworks import _common, _deepspeed_options
-from ddlbench.train.frameworks._common import PeakBytes, bytes_of, tensors_in
+from ddlbench.train.frameworks._common import bytes_of, tensors_in
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from ddlbench.core.spec import RunSpec
     from ddlbench.settings.machine import Machine
-    from ddlbench.train.frameworks import Clock, MakeOptimizer, Moment
+    from ddlbench.train.frameworks import Clock, MakeOptimizer
 
 PACKAGE = "deepspeed"
 DISTRIBUTION = "deepspeed"
@@ -96,8 +95,8 @@ def start(device: str) -> None:
     deepspeed.init_distributed("nccl" if device == "cuda" else "gloo", timeout=patience, verbose=False)
 
 
-class Engine:
-    """The model as DeepSpeed runs it.
+class Engine(_common.Engine):
+    """The model as DeepSpeed runs it, which owns the backward pass and the update.
 
     `waits`: the reduction after the backward pass (zero_stage 0, 1), that of each full bucket and of the rest (2); the
     messages of the update, which gather the parameters (1, 2); the compressed messages of a one-bit optimizer,
@@ -106,10 +105,8 @@ class Engine:
 
     def __init__(self, model: nn.Module, make_optimizer: MakeOptimizer, spec: RunSpec, clock: Clock) -> None:
         import deepspeed
-        import torch
 
         deepspeed_zero.guard()
-        self.model, self.spec, self.clock = model, spec, clock
         self.stage = spec.option("zero_stage")
         self.compressed = spec.option("compression") != "none"
         optimizer = make_optimizer(model)
@@ -117,10 +114,8 @@ class Engine:
         config = _deepspeed_options.settings(spec, numbers)
         given = {"model_parameters": optimizer.param_groups} if self.compressed else {"optimizer": optimizer}
         self.engine, *_ = deepspeed.initialize(model=model, config=config, **given)
-        self.optimizer = self.engine.basic_optimizer
+        super().__init__(model, self.engine.basic_optimizer, spec, clock)  # with ZeRO, DeepSpeed counts skipped steps
         self.zero: Any = self.engine.optimizer if self.stage else None
-        self.waits: list[tuple[Moment, Moment]] | None = None
-        self.peak = PeakBytes()
         self._part, self._last = 0, True
         deepspeed_watchers.watch_reductions(self.engine, self.zero, self.stage, self._timed, lambda: self._last)
         deepspeed_watchers.watch_messages(self.engine, self.zero, self.stage, self._look)
@@ -129,8 +124,6 @@ class Engine:
             self.engine.enable_backward_allreduce = True
             backend = self.optimizer.comm_backend_handle
             backend.compressed_allreduce = self._timed(backend.compressed_allreduce)
-        self.scaler = torch.amp.GradScaler(spec.device, enabled=spec.recipe.precision == "fp16")
-        self.skipped = SkippedSteps(self.scaler)  # with ZeRO, DeepSpeed counts itself
         if self.scaler.is_enabled():
             deepspeed_loss_scale.give(self.engine, self.scaler, self.zero)
         self.dropping: Any = None
@@ -149,7 +142,7 @@ class Engine:
 
     @property
     def skipped_steps(self) -> int:
-        return self.skipped.steps + int(self.engine.skipped_steps)
+        return super().skipped_steps + int(self.engine.skipped_steps)
 
     def _drop_layers(self, _model: Any, args: Any, kwargs: Any) -> Any:
         """Take theta, which DeepSpeed passes to the model as an argument: models of timm do not know it."""
@@ -188,8 +181,8 @@ class Engine:
 
     def gradients(self) -> list[Tensor]:
         """The model's, the optimizer's, and those in buckets."""
-        held = [p.grad for p in self.model.parameters() if p.grad is not None]
-        return [*held, *tensors_in(deepspeed_zero.gradients(self.zero, self.stage))] if self.stage else held
+        beside = tensors_in(deepspeed_zero.gradients(self.zero, self.stage)) if self.stage else []
+        return [*super().gradients(), *beside]
 
     def state(self) -> dict[str, Any]:
         """All that training changes on this rank. Tensors are not copied: save it before the next step."""
@@ -236,20 +229,14 @@ class Engine:
             deepspeed_loss_scale.load(self.zero, state.get("loss_scaler", {}))
 
     def state_bytes(self) -> dict[str, int]:
-        """Bytes that this rank holds, by what they are for (`frameworks.Engine`).
-
-        With ZeRO 3, its parameters are the shards, and the small ones that are whole on every rank.
-        """
+        """With ZeRO 3, a rank's parameters are the shards, and the small ones that are whole on every rank."""
         parameters: list[Any] = [*self.model.parameters(), *self.model.buffers()]
         if self.stage == 3:
             parameters += [p.ds_tensor for p in parameters if hasattr(p, "ds_tensor")]
         errors = [getattr(self.optimizer, name, []) for name in deepspeed_one_bit.ERRORS]
         kept = [dict(self.optimizer.state), deepspeed_zero.masters(self.zero, self.stage), errors]
-        return {
-            "parameters_bytes": bytes_of(parameters),
-            "gradients_bytes": self.peak.bytes,
-            "optimizer_bytes": bytes_of(tensors_in(kept)),
-        }
+        own = {"parameters_bytes": bytes_of(parameters), "optimizer_bytes": bytes_of(tensors_in(kept))}
+        return super().state_bytes() | own
 
 
 def close() -> None:

@@ -24,12 +24,11 @@ COMMUNICATES = (
     "NCCL on GPUs, Gloo on CPUs"
 )
 OPTIONS: Options = _common.OPTIONS | {
-    "reshard_after_forward": {
-        "description": "Free a block's parameters after its forward pass and gather them again for the backward pass. "
+    "reshard_after_forward": _common.flag(
+        "Free a block's parameters after its forward pass and gather them again for the backward pass. "
         "This takes less memory and more messages.",
-        "type": "boolean",
-        "default": True,
-    },
+        default=True,
+    ),
 }
 
 local_launcher, lacks, close = _common.torchrun, _common.lacks, _common.close

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from ddlbench.mends import horovod_optimizer, horovod_stalls
 from ddlbench.mends.horovod_stalls import Waiting
+from ddlbench.slurm import step
 from ddlbench.train.frameworks import _common
+from ddlbench.train.frameworks._common import flag, number, one_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -28,42 +30,30 @@ SPLITS = "the batch"
 COMMUNICATES = "all-reduce of fused gradients by a thread beside the backward pass; NCCL on GPUs, Gloo or MPI on CPUs"
 PATIENCE = "HOROVOD_GLOO_TIMEOUT_SECONDS"  # how long a rank waits for another
 OPTIONS: Options = _common.OPTIONS | {
-    "fusion_threshold_mb": {
-        "description": "At most so many MiB of gradients are reduced together. 0: each gradient on its own.",
-        "type": "integer",
-        "minimum": 0,
-        "default": 128,
-    },
-    "cycle_time_ms": {
-        "description": "How often the background thread looks for gradients to reduce [ms].",
-        "type": "number",
-        "exclusiveMinimum": 0,
-        "default": 1,
-    },
-    "autotune": {
-        "description": "Let Horovod try fusion thresholds and cycle times while it trains, and keep the best; those of "
-        "the other options are not used. Steps are slower until it has.",
-        "type": "boolean",
-        "default": False,
-    },
-    "compression": {
-        "description": "Send gradients as they are, or as 16-bit floats.",
-        "enum": ["none", "fp16"],
-        "default": "none",
-    },
-    "controller": {
-        "description": "How ranks find each other, and what reduces between CPUs. mpi needs a Horovod that was built "
+    "fusion_threshold_mb": number(
+        "At most so many MiB of gradients are reduced together. 0: each gradient on its own.", 128, "integer", minimum=0
+    ),
+    "cycle_time_ms": number(
+        "How often the background thread looks for gradients to reduce [ms].", 1, exclusiveMinimum=0
+    ),
+    "autotune": flag(
+        "Let Horovod try fusion thresholds and cycle times while it trains, and keep the best; those of "
+        "the other options are not used. Steps are slower until it has."
+    ),
+    "compression": one_of("Send gradients as they are, or as 16-bit floats.", "none", "fp16"),
+    "controller": one_of(
+        "How ranks find each other, and what reduces between CPUs. mpi needs a Horovod that was built "
         "with mpicc on the path.",
-        "enum": ["gloo", "mpi"],
-        "default": "gloo",
-    },
-    "reduction": {
-        "description": "How the workers' steps are combined: average, or adasum (arXiv:2006.02924). Adasum takes the "
+        "gloo",
+        "mpi",
+    ),
+    "reduction": one_of(
+        "How the workers' steps are combined: average, or adasum (arXiv:2006.02924). Adasum takes the "
         "mean of steps in the same direction and the sum of steps at right angles. Each worker makes a step of its "
         "own, so use a recipe with lr_scaling: none.",
-        "enum": ["average", "adasum"],
-        "default": "average",
-    },
+        "average",
+        "adasum",
+    ),
 }
 
 saved_beside = _common.saved_beside
@@ -146,7 +136,7 @@ def variables(e: Mapping[str, str]) -> dict[str, str]:
         "HOROVOD_LOCAL_SIZE": str(per_node),
         "HOROVOD_CROSS_RANK": str(rank // per_node),
         "HOROVOD_CROSS_SIZE": str(world // per_node),
-        "HOROVOD_HOSTNAME": e.get("SLURMD_NODENAME", socket.gethostname()),
+        "HOROVOD_HOSTNAME": step.node(e),
         "HOROVOD_GLOO_RENDEZVOUS_ADDR": e["MASTER_ADDR"],
         "HOROVOD_GLOO_RENDEZVOUS_PORT": str(int(e["MASTER_PORT"]) + 1),
     }
