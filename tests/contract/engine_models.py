@@ -4,9 +4,8 @@ import time
 from typing import Any
 
 import torch
-from ddlbench.core.spec import RunSpec
 from ddlbench.mends import torchvision_operators
-from ddlbench.train import models, optimizers
+from ddlbench.train import models
 from torch import nn
 
 from tests.contract.engine_cases import BATCH, SLOW_S
@@ -91,27 +90,8 @@ def model_of(name: str) -> nn.Module:
     return models.build("lenet", 10, 16)
 
 
-def optimizer_of(spec: RunSpec, model: nn.Module) -> torch.optim.Optimizer:
-    """The recipe's, with norm and bias in a group of their own."""
-    return optimizers.build(spec.recipe, model)
-
-
 def batch_of(rank: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
     """A rank's pictures of a step, and labels that can be learned: where a picture is brightest."""
     draw = torch.Generator().manual_seed(1000 * step + rank)
     x = torch.randn(BATCH, 3, 16, 16, generator=draw)
     return x, x.mean((1, 3)).argmax(1) % 10
-
-
-def autocast(model: nn.Module, precision: str) -> None:
-    """As the loop does it: within the model's forward, whatever a framework wraps around it."""
-    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
-    if dtype is None:
-        return
-    whole = model.forward
-
-    def forward(x: torch.Tensor) -> torch.Tensor:
-        with torch.autocast("cpu", dtype):
-            return whole(x).float()
-
-    model.forward = forward  # type: ignore[method-assign]

@@ -13,17 +13,18 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from ddlbench.core import registry
-from ddlbench.train import place
+from ddlbench.train import optimizers, place, precision
 from ddlbench.train.clock import Clock
 
 from tests.contract.engine_cases import BATCH, CASES, OVERFLOW, OVERFLOW_AT, SLOW_S, Case, spec_of
-from tests.contract.engine_models import Spiked, autocast, batch_of, model_of, optimizer_of
+from tests.contract.engine_models import Spiked, batch_of, model_of
 from tests.contract.weights import whole
 from tests.host_waits import HostWaits
 
@@ -75,10 +76,10 @@ def drive(case: Case, rank: int, folder: Path, resumed: bool) -> dict[str, Any]:
     """Take the case's steps; what they gave."""
     spec = spec_of(case)
     model = model_of(case.model)
-    autocast(model, spec.recipe.precision)
+    precision.prepare(model, spec)
     clock = Clock("cpu")
     framework = registry.member("frameworks", case.adapter)
-    engine = framework.Engine(model, lambda m: optimizer_of(spec, m), spec, clock)
+    engine = framework.Engine(model, partial(optimizers.build, spec.recipe), spec, clock)
     engine.model.train()
     saved = folder / f"{case.name}-saved-{rank}.pt"
     if resumed:

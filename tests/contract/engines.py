@@ -5,8 +5,8 @@ Two real ranks a framework drive all of its cases in one launch, and resume them
 
 import os
 import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,20 +14,31 @@ from typing import Any
 import pytest
 import torch
 from ddlbench.core import registry
+from ddlbench.core.spec import RunSpec
 from ddlbench.plan import launch
 from ddlbench.settings.machine import load_machine
 
-from tests.conftest import Once
+from tests.conftest import PATHS, ROOT, Once
 from tests.contract.engine_cases import CASES, RANKS, spec_of
 
 Results = list[dict[str, Any]]  # one a rank
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def name_of(variant: str, recipe: str, model: str = "lenet") -> str:
     """A case's, from what was said about it."""
     (name,) = [n for n, c in CASES.items() if (c.variant, c.recipe, c.model) == (variant, recipe, model)]
     return name
+
+
+def drive(spec: RunSpec, folder: Path, phase: str, names: Iterable[str]) -> None:
+    """Launch the ranks of a run, which drive these cases."""
+    program = ("python", "-m", "tests.contract.engine_probe", str(folder), phase, *names)
+    argv = launch.command(spec, replace(load_machine("local"), workers_per_node=spec.workers), program)
+    told = os.environ | PATHS | {"OMP_NUM_THREADS": "1", "PROBE_RANKS": str(spec.workers)}
+    done = subprocess.run(
+        argv, cwd=ROOT, env=told, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stdout[-20000:]  # of all ranks: the first to end is not the last to speak
 
 
 @pytest.fixture(scope="session")
@@ -47,15 +58,7 @@ def results(engines_folder: Path, once: Once) -> Callable[..., Results]:
 
     def start(alike: tuple[str, str | None], phase: str) -> None:
         cases = {name: case for name, case in CASES.items() if case.launch == alike}
-        program = ("python", "-m", "tests.contract.engine_probe", str(engines_folder), phase, *cases)
-        argv = launch.command(spec_of(next(iter(cases.values()))), load_machine("local"), program)
-        paths = [str(ROOT / "workflow"), str(ROOT), os.environ.get("PYTHONPATH", "")]
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PATH": path, "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(
-            argv, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300
-        )
-        assert done.returncode == 0, done.stdout[-20000:]  # of all ranks: the first to end is not the last to speak
+        drive(spec_of(next(iter(cases.values()))), engines_folder, phase, cases)
 
     @cache
     def launched(alike: tuple[str, str | None], phase: str) -> None:

@@ -24,6 +24,7 @@ from ddlbench.settings.machine import Machine, load_machine
 from ddlbench.settings.own_models import find
 from ddlbench.settings.recipe import load_recipe
 
+from tests.conftest import PATHS
 from tests.specs import run_spec
 
 HERE = Path(__file__).resolve().parent
@@ -167,8 +168,7 @@ def start(
     marker = f"DDLBENCH_TEST={uuid.uuid4().hex}"
     argv = command or launch.command(spec, machine or local_machine(), tuple(program))
     run = [sys.executable, "-m", "ddlbench.run", "--spec", spec.to_json(), "--folder", str(folder)]
-    path = f"{HERE / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    env = os.environ | {"PATH": path} | dict([marker.split("=")]) | (environment or {})
+    env = os.environ | {"PATH": f"{HERE / 'bin'}:{PATHS['PATH']}"} | dict([marker.split("=")]) | (environment or {})
     run += ["--manifest", str(data / str(spec.reads) / "manifest.json")]
     run += [f"--checkpoint-minutes={checkpoint_minutes}"] if checkpoint_minutes else []
     run += ["--", *argv]

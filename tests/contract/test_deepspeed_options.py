@@ -10,9 +10,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from ddlbench.mends.timm_layer_dropping import decisions, keep_probability
+from ddlbench.train import optimizers
 
-from tests.contract.engine_cases import CASES, FREEZE, GAMMA, LONG, ONE_BIT, RANKS, STEPS, THETA, Case, spec_of
-from tests.contract.engine_models import batch_of, model_of, optimizer_of
+from tests.contract.engine_cases import CASES, FREEZE, GAMMA, LONG, ONE_BIT, RANKS, STEPS, THETA, spec_of
+from tests.contract.engine_models import batch_of, model_of
 from tests.contract.engines import mean_losses, name_of
 
 pytestmark = pytest.mark.usefixtures("engine_packages")
@@ -25,7 +26,7 @@ def uncorrected(compression: str, steps: int) -> list[float]:
     spec = spec_of(next(c for c in CASES.values() if c.options.get("compression") == compression))
     net, r = model_of("linear"), spec.recipe
     moments = {p: (torch.zeros_like(p), torch.zeros_like(p)) for p in net.parameters()}
-    eps = optimizer_of(spec, net).param_groups[0]["eps"]
+    eps = optimizers.build(spec.recipe, net).param_groups[0]["eps"]
     losses = []
     for step in range(steps):
         x, y = (torch.cat(part) for part in zip(*(batch_of(i, step) for i in range(RANKS)), strict=True))
@@ -62,23 +63,14 @@ def test_one_bit_optimizers_go_on_learning_when_they_compress(results, compressi
     assert sum(losses[-4:]) < sum(losses[FREEZE : FREEZE + 4]) < sum(losses[:4])
 
 
-def schedule(parts: int, case: Case) -> list[list[bool]]:
-    """Which blocks are kept, from the paper's formulas and the draws that a run's seed gives."""
-    kept = []
-    for step in range(case.steps):
-        theta = (1 - THETA) * math.exp(-GAMMA * step) + THETA
-        for part in range(parts):
-            kept.append(decisions(6, theta, spec_of(case).seed, step, part + 0))
-    return kept
-
-
 @pytest.mark.parametrize("variant", ["dropping0", "dropping1", "dropping2", "dropping-parts"])
 def test_blocks_are_dropped_on_the_published_schedule(results, variant):
-    """On all ranks the same; every one of the two micro-batches of a step draws anew."""
+    """By the paper's formula and a run's seed on all ranks the same; every micro-batch of a step draws anew."""
     (name,) = [n for n, c in CASES.items() if c.variant == variant]
-    case = CASES[name]
-    parts = spec_of(case).recipe.accumulation
-    expected = schedule(parts, case)
+    spec, steps = spec_of(CASES[name]), range(CASES[name].steps)
+    theta = [(1 - THETA) * math.exp(-GAMMA * step) + THETA for step in steps]
+    parts = range(spec.recipe.accumulation)
+    expected = [decisions(6, theta[step], spec.seed, step, part) for step in steps for part in parts]
     for result in results(name):
         assert result["kept"] == expected
         # What really ran, counted at the blocks' own first layer.

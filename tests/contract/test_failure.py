@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import pytest
 from ddlbench.plan import launch
-from ddlbench.train import place
+from ddlbench.slurm import step
 from ddlbench.train.frameworks import _common
 
 from tests.conftest import shared
@@ -53,11 +53,22 @@ def assert_gone(marker: str) -> None:
     assert left == {}
 
 
+@pytest.fixture
+def launched(tmp_path, data):
+    """`launched("ddp", "nan")`: what is left of a run of two ranks, of which one does that in its third step."""
+
+    def execute(framework, misdeed="nothing", rank=1, data=data, **how):
+        spec = launches.spec_of("plain", framework, 2)
+        launches.need(spec)
+        told = {"PROBE_FAILS": str(rank), "PROBE_DOES": misdeed} | how.pop("environment", {})
+        return launches.execute(spec, tmp_path / framework / spec.id, data, environment=told, **how)
+
+    return execute
+
+
 @pytest.mark.parametrize("framework", on_two())
-def test_a_rank_raises_while_others_wait(tmp_path, data, framework):
-    spec = launches.spec_of("plain", framework, 2)
-    launches.need(spec)
-    outcome = launches.execute(spec, tmp_path / spec.id, data, environment={"PROBE_FAILS": "1"})
+def test_a_rank_raises_while_others_wait(launched, framework):
+    outcome = launched(framework, "raise")
     assert_failed(outcome)
     assert "the probe fails, as it was told to" in outcome.output
     assert_blamed(outcome, "exception", 1)
@@ -81,21 +92,13 @@ def test_a_run_is_interrupted(tmp_path, data, framework):
     assert outcome.failure["cause"] == "ended by a signal"
 
 
-def misdo(tmp_path, data, framework, misdeed: str, rank: int = 1) -> launches.Outcome:
-    """A run in which a rank does something in its third step, see probe.py."""
-    spec = launches.spec_of("plain", framework, 2)
-    launches.need(spec)
-    told = {"PROBE_FAILS": str(rank), "PROBE_DOES": misdeed}
-    return launches.execute(spec, tmp_path / framework / spec.id, data, environment=told)
-
-
 @pytest.mark.parametrize("frameworks", [TWO, pytest.param(FRAMEWORKS, marks=pytest.mark.slow)], ids=["two", "all"])
-def test_a_rank_is_stopped(tmp_path, data, frameworks):
+def test_a_rank_is_stopped(launched, frameworks):
     """SIGSTOP: it holds its connections and says nothing. All frameworks at once: each run only waits."""
     for framework in frameworks:
         launches.need(launches.spec_of("plain", framework, 2))
     with ThreadPoolExecutor() as pool:
-        outcomes = list(pool.map(lambda framework: misdo(tmp_path, data, framework, "stop"), frameworks))
+        outcomes = list(pool.map(lambda framework: launched(framework, "stop"), frameworks))
     for outcome in outcomes:
         assert_gone(outcome.marker)
         assert outcome.code != 0
@@ -108,14 +111,11 @@ def test_a_rank_is_stopped(tmp_path, data, frameworks):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_a_rank_hangs(tmp_path, data, framework):
+def test_a_rank_hangs(launched, framework):
     """It lives and beats, and does not come to the collective of its third step."""
-    spec = launches.spec_of("plain", framework, 2)
-    launches.need(spec)
     machine = replace(launches.local_machine(), silent_s=5, start_patience_s=30)
-    waits_s = _common.patience_s(spec, machine)
-    told = {"PROBE_FAILS": "1", "PROBE_DOES": "hang"}
-    outcome = launches.execute(spec, tmp_path / spec.id, data, machine=machine, environment=told)
+    outcome = launched(framework, "hang", machine=machine)
+    waits_s = _common.patience_s(outcome.spec, machine)
     assert_gone(outcome.marker)
     assert outcome.code != 0
     # torchrun gives ranks 30 s to end when one has failed; Horovod looks every minute.
@@ -125,23 +125,23 @@ def test_a_rank_hangs(tmp_path, data, framework):
 
 
 @pytest.mark.parametrize("framework", on_two(daily=("ddp",)))
-def test_a_loss_is_no_number(tmp_path, data, framework):
-    outcome = misdo(tmp_path, data, framework, "nan", rank=0)
+def test_a_loss_is_no_number(launched, framework):
+    outcome = launched(framework, "nan", rank=0)
     assert_failed(outcome)
     assert_blamed(outcome, "loss is not finite", 0)
     assert "the loss of step 2 is nan" in outcome.failure["message"]
 
 
-def test_a_crash_in_compiled_code_leaves_where_it_was(tmp_path, data):
-    outcome = misdo(tmp_path, data, "ddp", "abort")
+def test_a_crash_in_compiled_code_leaves_where_it_was(launched):
+    outcome = launched("ddp", "abort")
     assert_failed(outcome)
     assert_blamed(outcome, "killed", 1)
     assert "Fatal Python error: Aborted" in outcome.output
     assert 'probe.py", line' in outcome.output
 
 
-def test_out_of_memory(tmp_path, data):
-    outcome = misdo(tmp_path, data, "ddp", "memory")
+def test_out_of_memory(launched):
+    outcome = launched("ddp", "memory")
     assert_failed(outcome)
     assert_blamed(outcome, "out of memory", 1)
 
@@ -167,40 +167,31 @@ def test_the_disk_is_full(tmp_path, data, run):
 
 
 @pytest.mark.parametrize(("framework", "job"), [("ddp", "4711"), ("horovod", "4712")])
-def test_a_port_is_in_use(tmp_path, data, framework, job):
+def test_a_port_is_in_use(launched, framework, job):
     """Under srun the ports follow from the job's id: another program may have one."""
-    spec = launches.spec_of("plain", framework, 2)
-    launches.need(spec)
     machine = replace(launches.local_machine(), launcher="slurm")
     with socket.socket() as taken, socket.socket() as taken_too:
-        port = int(
-            place.slurm_variables(
-                {"SLURM_PROCID": "0", "SLURM_NTASKS": "2", "SLURM_LOCALID": "0", "SLURM_JOB_ID": job}, ""
-            )["MASTER_PORT"]
-        )
+        task = {"SLURM_PROCID": "0", "SLURM_NTASKS": "2", "SLURM_LOCALID": "0", "SLURM_JOB_ID": job}
+        port = int(step.variables(task, "")["MASTER_PORT"])
         for number, one in enumerate((taken, taken_too)):
             one.bind(("", port + number))
             one.listen()
-        told = {"SRUN_JOB_ID": job}
-        outcome = launches.execute(spec, tmp_path / spec.id, data, machine=machine, environment=told)
+        outcome = launched(framework, machine=machine, environment={"SRUN_JOB_ID": job})
     assert_failed(outcome)
     assert_blamed(outcome, "port in use", 0)
     # The first port is torch.distributed's, the second that of Horovod's rendezvous.
     assert str(port + (framework == "horovod")) in outcome.failure["message"]
 
 
-def test_data_is_missing(tmp_path):
-    spec = launches.spec_of("plain", "ddp", 2)
-    outcome = launches.execute(spec, tmp_path / spec.id, tmp_path / "nowhere")
+def test_data_is_missing(launched, tmp_path):
+    outcome = launched("ddp", data=tmp_path / "nowhere")
     assert_failed(outcome)
     assert str(tmp_path / "nowhere" / "raw" / "manifest.json") in outcome.output
 
 
 @pytest.mark.parametrize("framework", on_two(daily=("ddp",)))
-def test_another_number_of_ranks_is_refused(tmp_path, data, framework):
-    spec = launches.spec_of("plain", framework, 2)
-    launches.need(spec)
-    alone = launch.command(replace(spec, workers=1), launches.local_machine())
-    outcome = launches.execute(spec, tmp_path / spec.id, data, command=alone)
+def test_another_number_of_ranks_is_refused(launched, framework):
+    alone = launch.command(launches.spec_of("plain", framework, 1), launches.local_machine())
+    outcome = launched(framework, command=alone)
     assert_failed(outcome)
     assert "expected 2 ranks, the launcher started 1" in outcome.output

@@ -9,9 +9,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from ddlbench.core import registry
+from ddlbench.train import optimizers
 
 from tests.contract.engine_cases import CASES, FULL, HALF, LOUD, MAIN, MORE, RANKS, SCALED, SLOW_S, STEPS, Case, spec_of
-from tests.contract.engine_models import batch_of, model_of, optimizer_of
+from tests.contract.engine_models import batch_of, model_of
 from tests.contract.engines import mean_losses, name_of
 
 pytestmark = pytest.mark.usefixtures("engine_packages")
@@ -22,7 +23,7 @@ def bare(recipe: str, model: str, steps: int = STEPS) -> tuple[list[float], list
     """Losses and norms of gradients of one process with plain PyTorch, on the pictures of all ranks together."""
     spec = spec_of(CASES[name_of("ddp", recipe, model)])
     net = model_of(model)
-    optimizer = optimizer_of(spec, net)
+    optimizer = optimizers.build(spec.recipe, net)
     losses, norms = [], []
     for step in range(steps):
         x, y = (torch.cat(part) for part in zip(*(batch_of(r, step) for r in range(RANKS)), strict=True))

@@ -27,7 +27,7 @@ from ddlbench.train import models
 from ddlbench.train.inference import InferSpec, Way, _measure
 from ddlbench.train.inference._record import FAILED, PARTIAL, RECORD
 
-from tests.conftest import shared, until
+from tests.conftest import PATHS, shared, until
 from tests.contract import launches
 from tests.specs import infer_spec, run_spec
 
@@ -68,10 +68,9 @@ def start(spec: InferSpec, folder: Path, data: Path, *trained: str) -> subproces
     """What rule `infer` calls."""
     command = launch.command(spec, load_machine("local"), ("python", "-m", "ddlbench.train.inference"))
     given = ["--folder", str(folder), "--spec", spec.to_json(), "--manifest", str(data / "raw/manifest.json")]
-    python = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     return subprocess.Popen(
         [sys.executable, "-m", "ddlbench.run.infer", *given, *trained, "--", *command],
-        env=os.environ | {"PATH": python},
+        env=os.environ | {"PATH": PATHS["PATH"]},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

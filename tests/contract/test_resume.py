@@ -32,27 +32,36 @@ def assert_as_undisturbed(outcome: launches.Outcome, undisturbed: launches.Outco
         assert [name for name in state if not torch.equal(state[name], other[name])] == []
 
 
+def killed(spec, folder, data, rank: int, step: int) -> launches.Outcome:
+    """What is left of a run, a rank of which kills itself in that step."""
+    misdeed = {"PROBE_FAILS": str(rank), "PROBE_DOES": "kill", "PROBE_STEP": str(step)}
+    return launches.execute(spec, folder, data, environment=misdeed, checkpoint_minutes=OFTEN)
+
+
+def assert_goes_on(undisturbed: launches.Outcome, folder, data, **how) -> list[dict]:
+    """Started again, the run in this folder ends as if nothing had been; from where it went on, each time."""
+    again = launches.execute(undisturbed.spec, folder, data, **how)
+    assert again.code == 0, again.output
+    assert_as_undisturbed(again, undisturbed)
+    assert not (folder / "failed").exists()
+    return again.values("ddlbench_resumed")
+
+
 # The case batch-norm reads with DALI, whose place in the data is its own; once is enough. It is the daily test.
 @pytest.mark.parametrize(("framework", "case"), [*on_two("demo", daily=()), ("ddp", "batch-norm")])
 def test_a_rank_is_killed_at_a_random_step(tmp_path, data, run, framework, case):
     undisturbed = run(case, framework, 2)
-    spec = undisturbed.spec
+    folder = tmp_path / undisturbed.spec.id
     step = random.SystemRandom().randrange(1, undisturbed.steps["step"].nunique())
-    misdeed = {"PROBE_FAILS": "1", "PROBE_DOES": "kill", "PROBE_STEP": str(step)}
-    folder = tmp_path / spec.id
-    died = launches.execute(spec, folder, data, environment=misdeed, checkpoint_minutes=OFTEN)
+    died = killed(undisturbed.spec, folder, data, 1, step)
     assert died.code not in (0, notes.STOPPED), f"step {step}"
     assert died.took_s < ENDS_WITHIN_S * shared()
     assert_gone(died.marker)
     assert (died.failure["cause"], died.failure["rank"]) == ("killed", 1), f"step {step}: {died.output}"
-    again = launches.execute(spec, folder, data, checkpoint_minutes=OFTEN)
-    assert again.code == 0, again.output
-    resumed = again.values("ddlbench_resumed")
+    resumed = assert_goes_on(undisturbed, folder, data, checkpoint_minutes=OFTEN)
     # Ranks agree for the first time after their first step: killed within the second, there may be no checkpoint yet.
     assert resumed or step == 1
     assert all(1 <= at["step"] <= step for at in resumed)
-    assert_as_undisturbed(again, undisturbed)
-    assert not (folder / "failed").exists()
 
 
 @pytest.mark.parametrize(("framework", "case"), [*on_two("demo", daily=()), ("ddp", "own")])
@@ -109,15 +118,10 @@ def test_what_deepspeed_alone_keeps_goes_on(tmp_path, data, variant):
 def test_a_rank_that_has_no_image_left_had_the_same_one_before(tmp_path, data, run):
     """In an epoch's last step, where rank 1 is killed, it takes part with what it had last: in its batch norm too."""
     undisturbed = run("none-left", "ddp", 2)
-    spec, folder = undisturbed.spec, tmp_path / undisturbed.spec.id
-    last = int(undisturbed.steps.query("epoch == 0")["step"].max())
-    misdeed = {"PROBE_FAILS": "1", "PROBE_DOES": "kill", "PROBE_STEP": str(last)}
-    died = launches.execute(spec, folder, data, environment=misdeed, checkpoint_minutes=OFTEN)
+    folder, last = tmp_path / undisturbed.spec.id, int(undisturbed.steps.query("epoch == 0")["step"].max())
+    died = killed(undisturbed.spec, folder, data, 1, last)
     assert died.failure["cause"] == "killed", died.output
-    again = launches.execute(spec, folder, data, checkpoint_minutes=OFTEN)
-    assert again.code == 0, again.output
-    assert again.values("ddlbench_resumed")
-    assert_as_undisturbed(again, undisturbed)
+    assert assert_goes_on(undisturbed, folder, data, checkpoint_minutes=OFTEN)
 
 
 @pytest.mark.parametrize(("framework", "number"), [*on_two(signal.SIGUSR1, daily=()), ("ddp", signal.SIGTERM)])
@@ -145,10 +149,7 @@ def test_told_to_stop(tmp_path, data, run, framework, number):
     assert stopped.code == notes.STOPPED, stopped.output
     assert_gone(marker)
     assert not (folder / "failed").exists()
-    again = launches.execute(spec, folder, data)
-    assert again.code == 0, again.output
-    assert len(again.values("ddlbench_resumed")) == 1
-    assert_as_undisturbed(again, undisturbed)
+    assert len(assert_goes_on(undisturbed, folder, data)) == 1
 
 
 def test_the_supervisor_is_killed(tmp_path, data, run):
@@ -161,10 +162,7 @@ def test_the_supervisor_is_killed(tmp_path, data, run):
         time.sleep(0.05)
     process.kill()
     process.wait()
-    again = launches.execute(spec, folder, data, checkpoint_minutes=OFTEN)
-    assert again.code == 0, again.output
-    assert "goes on from the checkpoint after" in again.output
-    assert_as_undisturbed(again, undisturbed)
+    assert assert_goes_on(undisturbed, folder, data, checkpoint_minutes=OFTEN)
     for pid in launches.survivors(marker):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -174,12 +172,7 @@ def test_the_supervisor_is_killed(tmp_path, data, run):
 @pytest.mark.slow
 def test_another_recipe_does_not_go_on_from_this_ones_checkpoint(tmp_path, data, run):
     undisturbed = run("plain", "ddp", 2)
-    spec, folder = undisturbed.spec, tmp_path / undisturbed.spec.id
-    other = run("demo", "ddp", 2).spec
-    misdeed = {"PROBE_FAILS": "0", "PROBE_DOES": "kill", "PROBE_STEP": "4"}
-    launches.execute(other, folder, data, environment=misdeed, checkpoint_minutes=OFTEN)
+    folder = tmp_path / undisturbed.spec.id
+    killed(run("demo", "ddp", 2).spec, folder, data, 0, 4)
     assert list((folder / "failed").glob("checkpoint/0*"))
-    again = launches.execute(spec, folder, data)
-    assert again.code == 0, again.output
-    assert again.values("ddlbench_resumed") == []
-    assert_as_undisturbed(again, undisturbed)
+    assert assert_goes_on(undisturbed, folder, data) == []

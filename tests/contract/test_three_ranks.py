@@ -3,22 +3,16 @@
 Horovod reduces each gradient on its own here (fusion_threshold_mb 0).
 """
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from ddlbench.plan import launch
-from ddlbench.settings.machine import load_machine
 
 from tests.conftest import Once
 from tests.contract.engine_cases import BATCH, CASES, MAIN, spec_of
-from tests.contract.engines import ROOT, name_of
+from tests.contract.engines import Results, drive, name_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("engine_packages")]
 
@@ -49,17 +43,10 @@ def of_three(once: Once):
         if adapter == "horovod":
             case = replace(case, options={"fusion_threshold_mb": 0})
         spec = replace(spec_of(case), workers=RANKS, workers_per_node=RANKS, global_batch=RANKS * BATCH)
-        machine = replace(load_machine("local"), workers_per_node=RANKS)
-        program = ("python", "-m", "tests.contract.engine_probe", str(folder), phase, *names)
-        paths = os.pathsep.join([str(ROOT / "workflow"), str(ROOT), os.environ.get("PYTHONPATH", "")])
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        told = os.environ | {"PYTHONPATH": paths, "PATH": path, "PROBE_RANKS": str(RANKS)}
-        argv = launch.command(spec, machine, program)
-        done = subprocess.run(argv, cwd=ROOT, env=told, capture_output=True, text=True, timeout=600)
-        assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
+        drive(spec, folder, phase, names)
 
     @cache
-    def read(name: str, phase: str = "first") -> list[dict[str, Any]]:
+    def read(name: str, phase: str = "first") -> Results:
         adapter = CASES[name].adapter
         if phase == "resumed":
             read(name)

@@ -20,15 +20,11 @@ from ddlbench.records import ours
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.recipe import load_recipe
 
-from tests.conftest import ROOT, Once, shared
+from tests.conftest import PATHS, ROOT, Once, shared
 from tests.pretended_gpu import build
 from tests.specs import run_spec
 
 PROGRAM = ("python", "-m", "tests.pretended_gpu.rank")
-PATHS = {
-    "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ['PYTHONPATH']}",
-    "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-}
 # Where there is a GPU, the same is tried with it; nothing is pretended then, and what waits is counted all the same.
 REAL = "PRETENDED_GPUS" not in os.environ and torch.cuda.is_available()
 BATCH, STEPS, SIZES = 16, 16, "train=249,val=33,classes=10"  # the last step of an epoch has 9 images

@@ -24,9 +24,9 @@ from ddlbench.settings.machine import load_machine
 from ddlbench.train.inference import InferSpec
 from ddlbench.train.inference._record import RECORD
 
-from tests.conftest import ROOT, shared
+from tests.conftest import PATHS, ROOT, shared
 from tests.pretended_gpu import build
-from tests.pretended_gpu.conftest import PATHS, PROGRAM, REAL, STEPS, Train
+from tests.pretended_gpu.conftest import PROGRAM, REAL, STEPS, Train
 from tests.pretended_gpu.rank import STEADY, WAITS
 from tests.specs import run_spec
 

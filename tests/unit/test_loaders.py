@@ -85,10 +85,15 @@ def form(folder: Path, names: list[str], classes: int) -> Path:
         (folder / "train" / name).mkdir(parents=True)
         for file in inside:
             (folder / "train" / name / file).touch()
-    splits = {s: Split(0, {}, 0, {}, "", {}) for s in ("train", "val")}
-    splits["train"] = Split(len(names), {name: len(inside) for name, inside in per.items()}, 0, {}, "", {})
-    Manifest("mnist5k", "raw", 1, None, tuple(per), 0, 1, {}, {}, splits).write(folder)
+    write_manifest(folder, {name: len(inside) for name, inside in per.items()})
     return folder
+
+
+def write_manifest(folder: Path, pictures: dict[str, int], root: str | None = None) -> None:
+    """Of so many training pictures by class."""
+    splits = {s: Split(0, {}, 0, {}, "", {}) for s in ("train", "val")}
+    splits["train"] = Split(sum(pictures.values()), pictures, 0, {}, "", {})
+    Manifest("mnist5k", "raw", 1, root, tuple(pictures), 0, 1, {}, {}, splits).write(folder)
 
 
 def test_worker_processes_share_names_and_labels(tmp_path, monkeypatch):
@@ -99,11 +104,7 @@ def test_worker_processes_share_names_and_labels(tmp_path, monkeypatch):
         raw, "files", lambda path, _: names[int(path.name[5:]) :: 10] if path.parent.name == "train" else []
     )
     (tmp_path / "raw").mkdir()
-    splits = {s: Split(0, {}, 0, {}, "", {}) for s in ("train", "val")}
-    splits["train"] = Split(count, {f"class{n}": count // 10 for n in range(10)}, 0, {}, "", {})
-    Manifest("mnist5k", "raw", 1, "/data/imagenet", tuple(f"class{n}" for n in range(10)), 0, 1, {}, {}, splits).write(
-        tmp_path / "raw"
-    )
+    write_manifest(tmp_path / "raw", {f"class{n}": count // 10 for n in range(10)}, "/data/imagenet")
     pictures = native.Batched(Files(tmp_path / "raw", "train"), True, run(2, 16)).samples
     assert pictures.name(1) == f"/data/imagenet/train/class0/{names[10]}"
     assert pictures.name(count - 1) == f"/data/imagenet/train/class9/{names[-1]}"

@@ -109,6 +109,16 @@ def mended(monkeypatch: pytest.MonkeyPatch) -> Any:
     return of
 
 
+def said_of(mended: Any, job: Any, told: str, *own_logs: Path) -> str:
+    """What the plugin's executor reports of job 7 that failed, told this."""
+    executor = SimpleNamespace(heard=[])
+    mended.Executor.report_job_error(
+        executor, SimpleNamespace(external_jobid="7", job=job), msg=told, aux_logs=[*map(str, own_logs)]
+    )
+    ((_, more),) = executor.heard
+    return str(more["msg"])
+
+
 def test_the_plugin_itself_sees_it(mended: Any) -> None:
     ask = "printf '7|CANCELLED by 0\\n8|RUNNING\\n'"
     logger = logging.getLogger()
@@ -184,27 +194,19 @@ def test_a_job_that_fails_before_its_run_began(mended: Any, command: Any, tmp_pa
     own.write_text(log)
     of_run.write_text("an earlier try\n")
     os.utime(of_run, (1, 1))
-    executor = SimpleNamespace(heard=[])
-    job = SimpleNamespace(external_jobid="7", job=SimpleNamespace(log=[str(of_run)]))
-    failed = "SLURM-job '7' failed, SLURM status is: 'FAILED'."
-    mended.Executor.report_job_error(executor, job, msg=failed, aux_logs=[str(own)])
-    ((_, more),) = executor.heard
-    assert more["msg"].startswith(f"{failed} It ended before its run began, on node1")
-    assert said in more["msg"]
-    assert f"Its log is {own}." in more["msg"]
-    assert f"{of_run} is an earlier try's." in more["msg"]
+    job, failed = SimpleNamespace(log=[str(of_run)]), "SLURM-job '7' failed, SLURM status is: 'FAILED'."
+    told = said_of(mended, job, failed, own)
+    assert told.startswith(f"{failed} It ended before its run began, on node1") and said in told
+    assert f"Its log is {own}." in told and f"{of_run} is an earlier try's." in told
     os.utime(of_run)  # the run did begin: its own log says why it failed
-    mended.Executor.report_job_error(executor, job, msg=failed, aux_logs=[str(own)])
-    assert executor.heard[-1][1]["msg"] == failed
+    assert said_of(mended, job, failed, own) == failed
 
 
 def test_what_slurm_does_not_say_hides_no_failure(mended: Any, command: Any) -> None:
     slurm_plugin.mend_plugin()
     command("scontrol", "exit 1")
     assert slurm.where("7") is None
-    executor = SimpleNamespace(heard=[])
-    mended.Executor.report_job_error(executor, SimpleNamespace(external_jobid="7", job=None), msg="failed")
-    assert executor.heard[-1][1]["msg"] == "failed"
+    assert said_of(mended, None, "failed") == "failed"
 
 
 def test_later_jobs_avoid_one_node_and_never_words_that_are_none(mended: Any) -> None:
@@ -259,9 +261,6 @@ def test_a_node_that_does_not_see_the_project_is_named(mended: Any, command: Any
     """slurmd cannot open the job's log there. What SLURM 22.05 said of such a job."""
     slurm_plugin.mend_plugin()
     command("scontrol", f"echo '{JOB} Reason=JobLaunchFailure ExitCode=0:53'")
-    executor = SimpleNamespace(heard=[])
-    job = SimpleNamespace(external_jobid="7", job=SimpleNamespace(log=[str(tmp_path / "train.log")]))
-    mended.Executor.report_job_error(executor, job, msg="FAILED.", aux_logs=[str(tmp_path / "7.log")])
-    ((_, more),) = executor.heard
-    assert f"on node1: that node does not see {Path.cwd()}, or may not write there; exclude_nodes: " in more["msg"]
-    assert "7.log" not in more["msg"]  # there is none
+    told = said_of(mended, SimpleNamespace(log=[str(tmp_path / "train.log")]), "FAILED.", tmp_path / "7.log")
+    assert f"on node1: that node does not see {Path.cwd()}, or may not write there; exclude_nodes: " in told
+    assert "7.log" not in told  # there is none

@@ -132,13 +132,6 @@ def test_alone_it_is_pytorchs_in_a_whole_resnet() -> None:
     torch.testing.assert_close(synchronised.state_dict(), own.state_dict(), rtol=1e-9, atol=1e-12)
 
 
-def test_gradients_are_those_of_differences() -> None:
-    layer = nn.BatchNorm2d(3).double()
-    alone(layer)
-    x = torch.randn(4, 3, 2, 2, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(layer, (x,))
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_is_computed_in_single(dtype: torch.dtype) -> None:
     layer = nn.BatchNorm2d(3)
@@ -214,34 +207,10 @@ def test_one_value_gives_the_bias() -> None:
     assert torch.equal(layer.bias.grad, torch.ones(3))
 
 
-class Downsampled(nn.Module):
-    """Two norms whose outputs are added, as where a ResNet's shortcut has a norm of its own."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.main, self.shortcut = nn.BatchNorm2d(3), nn.BatchNorm2d(3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.main(x) + self.shortcut(x)
-
-
-@pytest.mark.parametrize("synchronised", [False, True])
-def test_gradients_of_one_value_share_no_memory(synchronised: bool) -> None:
-    """Accumulated three times they are 1, 2, 3 times the first; as views of one tensor they were 1, 3, 5."""
-    model = Downsampled()
-    sync_norm.accept_one_value(model)
-    if synchronised:
-        alone(model)
-    biases = [model.main.bias, model.shortcut.bias]
-    for times in (1, 2, 3):
-        (model(torch.randn(1, 3, 1, 1)) * torch.ones(1, 3, 1, 1)).sum().backward()
-        assert [b.grad.tolist() for b in biases] == [[times] * 3] * 2
-    assert len({b.grad.untyped_storage().data_ptr() for b in biases}) == 2
-
-
 @pytest.mark.parametrize("synchronised", [False, True])
 def test_no_two_gradients_of_a_resnet_share_memory(synchronised: bool) -> None:
-    """One image of 32 pixels is one value a channel in the last stage, whose shortcut has a norm of its own."""
+    """One image of 32 pixels is one value a channel in the last stage, whose shortcut has a norm of its own. As views
+    of one tensor, gradients that are accumulated three times were 1, 3, 5 times the first."""
     model = models.build("resnet18", 10, 32)
     if synchronised:
         alone(model)
