@@ -26,18 +26,16 @@ folder, does, rank = Path(sys.argv[-1]), sys.argv[1], os.environ.get("RANK")
 if rank is None:
     ranks = [subprocess.Popen([sys.executable, *sys.orig_argv[1:]], env=os.environ | {"RANK": str(r)}) for r in (0, 1)]
     while not any(codes := [r.poll() for r in ranks]) and None in codes: time.sleep(0.05)
-    if does == "dies": time.sleep(2.5)  # torchrun looks after its ranks for a while, too
     sys.exit(any(codes))
 from ddlbench.core import beats, notes
 told = json.loads((folder / "assignment.json").read_text())
 notes.introduce(folder, int(rank), int(rank))
 beats.keep_beating(folder, int(rank), int(rank), 1, told["silent_s"])
 if rank == "1":
-    time.sleep(6 if does == "dies" else 0.5)  # the supervisor looks every 2 s
-    if does == "dies": os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(0.5)
     if does == "stops": os.kill(os.getpid(), signal.SIGSTOP)
     if does == "raises": notes.report(folder, 1, ValueError("no such picture")); os._exit(1)
-if does in ("dies", "stops", "raises"): time.sleep(60)
+if does in ("stops", "raises"): time.sleep(60)
 if rank == "0" and does == "answers":
     (folder / "inference.json").write_text(json.dumps({"format": 1, "spec": told["spec"], "facts": told["facts"]}))
 beats.end(folder, int(rank))
@@ -89,7 +87,6 @@ def test_what_ranks_leave_becomes_the_record(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("does", "cause", "says"),
     [
-        pytest.param("dies", "killed", "rank 1 was killed without a word", marks=pytest.mark.slow),
         pytest.param("raises", "exception", "rank 1: exception: ValueError: no such picture", marks=pytest.mark.slow),
         ("stops", "stopped answering", "rank 1 did not answer for 7 s, its process is stopped (SIGSTOP)"),
     ],

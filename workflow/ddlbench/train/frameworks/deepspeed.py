@@ -235,8 +235,8 @@ class Engine(_common.Engine):
             parameters += [p.ds_tensor for p in parameters if hasattr(p, "ds_tensor")]
         errors = [getattr(self.optimizer, name, []) for name in deepspeed_one_bit.ERRORS]
         kept = [dict(self.optimizer.state), deepspeed_zero.masters(self.zero, self.stage), errors]
-        own = {"parameters_bytes": bytes_of(parameters), "optimizer_bytes": bytes_of(tensors_in(kept))}
-        return super().state_bytes() | own
+        sizes = {"parameters_bytes": bytes_of(parameters), "optimizer_bytes": bytes_of(tensors_in(kept))}
+        return super().state_bytes() | sizes
 
 
 def close() -> None:
