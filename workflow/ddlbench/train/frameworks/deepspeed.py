@@ -122,7 +122,7 @@ class Engine(_common.Engine):
         if self.compressed:
             deepspeed_one_bit.take_first_step(self.optimizer)
             self.engine.enable_backward_allreduce = True
-            backend = self.optimizer.comm_backend_handle
+            backend = self.engine.basic_optimizer.comm_backend_handle
             backend.compressed_allreduce = self._timed(backend.compressed_allreduce)
         if self.scaler.is_enabled():
             deepspeed_loss_scale.give(self.engine, self.scaler, self.zero)
