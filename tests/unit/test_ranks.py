@@ -46,8 +46,9 @@ def test_srun_variables_are_translated() -> None:
     assert said["MASTER_ADDR"] == horovods["HOROVOD_GLOO_RENDEZVOUS_ADDR"] == "node1i"
     assert horovods["HOROVOD_HOSTNAME"] == "node2"
     assert int(horovods["HOROVOD_GLOO_RENDEZVOUS_PORT"]) == int(said["MASTER_PORT"]) + 1
-    # Two jobs on one node must not meet on one port.
-    assert step.variables(SRUN | {"SLURM_JOB_ID": "40008"}, "n")["MASTER_PORT"] != said["MASTER_PORT"]
+    # Two jobs on one node must not meet on one port, nor on that of the other's rendezvous.
+    next_job = step.variables(SRUN | {"SLURM_JOB_ID": "40008"}, "n")
+    assert int(next_job["MASTER_PORT"]) == int(said["MASTER_PORT"]) + 2
 
 
 def test_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,7 +42,7 @@ def test_steps_count_from_anywhere_and_once(tmp_path: Path, first: int, times: i
     assert taken(made) == [(step, pytest.approx(0.1 * times * (step + 1))) for step in range(4)]
     assert [row.loss for row in made.rows if row.rank == 1] == [0.5, 1.0, 1.5, 2.0]
     assert made.began_s == 1000.0
-    assert {row.images for row in made.rows} == {4}
+    assert {(row.images, row.communication_s) for row in made.rows} == {(4, None)}
     assert "recorder" in made.not_known["forward_s"]
 
 
