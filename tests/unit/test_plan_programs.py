@@ -102,6 +102,7 @@ def test_a_change_of_its_files_makes_its_runs_stale(planned: Planned, tmp_path: 
     (tmp_path / "train.py").write_text("print('step 2')")
     (row,) = (row for row in rows(planned(), tmp_path) if row.state != "missing")
     assert (row.run, row.state, row.why) == (first, "stale", "files of the program changed")
+    assert row.wall_s is None  # its record tells what the old files took
 
 
 def test_before_records_nobody_knows_what_it_takes_and_then_they_say(planned: Planned, tmp_path: Path) -> None:
