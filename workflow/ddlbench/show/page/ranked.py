@@ -35,6 +35,8 @@ MANY = 100  # repeats that nobody makes
 ALIKE = 0.05  # sides that differ by less than this are alike for all that people do
 NEAR = 0.8  # of the fastest side's rate: what comes with PyTorch is not taken below it
 RATE = "throughput_images_per_s"
+# Columns that are looked at: to cut all two hundred of a table into groups takes seconds.
+READ = ("run", *QUESTIONS, "model", "dataset", "repeat", RATE, "final_top1", "run_s")
 
 
 def sides(
@@ -44,6 +46,7 @@ def sides(
     page takes (`2 GPUs`), `model` is that for which it does. Frameworks and forms are judged with the loader taken,
     where they were run with it."""
     found: dict[str, list[_Cell]] = {}
+    runs = runs[[name for name in READ if name in runs]]
     taken = {"": "", "loader": ""}
     for compared in ("loader", "framework", "form"):
         rows = comparisons[comparisons["compared"] == compared]
