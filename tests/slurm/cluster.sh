@@ -181,10 +181,12 @@ start_munge() {
 start_database() {
     ! alive "$RUN/mariadbd.pid" mariadbd || return 0
     chmod 777 "$RUN"
-    if [ ! -d "$STATE/mysql/mysql" ]; then
+    if [ ! -e "$STATE/mysql.made" ]; then
+        rm -rf "$STATE/mysql" # left by one that was killed while it made it
         install -d -o mysql -g mysql "$STATE/mysql"
         mariadb-install-db --defaults-file="$STATE/my.cnf" --auth-root-authentication-method=normal --skip-test-db \
             >"$LOG/mariadb-install.log" 2>&1
+        touch "$STATE/mysql.made"
     fi
     setsid mariadbd --defaults-file="$STATE/my.cnf" </dev/null >"$LOG/mariadbd.log" 2>&1 &
     # shellcheck disable=SC2086
