@@ -94,7 +94,7 @@ BROKEN = [
     ("frameworks", "ddp", "def refuses(spec: RunSpec)", "def refuses(run: RunSpec, why: str)", "refuses"),
     ("frameworks", "ddp", "def start(device: str) -> None", "def start(device: str) -> bool", "start"),
     ("frameworks", "ddp", "spec: RunSpec, clock: Clock) -> None", "spec: RunSpec) -> None", "Engine"),
-    ("frameworks", "deepspeed", "def state_bytes(self)", "def bytes_of_state(self)", "Engine"),
+    ("frameworks", "deepspeed", "def state(self) -> dict", "def state(self, rank: int) -> dict", "Engine"),
     ("loaders", "native", "LEARNS = True", "", "LEARNS"),
     ("loaders", "synthetic", "FORMS: tuple[str, ...] = ()", "FORMS: list[str] = []", "FORMS"),
     ("figures", "memory", 'TABLES = ("runs",)', 'TABLES = "runs"', "TABLES"),
