@@ -100,11 +100,20 @@ def expand(text: str, file: str | Path, where: str) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's parser with the words of the core schema."""
+    """PyYAML's parser with the words of the core schema, and levels of its own: packages raise Python's limit."""
 
+    depth = 0
     yaml_implicit_resolvers: dict[str | None, list[Any]] = {  # noqa: RUF012
         None: [(f"{TAG}{name}", re.compile(rf"(?:{pattern.pattern})\Z")) for name, pattern in PLAIN.items()]
     }
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        self.depth += 1
+        if self.depth > MOST_LEVELS:
+            raise RecursionError
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
