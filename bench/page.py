@@ -27,8 +27,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "workflow")]
 
 from ddlbench.analysis import claims, frameworks, nodes, summary  # noqa: E402
 from ddlbench.analysis.collect import collect  # noqa: E402
+from ddlbench.audit import _findings  # noqa: E402
 from ddlbench.audit._audit import audit  # noqa: E402
-from ddlbench.audit._audit import write as write_audit  # noqa: E402
 from ddlbench.audit._material import of_study  # noqa: E402
 from ddlbench.core import layout  # noqa: E402
 from ddlbench.core.columns import write_csv  # noqa: E402
@@ -111,7 +111,7 @@ def make(name: str, on: str, results: Path) -> tuple[int, float, Path]:
     verdicts = claims.read(ROOT / "config/references/claims.csv")
     frames = (pd.read_parquet(home / f"tables/{table}.parquet") for table in ("runs", "kernels"))
     claims.verdicts(verdicts, *frames).to_csv(home / "tables/verdicts.csv", index=False)
-    write_audit(audit(of_study(home / "tables")), home / "tables/audit.csv")
+    write_csv(audit(of_study(home / "tables")), _findings.COLUMNS, home / "tables/audit.csv")
     frameworks.write(home / "tables/frameworks.csv")
     for figure in study.figures:
         options = Options(**json.loads(runs.figure_options(plan, figure.name)))
