@@ -12,18 +12,27 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests at once: many wait for SLURM (two groups) or a silent rank, so four more than there are cores (eleven at most).
 AT_ONCE ?= $(shell n=$$(nproc); echo $$((n < 7 ? n + 4 : 11)))
 
-.PHONY: again demo test test-all lint ruff snakefmt mypy install gpu-check tensorflow docs clean
+# Of all tests those whose names match: make test ONLY='resume and not horovod'.
+ONLY :=
+PYTEST := $(BIN)/python -m pytest -n $(AT_ONCE)$(if $(ONLY), -k "$(ONLY)")
+
+.PHONY: again demo test test-more test-all lint ruff snakefmt mypy install gpu-check tensorflow docs clean
 
 # As profiles/local has it, which Snakemake would name first.
 demo: $(VENV)/.installed
 	@$(BIN)/snakemake --workflow-profile none --cores all --keep-going --rerun-incomplete --quiet host reason --config study=$(STUDY)
 
+# Each tier is represented: ten minutes on two idle cores.
 test: lint
-	@$(BIN)/python -m pytest -n $(AT_ONCE)
+	@$(PYTEST) -m "not more and not slow"
+
+# What is left that is not slow: twelve minutes.
+test-more: $(VENV)/.installed
+	@$(PYTEST) -m "more and not slow"
 
 test-all: lint
 	@echo "the slow tests too: the whole demo, time limits of SLURM, 200 jobs at once and more"
-	@DDLBENCH_SLOW=1 $(BIN)/python -m pytest -n $(AT_ONCE) --durations=20
+	@DDLBENCH_SLOW=1 $(PYTEST)
 
 # Side by side: mypy takes half a minute on one core.
 lint: $(VENV)/.installed

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
-from tests.faults import pytest_terminal_summary  # noqa: F401  (the table of faults, after the SLURM tier)
+from tests import faults, times
 
 ROOT = Path(__file__).resolve().parents[1]
 SLOW = os.environ.get("DDLBENCH_SLOW") == "1"
@@ -161,8 +161,14 @@ def _of_run(nodeid: str) -> str | None:
     return "run " + "-".join(sorted(parameters[1].split("-")))  # files name them in different orders
 
 
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Print the table of faults, after the SLURM tier, and where the time went."""
+    faults.summary(terminalreporter)
+    times.summary(terminalreporter)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow tests run with DDLBENCH_SLOW=1 only.
+    """Slow tests run with DDLBENCH_SLOW=1 only. Those marked `more` are left to `make test-more`.
 
     Quick tiers come first, so that one sees soon what is wrong. Where several processes share the tests the long ones
     come first, so that all end together; and the workflow's after the contract's, when the mini study, which most of

@@ -39,8 +39,8 @@ def page() -> str:
     return PAGE + "".join(f"| {fault.what} | {fault.expected} | {tiers[fault]} |\n" for fault in FAULTS)
 
 
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """After tests of the SLURM tier: each fault that was tried, what was expected, what happened."""
+def summary(terminalreporter: Any) -> None:
+    """Print, after tests of the SLURM tier: each fault that was tried, what was expected, what happened."""
     heard: dict[str, list[tuple[str, str]]] = {}
     for outcome in ("passed", "failed", "error"):
         for report in terminalreporter.stats.get(outcome, []):
