@@ -1,0 +1,25 @@
+"""Names that users could type in release 0.1.0 and that are gone, with what took their place. Kept for one release.
+
+COMMANDS are words after `ddlbench` (`commands/main.py`), TARGETS words after `snakemake` (`commands/snakefile.py`),
+KEYS those of the YAML files and of `--config`, in dots where they are nested (`settings/keys.py`). A message is the
+name, a colon and the sentence.
+"""
+
+COMMANDS: dict[str, str] = {}
+TARGETS: dict[str, str] = {
+    "application": "is an export now: ddlbench export --to application, after snakemake page",
+    "recommend": "is gone; the page says which framework and how many workers, and its tables have time and price",
+    "what_if": "is gone; snakemake predict says what more workers than were measured would bring",
+}
+KEYS: dict[str, str] = {
+    "target": "is gone with snakemake recommend; the page says which framework and how many workers",
+    "what_if": "is gone; snakemake predict says what more workers than were measured, or that a study plans, would bring",
+}
+
+
+def key_sentence(path: str) -> str | None:
+    """Return what took the place of the key at `path`, such as `audit.fail_on`; None if no such key is gone.
+
+    A key may lie deeper than KEYS says, because studies and machines name what it lies under.
+    """
+    return next((text for name, text in KEYS.items() if f".{path}".endswith(f".{name}")), None)
