@@ -17,9 +17,6 @@
 #                     frameworks  what they do, their options and versions: <home>/tables/frameworks.csv
 #                     figure    <home>/figures/<figure>.{csv,png,svg,pdf}, of its own runs only
 #       outlook.smk   predict   more workers than were measured: snakemake --profile profiles/local predict
-#                     recommend   framework, loader, workers, batch for an accuracy: recommend --config target=0.759
-#                     what_if   another bandwidth, node, batch, model, precision: what_if --config what_if='{bandwidth: 4}'
-#                     application  the scaling section of an application for compute time
 #       audit.smk     audit_table   what makes comparisons unfair: <home>/tables/audit.csv
 #       page.smk      page      <home>/index.html    the page that people read
 #       report.smk    report    <home>/report.html   which job made what

@@ -28,7 +28,7 @@ NORMAL = 0.6745  # the median distance from the middle of a normal distribution,
 def fit(series: Sequence[SourceSeries]) -> Priors:
     """The slopes with the least absolute errors over all pairs of points within a node, beyond one, and from one to
     more. Each source counts once, because series of one source are alike."""
-    slope, spread = [0.0] * 3, [0.0] * 3
+    slope = [0.0] * 3
     for place, name in ((0, WITHIN), (2, BEYOND), (1, FROM_ONE)):
         found = []
         for one in series:
@@ -38,9 +38,8 @@ def fit(series: Sequence[SourceSeries]) -> Priors:
                     far = 1.0 if place == 1 else math.log2(workers[many] / workers[few])
                     found.append((float(left[few] - left[many]) / far, far, one.source))
         slope[place] = _middle(found)
-        spread[place] = _middle([(abs(lost - slope[place]), *rest) for lost, *rest in found]) / NORMAL
     changes = [(abs(float(c)), 1.0, one.source) for one in series for c in last_rate.steps(one.measured, slope)[1]]
-    return Priors(tuple(slope), tuple(spread), _middle(changes) / NORMAL)
+    return Priors(tuple(slope), _middle(changes) / NORMAL)
 
 
 def _middle(found: Sequence[tuple[float, float, str]]) -> float:

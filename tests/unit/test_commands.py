@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 from ddlbench.analysis import claims
 from ddlbench.commands import completion, configuration, main, snakefile, status
-from ddlbench.core import layout, living
+from ddlbench.core import gone, layout, living
 from ddlbench.core.files import write_text
 from ddlbench.plan import bill, first_guess, stale
 from ddlbench.plan.runs import Plan, make_plan
@@ -25,6 +25,7 @@ from ddlbench.run import hold, survivors
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import Partition
 from ddlbench.settings.study import load_study
+from ddlbench.settings.workflow import check_config
 
 from tests.conftest import ROOT
 from tests.specs import LAPTOP
@@ -214,12 +215,30 @@ def test_bash_completes(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert offered(f"{command} -") == listed
 
 
-@pytest.mark.parametrize("name", snakefile.COMMANDS)
-def test_a_target_of_before_names_its_command(name: str) -> None:
-    assert name in main.STUDY
-    with pytest.raises(SystemExit, match=f"^{name}: .*ddlbench {name}"):
-        snakefile.check_commands(["--profile", "profiles/local", name, "--config", "study=demo"])
-    snakefile.check_commands(["--profile", "profiles/local", "page", "--config", f"study={name}"])
+@pytest.mark.parametrize("name", gone.TARGETS)
+def test_a_target_that_is_gone_names_what_took_its_place(name: str) -> None:
+    with pytest.raises(SystemExit) as end:
+        snakefile.check_gone(["--profile", "profiles/local", name, "--config", "study=demo"])
+    assert end.value.code == f"{name}: {gone.TARGETS[name]}"
+    snakefile.check_gone(["--profile", "profiles/local", "page", "--config", f"study={name}"])
+
+
+def test_a_command_that_is_gone_names_what_took_its_place(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(gone.COMMANDS, "foo", "is called plan now")
+    assert ended("foo", "--study", "demo") == 2
+    assert capsys.readouterr().err == "foo: is called plan now\n"
+    assert not {*gone.COMMANDS} - {"foo"} & {*main.COMMANDS}
+
+
+@pytest.mark.parametrize("name", ["target", "what_if"])
+def test_a_key_that_is_gone_names_what_took_its_place(name: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        check_config({"study": "demo", "machine": "local", name: None})
+    assert str(error.value) == f"config/config.yaml: {name}: {gone.KEYS[name]}"
+    with pytest.raises(ConfigError, match=f"{name}s: unknown key; "):
+        check_config({"study": "demo", "machine": "local", f"{name}s": None})
 
 
 def test_the_clone_that_one_stands_in_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

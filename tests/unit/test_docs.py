@@ -132,6 +132,6 @@ def test_no_command_has_its_target_behind_its_settings(page: Path) -> None:
 
 
 def test_a_target_behind_settings_is_seen() -> None:
-    assert TARGET_BEHIND_SETTINGS.search("`snakemake --config what_if='{a: 4}' what_if`")
+    assert TARGET_BEHIND_SETTINGS.search("`snakemake --config data='{sources: 4}' page`")
     assert not TARGET_BEHIND_SETTINGS.search("`snakemake verdicts --config study=a machine=b` says")
     assert not TARGET_BEHIND_SETTINGS.search("snakemake --config study=mine -n   # what")

@@ -1,7 +1,6 @@
 """Studies that did not go as planned: nothing false is said of them, on the page or in the terminal."""
 
 import pandas as pd
-from ddlbench.outlook.recommendation.words import numbers
 from ddlbench.settings.config import complain
 from ddlbench.show.page import asked, ranked, write
 
@@ -51,8 +50,5 @@ def test_what_is_in_no_answer_is_said() -> None:
     assert write._lost({"failures": FAILURES[:0], "refused": refused[:0]}) == ""
 
 
-def test_the_terminal_says_names_as_they_are_and_no_interval_that_says_nothing() -> None:
+def test_the_terminal_says_names_as_they_are() -> None:
     assert '"zé" is not allowed' in str(complain("a.yaml", "variants", "zé", "allowed: b"))
-    row = dict.fromkeys(("interval_of", "price", "energy_kwh")) | {"hours": 1.0, "worker_hours": 2.0}
-    assert "(95 %: 30 min to 2 h)" in numbers(row | {"hours_low": 0.5, "hours_high": 2.0})
-    assert "(too noisy for an interval)" in numbers(row | {"hours_low": 1e-9, "hours_high": 3e6})

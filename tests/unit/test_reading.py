@@ -157,7 +157,7 @@ def test_variables_in_data(files: Files, monkeypatch: pytest.MonkeyPatch, text: 
 
 
 def test_values_of_the_command_line_are_those_of_a_file() -> None:
-    """Snakemake reads `--config 'what_if={bandwidth: [0.5, 2]}'` with all values as text."""
+    """Snakemake reads `--config 'checkpoint={minutes: 10}'` with all values as text."""
     given = {"minutes": "10", "epochs": "null", "bandwidth": ["0.5", "2", "1e-1"], "model": "resnet18", "as": "3 x"}
     made = typed(given)
     assert made == {"minutes": 10, "epochs": None, "bandwidth": [0.5, 2, 0.1], "model": "resnet18", "as": "3 x"}

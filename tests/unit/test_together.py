@@ -12,7 +12,6 @@ from dataclasses import fields, replace
 import pandas as pd
 import pytest
 from ddlbench.analysis import claims, comparisons, together
-from ddlbench.analysis.prediction._series import Scaling
 from ddlbench.analysis.scaling import scaling
 from ddlbench.audit import Material
 from ddlbench.audit._audit import audit
@@ -21,11 +20,7 @@ from ddlbench.core.program import Program
 from ddlbench.core.registry import PACKAGE
 from ddlbench.core.spec import CONTROLS, ROLES, RunSpec, of_program
 from ddlbench.outlook import predictions
-from ddlbench.outlook.application import Paragraph, Table
-from ddlbench.outlook.application._content import Contents, blocks
-from ddlbench.outlook.changes import all_series
-from ddlbench.outlook.recommendation import candidates
-from ddlbench.outlook.recommendation import make as recommendation
+from ddlbench.outlook.series import all_series
 from ddlbench.settings.machine import load_machine
 from ddlbench.show.figures import Options, _scaling
 from ddlbench.show.page import about, answer, asked, rows
@@ -41,11 +36,8 @@ LISTS = {
     "core/recipe.py": "the fields of the first records",
     "settings/recipe.py": "keys that a batch may change",
     "audit/_material.py": "columns of published numbers",
-    "outlook/recommendation/candidates.py": "columns of its table",
-    "outlook/recommendation/front.py": "columns of its table",
     "show/figures/latency.py": "columns of its file",
     "show/figures/zero_memory.py": "columns of its file",
-    "outlook/recommendation/convergence.py": "settings that epochs to a target depend on",
     **dict.fromkeys(
         (
             f"show/figures/{name}.py"
@@ -124,23 +116,10 @@ class TestFaultsOfBefore:
         assert f"r{CONTROLS + 1}" not in row["runs"]
 
     def test_series(self) -> None:
-        runs = killed_and_control().assign(gradients_bytes=8.0)
-        runs.loc[runs["repeat"] > CONTROLS, "gradients_bytes"] = 1e6
+        runs = killed_and_control()
         runs.loc[6:, "epoch_s"] = 1e9
         (found,) = all_series(runs, 4)
-        assert found.gradients_bytes == 8.0
         assert found.images == pytest.approx(1200)
-
-    def test_candidates(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        seen: list[Scaling] = []
-
-        def speeds(line: Scaling, *_: object) -> Iterator[candidates.Speed]:
-            seen.append(line)
-            yield from ()
-
-        monkeypatch.setattr(candidates, "_speeds", speeds)
-        candidates.rows(killed_and_control(), [], None)
-        assert [len(line.runs) for line in seen] == [6]
 
     @pytest.mark.parametrize(
         ("machine", "profile"),
@@ -243,22 +222,8 @@ def said_by_the_page(found: pd.DataFrame = RUNS) -> list[str]:
     return [*said, *(head for head, _ in rows.runs(RUNS, load_machine("local").data, {}).columns)]
 
 
-def said_by_the_application() -> list[str]:
-    compared = pd.DataFrame(comparisons.rows(RUNS))
-    section = blocks(Contents("Mine", load_machine("local"), RUNS, compared, [], [], {}, {}))
-    tables = [block for block in section if isinstance(block, Table)]
-    words = [block.text for block in section if isinstance(block, Paragraph)]
-    return [*words, *(text for table in tables for text in (*table.header, *(row[0] for row in table.rows)))]
-
-
 def said_by_predictions() -> list[str]:
-    return predictions.lines(predictions.rows(all_series(RUNS, 2), load_machine("local"), workers=[8]), "tokens")
-
-
-def said_by_the_recommendation() -> list[str]:
-    epochs = RUNS[["run"]].assign(epoch=1, top1=0.7)
-    machine = replace(load_machine("local"), workers_per_node=2)
-    return recommendation.text(recommendation.rows(RUNS, epochs, 0.6, machine), 0.6, machine)
+    return predictions.lines(predictions.rows(all_series(RUNS, 2), load_machine("local")), "tokens")
 
 
 @pytest.mark.parametrize(
@@ -271,15 +236,7 @@ def said_by_the_recommendation() -> list[str]:
         (said_by_the_page, "With fsdp (precision=bf16), 4 workers train 4 times as many tokens/s as 1, 100 % of "),
         (said_by_the_page, "The cheapest training (mine, 6,400 tokens) was ddp, 1 worker: "),
         (said_by_the_page, "tokens/s"),
-        (said_by_the_application, "mine, precision=bf16, ddp, batch 64 per worker"),
-        (said_by_the_application, "tokens/s"),
         (said_by_predictions, "mine, ddp, precision=bf16, batch 64 per worker (measured: 1 2 4 workers):"),
-        (said_by_the_recommendation, "mine, precision=bf16 to top-1 0.6, 6 candidates:"),
-        (
-            said_by_the_recommendation,
-            "    throughput: 2,000 tokens/s, measured (n = 3); epochs: 1 in all runs, by own runs",
-        ),
-        (said_by_the_recommendation, "  the least time: ddp, 1 worker, batch 64: "),
     ],
 )
 def test_sentences_fit_programs(said: object, holds: str) -> None:

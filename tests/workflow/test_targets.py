@@ -7,6 +7,7 @@ import socket
 from pathlib import Path
 
 import pytest
+from ddlbench.core import gone
 
 from tests.conftest import SLOW
 from tests.workflow.conftest import ask, assert_nothing_to_do, edit, mini, planned, snakemake
@@ -26,7 +27,7 @@ DELETED += ["tables/data.csv", "index.html", "study.json", f"../../../{CEILING}/
         ("results/demo/local/figures/troughput.png", "study demo has no such figure; did you mean throughput? all"),
         ("results/inference/some-job/inference.json", "is no job of inference of study demo on machine local"),
         ("results/runs/some-run/run.mllog", "is not a run of study demo on machine local"),
-        ("what_if", "what_if: is an option of predict now: snakemake predict --config what_if='{bandwidth: [0.5, 2]}'"),
+        ("what_if", f"what_if: {gone.TARGETS['what_if']}"),
         ("results/data/some-set/raw/manifest.json", "No rule to produce results/data/some-set/raw/manifest.json"),
     ],
 )
@@ -68,7 +69,7 @@ def test_a_figure_needs_its_own_runs_only(fresh: Path) -> None:
     needed = {"prepare": 1, "train": 1, "figure_data": 1, "figure": 1}
     assert planned(fresh, "results/mini/mini/figures/accuracy.png") == needed
     assert planned(fresh, "results/mini/mini/figures/throughput.png") == needed | {"train": 2}
-    assert planned(fresh, "predict", "recommend") == {"predict": 1, "recommend": 1}  # of what is there
+    assert planned(fresh, "predict") == {"predict": 1}  # of what is there
 
 
 def test_a_failed_run_hides_its_own_figures_only(finished: Path) -> None:

@@ -36,8 +36,8 @@ class Settings(NamedTuple):
 
 def read(config: Mapping[str, Any]) -> Settings:
     """The study and the machine that the configuration names, and all runs. Raises ConfigError."""
-    # Mappings of numbers: on the command line Snakemake reads their values as text.
-    numbers = {key: typed(config[key]) for key in ("checkpoint", "what_if") if key in config}
+    # A mapping of numbers: on the command line Snakemake reads its values as text.
+    numbers = {"checkpoint": typed(config["checkpoint"])} if "checkpoint" in config else {}
     checked = check_config({**config, **numbers})
     plan, images = reads.plan_of(checked)
     sources = checked["data"]["sources"]

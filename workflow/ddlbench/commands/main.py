@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ddlbench.commands import answers, completion
-from ddlbench.core import registry
+from ddlbench.core import gone, registry
 from ddlbench.settings.config import ConfigError, one_of
 
 ABOUT = """\
@@ -101,6 +101,8 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Answer, and end with the exit code. What people have to mend is one line."""
     (name, *_) = asked = [*(sys.argv[1:] if arguments is None else arguments), ""]
+    if name in gone.COMMANDS:
+        parser().exit(2, f"{name}: {gone.COMMANDS[name]}\n")
     if name and not name.startswith("-") and name not in COMMANDS:
         parser().error(f"{name}: is no command; {one_of(COMMANDS, name)}")
     options = parser().parse_args(asked[:-1])

@@ -19,7 +19,7 @@ from ddlbench.analysis import refusals
 from ddlbench.audit import SEVERITIES, _findings
 from ddlbench.commands import terminal
 from ddlbench.commands.configuration import Settings
-from ddlbench.core import kinds, layout
+from ddlbench.core import gone, kinds, layout
 from ddlbench.core.record import STEPS, WEIGHTS
 from ddlbench.mends import ReleaseError, slurm_plugin, snakemake_outputs, snakemake_python, snakemake_until
 from ddlbench.plan import bill, reads, runs, stale
@@ -32,18 +32,15 @@ from ddlbench.settings.config import ConfigError, names_in, one_of
 from ddlbench.settings.machine import Machine
 
 CONVERGENCE = os.path.relpath(settings.CONVERGENCE)  # as Snakemake wants paths
-# What answers a question and makes nothing that others need (`main.py`).
-COMMANDS = ("audit", "compare", "failures", "nodes", "partial", "plan", "status", "verdicts", "verify")
 STARTED = time.time()
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def check_commands(targets: Collection[str]) -> None:
-    """Exits with one line about what is no target any more. `targets` is the whole command line."""
-    for name in sorted({*COMMANDS} & {*targets}):
-        sys.exit(f"{name}: is a command of its own now: ddlbench {name}, with the same --profile and --config")
-    if "what_if" in targets:
-        sys.exit("what_if: is an option of predict now: snakemake predict --config what_if='{bandwidth: [0.5, 2]}'")
+def check_gone(targets: Collection[str]) -> None:
+    """Exit with one line about what is no target any more. `targets` is the whole command line."""
+    for name in targets:
+        if name in gone.TARGETS:
+            sys.exit(f"{name}: {gone.TARGETS[name]}")
 
 
 def check_folder(here: Path) -> None:

@@ -18,8 +18,8 @@ from ddlbench.mends import snakemake_lines
 from ddlbench.mends.snakemake_lines import Message
 from ddlbench.plan import estimate
 
-# A terminal hears that these begin: what comes before runs, and questions that compute.
-BEGIN = ("prepare", "preflight", "predict", "recommend", "application")
+# A terminal hears that these begin: what comes before runs, and a question that computes.
+BEGIN = ("prepare", "preflight", "predict")
 
 
 class Lines:

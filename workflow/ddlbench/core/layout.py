@@ -8,7 +8,6 @@ wildcards: `run_log("{run}")` is the pattern of all of them. `home` is `<study>/
         inference/<job>/        inference.json, infer.log, failed/     another kind of job (`plan/kinds/`)
         <study>/<machine>/      what follows from the runs of a study on a machine:
             tables/             one .parquet and .csv per table, plan.csv, plan.txt
-            application/        the scaling section of an application, in all formats
             records/            digests of records, by which figures show them
             figures/            <figure>.csv (what it is drawn from), .runs.csv (of which runs), .png, .svg, .pdf
             index.html          the page of the study; study.json says the same for programs; report.html is Snakemake's

@@ -25,7 +25,6 @@ WITHIN = {
     "loaders": "train",
     "inference": "train",
     "figures": "show",
-    "application": "outlook",
     "exports": "outlook",
     "kinds": "plan",
     "gpucheck": "commands",

@@ -1,7 +1,6 @@
-"""What lies ahead, by records that are there: predictions, a recommendation, the scaling section of an application.
+"""What follows from records that are there: predictions for more workers, and exports to other programs.
 
-`study.py` loads what all three start from. Each part has a `make`, which writes its files and returns the text for
-people. docs/prediction.md explains all of them.
+`study.py` loads what predictions start from, `series.py` puts it into series. docs/prediction.md explains them.
 """
 
 

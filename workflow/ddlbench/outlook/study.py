@@ -1,6 +1,6 @@
-"""What every outlook starts from: a study, its machine, its plan, and tables of the records that are there now.
+"""What predictions start from: a study, its machine, its plan, and tables of the records that are there now.
 
-Tables are made anew, in a folder of their own, so that an outlook can be asked for while the study is not finished.
+Tables are made anew, in a folder of their own, so that one can ask while the study is not finished.
 """
 
 import tempfile
@@ -26,7 +26,6 @@ class StudyData:
     """`tables` are those of `collect`, by name; `refused` are lines about records that are in none of them."""
 
     plan: Plan
-    images: Mapping[str, int]
     tables: Mapping[str, pd.DataFrame]
     refused: Sequence[str]
     results: Path
@@ -59,17 +58,17 @@ class StudyData:
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
-    def options(self, **more: Any) -> Options:
+    def options(self) -> Options:
         """How its figures are drawn."""
         device = "accelerator" if self.plan.study.records else self.plan.machine.device
         names = tuple(sorted({run.spec.framework for run in self.plan.runs.values()}))
         sample = together.sample(self.tables["runs"])
-        return Options(self.plan.study.title, device, self.plan.machine.device_name, names, sample=sample, **more)
+        return Options(self.plan.study.title, device, self.plan.machine.device_name, names, sample=sample)
 
 
 def given(config: Mapping[str, Any], folders: Sequence[Path], results: Path = layout.RESULTS) -> StudyData:
     """Reads all of it, of a checked configuration; `folders` are those of the runs. Raises ConfigError."""
-    plan, images = reads.plan_of(config)
+    plan, _ = reads.plan_of(config)
     with tempfile.TemporaryDirectory() as aside:
         others = plan.study.records
         read = {} if others is None else {"read": registry.member("records", others.kind).read}
@@ -77,4 +76,4 @@ def given(config: Mapping[str, Any], folders: Sequence[Path], results: Path = la
         collect(folders, Path(aside), peaks, runs.digests(plan), scaling=runs.scaling(plan), **read)
         tables = {path.stem: pd.read_parquet(path) for path in Path(aside).glob("*.parquet")}
         refused = refusals.lines(refusals.read(Path(aside)))
-    return StudyData(plan, images, tables, refused, results)
+    return StudyData(plan, tables, refused, results)

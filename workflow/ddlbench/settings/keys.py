@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast
 from pydantic import AfterValidator, ConfigDict, Field, GetPydanticSchema, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError, core_schema
 
-from ddlbench.core import recipe
+from ddlbench.core import gone, recipe
 from ddlbench.core.plural import count_of
 from ddlbench.settings.config import NAME, NAME_IN_WORDS, NAMED, ConfigError, complain, one_of
 
@@ -209,6 +209,9 @@ def _keys(rules: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _unknown(file: str | Path, where: str, name: str, rules: dict[str, Any]) -> ConfigError:
+    instead = gone.key_sentence(where)
+    if instead is not None:
+        return ConfigError(f"{file}: {where}: {instead}")
     return ConfigError(f"{file}: {where}: unknown key; {one_of(_keys(rules), name)}")
 
 

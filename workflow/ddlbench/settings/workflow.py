@@ -7,25 +7,9 @@ from pydantic import Field
 
 from ddlbench.core import registry
 from ddlbench.settings.config import ConfigError, expand, one_of
-from ddlbench.settings.keys import Count, Keys, Name, Positive, key, value_of
+from ddlbench.settings.keys import Keys, Name, key, value_of
 
 Text = Annotated[str, Field(min_length=1)]
-ManyWorkers = Annotated[int, Field(ge=1, le=100_000)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class WhatIf(Keys):
-    workers: ManyWorkers | tuple[ManyWorkers, ...] = key(
-        "Worker counts. Without them, three doublings beyond the largest measured one.", None
-    )
-    bandwidth: Positive | tuple[Positive, ...] = key("Bandwidth between nodes, as a multiple of the machine's.", None)
-    workers_per_node: Count | tuple[Count, ...] = key("Workers that fill a node.", None)
-    batch_per_worker: Count | tuple[Count, ...] = key("Images per step on one worker.", None)
-    model: str | tuple[str, ...] = key("Models; of each the study needs a record with one worker count at least.", None)
-    precision: str | tuple[str, ...] = key(
-        "Precisions (fp32, tf32, bf16, fp16); of each a record is needed, or `peak_tflops_per_worker` of the machine.",
-        None,
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,18 +45,6 @@ class Config(Keys):
         None,
         exclusiveMinimum=0,
     )
-    target: float | None = key(
-        "For `snakemake recommend`: the top-1 accuracy that the training is to reach, a fraction: "
-        "`--config target=0.759`.",
-        None,
-        exclusiveMinimum=0,
-        maximum=1,
-    )
-    what_if: WhatIf | None = key(
-        "For `snakemake predict`: what is to be different, each alone; a value or a list of them: "
-        "`--config what_if='{bandwidth: [0.5, 4], workers: [1024, 100000]}'`.",
-        None,
-    )
     data: Data = key("Where data sets come from, and what is done about bad pictures; its keys are below.", Data())
     checkpoint: Checkpoint = key(
         "When a run writes a checkpoint, from which it goes on after it was stopped; its keys are below.", Checkpoint()
@@ -83,8 +55,6 @@ def check_config(data: dict[str, Any], file: str = "config/config.yaml") -> dict
     """What config.yaml and the command line say, with defaults filled in. Raises ConfigError at the first fault."""
     # What was given stays as it was written: 30, not 30.0.
     config = laid_over(asdict(value_of(Config, data, file)), data)
-    if config["what_if"]:
-        config["what_if"] = data["what_if"]  # what is not asked is left out
     names, sources = registry.members("datasets"), config["data"]["sources"]
     for name in sources:
         if name not in names:

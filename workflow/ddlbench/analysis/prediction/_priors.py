@@ -18,11 +18,10 @@ FITTED = REFERENCES / "prediction-priors.json"
 
 @dataclass(frozen=True)
 class Priors:
-    """Slopes s1 to s3 with their standard deviations over series, how far a point is off the line per root of doublings
-    from the one before, and how many standard deviations 95 % intervals reach, within a node and beyond it."""
+    """Slopes s1 to s3, how far a point is off the line per root of doublings from the one before, and how many standard
+    deviations 95 % intervals reach, within a node and beyond it."""
 
     slope: tuple[float, ...]
-    slope_sd: tuple[float, ...]
     unsteady: float
     reach: tuple[float, float] = (1.0, 1.0)
 

@@ -57,9 +57,9 @@ def steps(measured: Measured, slope: Sequence[float]) -> tuple[Floats, Floats]:
 
 
 def predict(
-    measured: Measured, workers: Sequence[int], batch_per_worker: Sequence[float], priors: Priors, at: int | None = None
+    measured: Measured, workers: Sequence[int], batch_per_worker: Sequence[float], priors: Priors
 ) -> Prediction:
-    """For a machine with `at` workers per node, if that is given: what its node changes is taken from other series.
+    """Return images/s of all workers with their 95 % intervals.
 
     Raises TooLittleError if it is asked beyond a node from points within one, because nobody predicts the network; or
     for less than an image per worker.
@@ -69,34 +69,31 @@ def predict(
     if min(batch_per_worker) < 1:
         raise TooLittleError("the batch is smaller than so many workers; give each an image or more")
     node = measured.workers_per_node
-    if max(workers) > (at or node) and node >= measured.workers[-1]:
+    if max(workers) > node and node >= measured.workers[-1]:
         raise TooLittleError(
             f"all measured counts lie within one node of {count_of(node, 'worker')}: what lies beyond is not "
             "predicted, because from such points the median error was 9 % and one in ten over 80 %; measure "
             f"{2 * node} workers"
         )
     asked = np.array(workers, float)
-    middle, spread = _expected(measured, asked, np.array(batch_per_worker, float), priors, at)
-    reach = _reach(measured, asked, at or node, priors) * spread
+    middle, spread = _expected(measured, asked, np.array(batch_per_worker, float), priors)
+    reach = _reach(measured, asked, priors) * spread
     return Prediction(np.exp(middle) * asked, np.exp(middle - reach) * asked, np.exp(middle + reach) * asked)
 
 
-def _expected(
-    measured: Measured, asked: Floats, batch: Floats, priors: Priors, at: int | None = None
-) -> tuple[Floats, Floats]:
+def _expected(measured: Measured, asked: Floats, batch: Floats, priors: Priors) -> tuple[Floats, Floats]:
     """(ln x at `asked`, its standard deviation), the noise of runs included."""
     import numpy as np
 
     counts, node, first = np.array(measured.workers, float), measured.workers_per_node, measured.images_per_s[0]
     first /= measured.workers[0]
     residuals, changes = steps(measured, priors.slope)
-    here, there = (parts(asked, batch, per_node, first) for per_node in (node, at or node))
+    line = parts(asked, batch, node, first)
     was = parts(counts, np.array(measured.batch_per_worker, float), node, first)[:, 3]
     scale = (OTHERS * priors.unsteady**2 + float(changes @ changes)) / (OTHERS + len(changes))
     variance = scale * (_away(counts, asked) + NOISE)
-    variance += (BATCH_SD * (there[:, 3] - np.interp(np.log2(asked), np.log2(counts), was))) ** 2
-    variance += ((there - here)[:, :3] ** 2) @ np.array(priors.slope_sd) ** 2
-    middle = there @ np.array([*priors.slope, 1.0]) + np.interp(np.log2(asked), np.log2(counts), residuals)
+    variance += (BATCH_SD * (line[:, 3] - np.interp(np.log2(asked), np.log2(counts), was))) ** 2
+    middle = line @ np.array([*priors.slope, 1.0]) + np.interp(np.log2(asked), np.log2(counts), residuals)
     return middle, np.sqrt(variance)
 
 
@@ -108,31 +105,12 @@ def _away(counts: Floats, asked: Floats) -> Floats:
     return away
 
 
-def _reach(measured: Measured, asked: Floats, node: int, priors: Priors) -> Floats:
+def _reach(measured: Measured, asked: Floats, priors: Priors) -> Floats:
     """How many standard deviations a 95 % interval reaches; beyond `SEEN` doublings more, because few series do."""
     import numpy as np
 
     doublings = np.log2(asked / measured.workers[-1])
-    return np.where(asked > node, priors.reach[1], priors.reach[0]) * np.maximum(1.0, doublings / SEEN)
-
-
-def lost(measured: Measured, few: int, workers: int, batch: float, priors: Priors) -> tuple[float, float, float]:
-    """What a step takes longer on `workers` than on `few`, as a share of the latter: (at least, likely, at most).
-
-    None of them is below 0. An error of the batch does not count, because both share it.
-    """
-    import numpy as np
-
-    if workers <= few:
-        return 0.0, 0.0, 0.0
-    asked = np.array([float(few), float(workers)])
-    batches = np.interp(np.log2(asked), np.log2(measured.workers), measured.batch_per_worker)
-    middle, spread = (
-        _expected(measured, asked, size, priors)[k] for k, size in enumerate((np.array([batch] * 2), batches))
-    )
-    reach = float(_reach(measured, asked, measured.workers_per_node, priors)[1] * np.hypot(*spread))
-    low, likely, high = (max(0.0, float(np.expm1(middle[0] - middle[1] + end))) for end in (-reach, 0.0, reach))
-    return low, likely, high
+    return np.where(asked > measured.workers_per_node, priors.reach[1], priors.reach[0]) * np.maximum(1.0, doublings / SEEN)
 
 
 def next_run(measured: Measured, target: int, candidates: dict[int, float]) -> int | None:

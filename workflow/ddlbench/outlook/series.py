@@ -1,0 +1,102 @@
+"""Series of a study's runs over worker counts, which predictions start from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from ddlbench.analysis import together
+from ddlbench.analysis.comparisons import TELLING, settings, telling
+from ddlbench.analysis.prediction import Measured, _series
+from ddlbench.core.roles import AXIS, SETTING
+
+# What all points of a series share.
+NAMED = (*together.settings(AXIS, SETTING, without=["of_epochs"]), "precision")
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points of training alike in all but the number of workers. `settings` are NAMED and TELLING, None where unknown.
+
+    `points` are rows of `analysis/scaling.py`; `images` of an epoch, `epochs` of the whole training. `apart` are the
+    settings that its name says, because the series beside it differ in them; `whole` and `power_w` as in
+    `_series.Scaling`.
+    """
+
+    settings: dict[str, Any]
+    measured: Measured
+    points: tuple[dict[str, Any], ...]
+    images: float
+    epochs: float
+    apart: tuple[str, ...] = ()
+    whole: int | None = None
+    power_w: float | None = None
+    runs: tuple[str, ...] = ()
+
+    @property
+    def batches(self) -> dict[int, float]:
+        """Images per step of one worker, by measured worker count."""
+        return dict(zip(self.measured.workers, self.measured.batch_per_worker, strict=True))
+
+    def batch_at(self, workers: int) -> float:
+        """Images per step of one worker: what was measured with so many workers, else with the most, or its share of
+        those of all."""
+        beyond = self.whole / workers if self.whole else self.measured.batch_per_worker[-1]
+        return self.batches.get(workers, beyond)
+
+    def at(self, workers: int) -> dict[str, Any]:
+        """The point that was measured with so many workers; empty if none was."""
+        return next((point for point in self.points if int(point["workers"]) == workers), {})
+
+    @property
+    def name(self) -> str:
+        """In a few words."""
+        keys = ("model", "framework", "loader", "precision")
+        words = [*dict.fromkeys(self.settings[key] for key in keys if self.settings[key]), *self.apart]
+        if not self.settings["loader"]:  # of others' records the machine tells series apart
+            words.append(str(self.settings["machine"]))
+        batches = sorted(set(self.measured.batch_per_worker))
+        span = " to ".join(f"{batch:g}" for batch in dict.fromkeys((batches[0], batches[-1])))
+        if self.whole:
+            return f"{', '.join(map(str, words))}, batch {self.whole} of all workers"
+        return f"{', '.join(map(str, words))}, batch {span} per worker"
+
+
+def all_series(runs: pd.DataFrame, workers_per_node: int | None) -> list[Series]:
+    """All series in `runs`, the table of `collect`, whose batches are known.
+
+    `workers_per_node` is the machine's; others' records say theirs.
+    """
+    lines = list(_series.lines(runs)) if len(runs) else []
+    differ = [name for name in telling(pd.concat([line.points for line in lines])) if name != "model"] if lines else []
+    return [_of_line(line, batches, differ, workers_per_node) for line in lines if (batches := line.batches)]
+
+
+def _of_line(
+    line: _series.Scaling, batches: tuple[float, ...], differ: Sequence[str], workers_per_node: int | None
+) -> Series:
+    epochs, seen = _median(line.runs, "of_epochs"), _median(line.runs, "images_seen")
+    return Series(
+        settings={key: _known(line.runs, key) for key in (*NAMED, *TELLING)} | {"loader": _known(line.points, "named")},
+        measured=line.measured(line.node(workers_per_node), batches),
+        points=tuple({str(key): value for key, value in row.items()} for row in line.points.to_dict("records")),
+        images=line.images,
+        epochs=epochs or (seen or line.images) / line.images,
+        apart=tuple(settings(line.first.to_dict(), differ)) if line.ours else (),
+        whole=line.whole,
+        power_w=line.power_w,
+        runs=tuple(sorted(line.runs["run"])),
+    )
+
+
+def _known(rows: pd.DataFrame, key: str) -> Any:
+    """What all of the rows have in a column, None where that is null or the column is missing."""
+    return None if key not in rows or pd.isna(rows[key].iloc[0]) else rows[key].iloc[0]
+
+
+def _median(runs: pd.DataFrame, column: str) -> float | None:
+    value = pd.to_numeric(runs[column], errors="coerce").median() if column in runs else float("nan")
+    return None if pd.isna(value) else float(value)
