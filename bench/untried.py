@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-FILES = re.compile(r"ddlbench/(train/.*|mends/(?!snakemake|slurm).*|preflight/(scout|screen)\.py)$")
+FILES = re.compile(r"ddlbench/(train/.*|mends/(?!snakemake|slurm).*|preflight/scout\.py)$")
 NAMES = re.compile(r"cuda|gpu|nccl|nvml|pin_memory|pinned|_stream\b|\bstream\b", re.IGNORECASE)
-VALUES = ("preflight", "screening", "measure", "loaders", "ranks", "mends", "frameworks", "optimizers", "steps")
+VALUES = ("preflight", "measure", "loaders", "ranks", "mends", "frameworks", "optimizers", "steps")
 TESTS = ["pretended_gpu", "slurm/test_ranks.py::test_pretended_gpus_of_two_nodes"]
 TESTS += [f"unit/test_{name}.py" for name in VALUES]
 # Ranks are ended by signals, and some are forked. Tests of SLURM have a copy of the project.
@@ -52,16 +52,13 @@ WHY = {
         *("train/measure.py:Meter.gpu", "train/place.py:take_device", "train/optimizers.py:build"),
         "train/place.py:device_number",
     ),
-    "DALI brings a CUDA of its own, which is not pretended: `tests/gpu` and the check of a GPU try it on a real one.": (
+    "DALI brings a CUDA of its own, which is not pretended: `tests/gpu` tries it on a real one.": (
         *("train/loaders/_dali.py:DaliLoader.__init__", "train/loaders/_dali.py:pipeline"),
         *("train/loaders/_dali.py:pipeline.define", "train/loaders/_stream.py:KeptBatches.keep"),
     ),
     "These options are not tried on GPUs; tests train with them on CPUs.": (
         *("train/frameworks/_deepspeed_options.py:settings", "train/frameworks/ddp.py:_compress.hook"),
         "train/frameworks/horovod.py:Engine.buffer_bytes",
-    ),
-    "Screening of several ranks: a pretended GPU takes no load, and `tests/gpu` has one rank.": (
-        *("preflight/scout.py:meet", "preflight/screen.py:rates", "preflight/screen.py:_windows.done"),
     ),
     "A pretended GPU has no place among the devices of /sys; nor has this machine a counter of energy.": (
         *("train/measure.py:Meter.near_cores_share", "train/measure.py:Meter.start"),

@@ -38,7 +38,7 @@ def test_what_is_said_to_be_below_is_below() -> None:
     text = page()
     promises = re.findall(r"^\| `(\w+)` \| ([^|]*\bbelow\b[^|]*) \|", text, re.M)
     known = {"data", "checkpoint", "variants", "audit", "control", "records", "measure", "interrupt", "partitions"}
-    known |= {"preflight", "by_batch", "inference"}
+    known |= {"by_batch", "inference"}
     assert {name for name, _ in promises} == known
     for name, meaning in promises:
         after = text.split(meaning, 1)[1]

@@ -52,6 +52,17 @@ def test_sbatch_and_srun_get_the_machines_flags(paper: Plan) -> None:
     assert "per-core" not in str(launch.resources(spec, replace(JUWELS, slurm_flags=()), 60, None))
 
 
+def test_excluded_nodes_are_asked_for_by_no_job(paper: Plan) -> None:
+    machine = replace(JUWELS, exclude_nodes=("jwb0001", "jwb0107"))
+    spec = pick(paper, workers=8)
+    asked = launch.resources(spec, machine, 30, "project")
+    assert " --exclude=jwb0001,jwb0107" in str(asked["slurm_extra"])
+    assert node_resources(machine, "project")["slurm_extra"] == "--exclude=jwb0001,jwb0107"
+    plain = launch.resources(spec, JUWELS, 30, "project")
+    assert "--exclude" not in str(plain["slurm_extra"])
+    assert "slurm_extra" not in node_resources(JUWELS, "project")
+
+
 def test_a_profiled_run_and_a_sites_comment_ask_for_more(paper: Plan) -> None:
     spec = pick(paper, framework="horovod", loader="dali-gpu", workers=8)
     profiled = launch.resources(replace(spec, profiled=True, timed=False), JUWELS, 60, None)

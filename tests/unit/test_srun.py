@@ -1,18 +1,15 @@
-"""What srun says of a step's end, in lines that SLURM 22.05 wrote here or that others have published; and what
-`sacct --duplicates` says of jobs that fail before they begin."""
+"""What srun says of a step's end, in lines that SLURM 22.05 wrote here or that others have published."""
 
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from ddlbench.core import notes
 from ddlbench.run.watch import WatchResult, diagnose
-from ddlbench.slurm import queue, srun
-from ddlbench.slurm.queue import Try
+from ddlbench.slurm import srun
 
 AT = "CANCELLED AT 2026-11-22T03:04:05"
 ENDS = [
@@ -175,51 +172,3 @@ def test_the_rank_whose_loss_was_wrong_first_is_named(tmp_path: Path) -> None:
     notes.report(tmp_path, 0, notes.LossError("the loss of step 2 is nan", 2))
     told = diagnose(tmp_path, 2, WatchResult(code=1))
     assert (told["cause"], told["rank"]) == ("loss is not finite", 0)
-
-
-ROW = "ddlbench_7|{}|{}|{}|{}"
-
-
-def test_tries_that_did_not_begin_are_told_from_those_that_did(command: Any) -> None:
-    """`command` puts scripts in the place of SLURM's."""
-    rows = [
-        ROW.format("REQUEUED", "0:0", 3, "n[1-2]"),  # a prolog failed
-        ROW.format("REQUEUED", "0:0", 7200, "n[1-2]"),  # it gave way to another job
-        ROW.format("FAILED", "0:53", 0, "n3"),  # its log could not be opened
-        ROW.format("NODE_FAIL", "0:0", 40, "n3"),
-        ROW.format("CANCELLED by 1000", "0:0", 5, "n3"),
-        ROW.format("COMPLETED", "0:0", 900, "n3"),
-        ROW.format("FAILED", "1:0", 5, "n3"),  # its own fault
-        ROW.format("PENDING", "0:0", 0, "None assigned"),
-        ROW.format("RUNNING", "0:0", 5, "n3"),
-        "another|NODE_FAIL|0:0|40|n3",
-    ]
-    command("sacct", "case \"$*\" in *--dup*) printf '%s\\n' " + " ".join(f"'{row}'" for row in rows) + ";; esac")
-    command("scontrol", 'case "$3" in "n[1-2]") echo n1; echo n2;; *) echo "$3";; esac')
-    found = queue.tries()
-    assert [one.failed for one in found] == [True, False, True, True, False, False, False]
-    assert [sorted(one.nodes) for one in found[1:3]] == [["n1", "n2"], ["n3"]]
-
-
-def on(failed: bool, *names: str) -> Try:
-    return Try(frozenset(names), failed)
-
-
-def test_the_node_is_blamed_and_not_those_that_were_there_most_often() -> None:
-    """n1 is in every try; with n9 four of four failed."""
-    some = [on(False, "n1", f"n{2 + i % 6}") for i in range(60)] + [on(True, "n1", "n9")] * 4 + [on(True, "n1", "n2")]
-    (said,) = queue.failed_tries(some)
-    assert said.startswith("n9: 4 of 4 tries with it failed before the job began, 1 of 61 without it; exclude_nodes: ")
-
-
-@pytest.mark.parametrize(
-    ("some", "said"),
-    [
-        ([on(False, "n1"), on(False, "n2")], []),
-        ([], []),
-        ([on(True, f"n{i}") for i in range(20)], ["20 of 20 tries failed before a job began; no node stands out"]),
-        ([on(True, "n1"), *[on(False, "n2")] * 5], ["1 of 6 tries failed before a job began; no node stands out"]),
-    ],
-)
-def test_chance_blames_nobody(some: list[Try], said: list[str]) -> None:
-    assert queue.failed_tries(some) == said

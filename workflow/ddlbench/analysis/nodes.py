@@ -2,7 +2,7 @@
 
 `ddlbench nodes` calls this. Within an epoch of a run all ranks do the same steps, so a host whose ranks compute or
 wait for data longer than those of the other hosts is slower. A host that is slow in most of its epochs says hardware.
-Epochs in which now one host is slow and now another say loader or file system. Before training: `preflight/nodes.py`.
+Epochs in which now one host is slow and now another say loader or file system.
 """
 
 import math

@@ -200,14 +200,12 @@ def verify(call: Call) -> int:
 def nodes(call: Call) -> int:
     """Each host of the machine beside the others, from its records of any study: a table too."""
     from ddlbench.analysis import nodes
-    from ddlbench.slurm import queue
 
     machine = call.settings.plan.machine
     found, runs, refused = nodes.records(machine.name, Path(layout.runs()))
     rows, table = nodes.rows(found), Path(layout.nodes(machine.name))
     counted = f"{runs} runs of {machine.name} on two hosts or more, one row per host and part: {table}"
-    failed = queue.failed_tries(queue.tries()) if machine.launcher == "slurm" else []
-    call.show([*nodes.lines(rows), counted, *failed, *refused], rows)
+    call.show([*nodes.lines(rows), counted, *refused], rows)
     write_csv(rows, nodes.COLUMNS, table)
     return 0
 

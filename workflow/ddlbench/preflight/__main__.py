@@ -11,18 +11,17 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from ddlbench.core import notes
-from ddlbench.core.files import aside, sha256, write_csv, write_json, write_text
+from ddlbench.core.files import aside, sha256, write_json
 from ddlbench.core.plural import count_of
-from ddlbench.preflight import nodes
 from ddlbench.preflight.judge import Problem, judge, judge_nodes
-from ddlbench.preflight.promise import EXCLUDE, FAILED, NODES
+from ddlbench.preflight.promise import FAILED
 from ddlbench.preflight.scout import PROMISED
 from ddlbench.run.job import reveal
 from ddlbench.run.watch import watch
@@ -30,11 +29,6 @@ from ddlbench.settings import environment_modules
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import load_machine
 from ddlbench.slurm import queue as slurm
-
-ALWAYS = ("rank", "host", "local_rank")  # who it is
-DIGITS = 6  # that matter, of what is measured
-EXACT = ("started",)  # a time since 1970
-WHOLE = "whole"
 
 
 def spans(numbers: Sequence[int]) -> str:
@@ -67,15 +61,6 @@ def summary(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
     return [*lines, f"free: {free}"]
 
 
-def _screened(screens: Sequence[nodes.Screen], machine: str, allocated: Sequence[str], output: Path) -> list[Problem]:
-    """The table of nodes, printed and written beside `output`, and what it has against any of them."""
-    rows = nodes.rows(screens, allocated)
-    write_csv(output.with_suffix(NODES), rows, nodes.NAMES)
-    write_text(output.with_suffix(EXCLUDE), ",".join(nodes.failed(rows)) + "\n")
-    print(*nodes.lines(rows), f"  one row per node: {output.with_suffix(NODES)}", sep="\n", flush=True)
-    return [Problem(True, text) for text in nodes.problems(rows, machine)]
-
-
 def execute(promised: dict[str, Any], output: Path, argv: list[str]) -> int:
     """Start the ranks, judge what they saw and write it to `output`. Returns 0 if training may start. With errors it is
     written to a file beside it (`FAILED`) instead."""
@@ -94,14 +79,12 @@ def execute(promised: dict[str, Any], output: Path, argv: list[str]) -> int:
         slurms = slurm.nodes_of_this_job() if promised["launcher"] == "slurm" else []
         allocated = [node.name for node in slurms]
         problems = judge(ranks, promised, allocated)
-        if screens := [facts["screen"] for facts in ranks if "screen" in facts]:
-            problems += _screened(screens, promised["machine"], allocated, output)
         if slurms:
             problems += judge_nodes(load_machine(promised["machine"]), slurms)
         if seen.code and not any(problem.error for problem in problems):
             problems.insert(0, Problem(True, f"the launcher ended with exit code {seen.code}; what it said is above"))
     result = {"time": time.time(), "promised": promised, "problems": [asdict(problem) for problem in problems]}
-    result["ranks"] = differences(ranks)
+    result["ranks"] = ranks
     failed = any(problem.error for problem in problems)
     print(*summary(ranks), *map(str, problems), sep="\n", flush=True)
     if failed:
@@ -116,39 +99,6 @@ def execute(promised: dict[str, Any], output: Path, argv: list[str]) -> int:
         output.with_suffix(FAILED).unlink(missing_ok=True)
     shutil.rmtree(folder)
     return int(failed)
-
-
-def differences(ranks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """One row per rank, the first one whole. In each other row a key that is not there has the first row's value, and
-    `a.b` stands for key b of a's value. A rank that left other keys than the first one, because it did not get as far,
-    has all it left in a row marked WHOLE."""
-    rounded = [{key: value if key in EXACT else _rounded(value) for key, value in facts.items()} for facts in ranks]
-    rows = rounded[:1]
-    for facts in rounded[1:]:
-        if facts.keys() != rows[0].keys():
-            rows.append(facts | {WHOLE: True})
-            continue
-        who = {key: facts[key] for key in ALWAYS if key in facts}
-        rows.append(who | {name: value for key in facts for name, value in _unlike(key, facts[key], rows[0][key])})
-    return rows
-
-
-def _unlike(name: str, mine: Any, first: Any) -> Iterator[tuple[str, Any]]:
-    """What of a value is not the first rank's, with its name."""
-    if isinstance(mine, dict) and isinstance(first, dict) and mine.keys() == first.keys():
-        for key in mine:
-            yield from _unlike(f"{name}.{key}", mine[key], first[key])
-    elif mine != first:
-        yield name, mine
-
-
-def _rounded(value: Any) -> Any:
-    """The value with DIGITS digits in its numbers that are no whole ones."""
-    if isinstance(value, float):
-        return float(f"{value:.{DIGITS}g}")
-    if isinstance(value, dict):
-        return {key: _rounded(inner) for key, inner in value.items()}
-    return [_rounded(inner) for inner in value] if isinstance(value, list) else value
 
 
 def main() -> None:

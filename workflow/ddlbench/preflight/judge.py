@@ -78,6 +78,8 @@ def _of_rank(facts: Mapping[str, Any], promised: Mapping[str, Any], everyone: bo
     wrong = environment_modules.complaint(promised["machine"], promised["modules"], facts["modules"])
     if wrong:
         yield True, wrong
+    if facts.get("node_check"):
+        yield True, f"{file}: node_check: `{promised['node_check']}` {facts['node_check']}"
     for package in facts["lacks"]:
         yield True, f"Python package {package} is not installed ({promised['packages'][package]})"
     for complaint in (*facts["elsewhere"], *facts.get("unable", ())):

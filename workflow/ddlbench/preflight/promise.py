@@ -4,6 +4,7 @@
 """
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,7 @@ from ddlbench.run.facts import PACKAGES
 
 PROGRAM = ("python", "-m", "ddlbench.preflight.scout")
 MINUTES = 10  # what the queue is asked for
-# Files beside a preflight: what it leaves if training must not start; one row per screened node, after a failed one too
-# (so it is no output); the nodes that failed, on one line: `sbatch --exclude=$(cat ...)`.
-FAILED, NODES, EXCLUDE = ".failed.json", ".nodes.csv", ".exclude.txt"
+FAILED = ".failed.json"  # beside a preflight: what it leaves if training must not start
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class Trial:
     workers: int
     workers_per_node: int
     adapter: str = "ddp"
-    timed: bool = False  # those that are screened fill their nodes
+    timed: bool = False
     profiled: bool = False
     bandwidth_mbit: int | None = None
 
@@ -39,11 +38,7 @@ class Trial:
 
 def trial(plan: Plan) -> Trial:
     """Two nodes, or one if the study uses no more, with as many workers on each as the study has. On a machine without
-    a queue: two workers, or one if it has no more. Nodes that are to be screened are those that the machine file says,
-    with all of their workers."""
-    screened, full = plan.machine.preflight.nodes, plan.machine.workers_per_node
-    if screened is not None:
-        return Trial((plan.machine.nodes if screened == "all" else screened) * full, full)
+    a queue: two workers, or one if it has no more."""
     if plan.machine.launcher == "local":
         workers = min(2, plan.machine.workers)
         return Trial(workers, workers)
@@ -80,7 +75,11 @@ def promised(plan: Plan) -> dict[str, Any]:
         "host_suffix": machine.host_suffix,
         "start_patience_s": machine.start_patience_s,
         # Only where it is asked for, so that preflights from before stand.
-        **({"screened": True} if machine.preflight.nodes is not None else {}),
+        **(
+            {"node_check": machine.node_check, "node_check_timeout_s": machine.node_check_timeout_s}
+            if machine.node_check
+            else {}
+        ),
         "data": machine.data,
         "manifests": sorted({job.manifest for job in plan.runs.values() if job.manifest}),
         "models": [list(model) for model in models],
@@ -114,8 +113,11 @@ def is_current(plan: Plan) -> bool:
 
 def resources(plan: Plan, account: str | None) -> dict[str, str | int | None]:
     """What Snakemake asks of the machine for the preflight, like `launch.resources` for a run."""
-    ranks = trial(plan)
-    return launch.resources(ranks, plan.machine, plan.machine.limit_minutes(ranks.nodes, MINUTES), account, PROGRAM)
+    machine, ranks = plan.machine, trial(plan)
+    minutes = MINUTES
+    if machine.node_check:
+        minutes += math.ceil(machine.node_check_timeout_s / 60)
+    return launch.resources(ranks, machine, machine.limit_minutes(ranks.nodes, minutes), account, PROGRAM)
 
 
 def errors(preflight: Path) -> list[str]:

@@ -27,7 +27,7 @@ from ddlbench.core import notes, registry
 from ddlbench.core.pages import in_memory
 from ddlbench.data import datasets
 from ddlbench.data.manifest import Manifest
-from ddlbench.preflight import screen
+from ddlbench.preflight import node_check
 from ddlbench.settings import environment_modules
 from ddlbench.train import place
 
@@ -204,14 +204,14 @@ def meet(promised: dict[str, Any], who: place.Rank, facts: dict[str, Any], tell:
     import torch.distributed as dist
 
     tell("meeting the other ranks by Gloo")
-    patience = timedelta(seconds=promised["start_patience_s"])
+    patience = timedelta(seconds=promised["start_patience_s"] + promised.get("node_check_timeout_s", 0))
     dist.init_process_group("gloo", timeout=patience)
     seen: list[Any] = [None] * who.world
     usable = promised["device"] == "cuda" and facts["gpu"] is not None
     dist.all_gather_object(seen, (socket.gethostname(), usable))
     hosts = [host for host, _ in seen]
     firsts = {host: hosts.index(host) for host in dict.fromkeys(hosts)}
-    if who.rank in list(firsts.values())[:2]:  # two, in case one node cannot write; from 1024 ranks it would be 15 MB
+    if who.rank in list(firsts.values())[:2]:  # two, in case one node cannot write
         facts["met"] = hosts
     tell("an all-reduce by Gloo")
     facts["all_reduce"] = {"gloo": reduce("cpu")}
@@ -222,15 +222,6 @@ def meet(promised: dict[str, Any], who: place.Rank, facts: dict[str, Any], tell:
         place.take_device(who.local_rank)
         group = dist.new_group(backend="nccl", timeout=patience)
         facts["all_reduce"]["nccl"] = reduce("cuda", group)
-    if "screen" in facts:
-        dist.barrier()  # nobody computes while another one measures
-        tell("putting load on its device")
-        if usable:
-            place.take_device(who.local_rank)
-        if usable or promised["device"] == "cpu":  # else `judge.py` says that a GPU is missing
-            facts["screen"]["rates"] = screen.rates(promised["device"])
-        tell("waiting for the others' load")
-        dist.barrier()
     tell("reading prepared data")
     if who.rank in firsts.values():
         facts["read"] = [read(Path(manifest).parent) for manifest in promised["manifests"]]
@@ -289,7 +280,8 @@ def main() -> None:
     """`python -m ddlbench.preflight.scout <folder>`, by a launcher."""
     folder = Path(sys.argv[1])
     promised = json.loads((folder / PROMISED).read_text(encoding="utf-8"))
-    faulthandler.dump_traceback_later(LOOK_S + promised["start_patience_s"], exit=True)
+    check_s = promised.get("node_check_timeout_s", 0)
+    faulthandler.dump_traceback_later(LOOK_S + promised["start_patience_s"] + check_s, exit=True)
     rank = place.number()
     facts: dict[str, Any] = {"rank": rank, "world": None, "met": None, "read": [], "doing": "looking around"}
     local_rank = 0
@@ -304,15 +296,17 @@ def main() -> None:
         who = place.here(promised["workers"])
         rank, local_rank = who.rank, who.local_rank
         facts |= {"rank": rank, "world": who.world}
+        if "node_check" in promised:
+            facts["node_check"] = None  # the same keys in every rank
+            if local_rank == 0:
+                tell("checking its node")
+                facts["node_check"] = node_check.failure(promised["node_check"], check_s, folder)
         mine = promised["models"][rank :: who.world]  # each takes a second or two, and ranks wait for each other
         if mine and registry.importable("timm"):  # else training says so
             facts["unable"] = [*facts["unable"], *complaints(mine, promised["start_patience_s"], tell)]
         if promised["device"] == "cuda":
             tell("looking for GPUs")
             facts |= gpus(local_rank)
-        if promised.get("screened"):
-            tell("looking at its node")
-            facts["screen"] = screen.look(promised["device"], facts)
         meet(promised, who, facts, tell)
     except Exception as error:
         facts["error"] = " ".join(f"{type(error).__name__}: {error}".split())

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from pydantic import Field
 
 from ddlbench.core import beats, registry
 from ddlbench.settings.config import CONFIG, ConfigError, complain, expand, one_of, read_yaml
-from ddlbench.settings.keys import Count, Keys, Name, Nullable, Positive, key, mapping, value_of
+from ddlbench.settings.keys import Keys, Name, Nullable, Positive, key, mapping, value_of
 from ddlbench.settings.own_models import is_own
 
 LINE = r"^[^\x00-\x1f\x7f]+$"  # any text without control characters
@@ -64,18 +65,6 @@ class Partition(Keys):
     max_minutes: int = key("The longest a job may run there [min].", minimum=1)
 
 
-@dataclass(frozen=True)
-class Preflight(Keys):
-    """What the preflight does beside what it always does."""
-
-    nodes: Count | Literal["all"] | None = key(
-        "Nodes that are screened: put under load for some seconds per device, and compared with each other. "
-        "`all` is as many as one run may use. A node that fails keeps training from starting. null "
-        "screens none; then at most two nodes meet.",
-        None,
-    )
-
-
 @dataclass(frozen=True, kw_only=True)
 class Machine(Keys):
     """One machine. A key is declared here and nowhere else: schema and `config/README.md` follow."""
@@ -121,11 +110,19 @@ class Machine(Keys):
         "and minutes for it.",
         (),
     )
-    preflight: Preflight = key("What the preflight does beside what it always does; its keys are below.", Preflight())
+    node_check: str | None = key(
+        "A command that tells whether a node is sound, such as `dcgmi diag -r 1`. The preflight runs it once on each "
+        "of its nodes, where ranks run; if it fails, training does not start, and the error has the last lines of what "
+        "it printed. It is split into words as a shell does, and no shell runs it; `bash -c '...'` is one. null checks "
+        "none.",
+        None,
+        pattern=LINE,
+    )
+    node_check_timeout_s: int = key(
+        "Time after which that command is ended, and has failed [s].", 60, minimum=1, maximum=3600
+    )
     exclude_nodes: tuple[Name, ...] = key(
-        "Nodes that no job may get, by SLURM's names for them; with launcher slurm only. The preflight lists those "
-        "that failed.",
-        (),
+        "Nodes that no job may get, by SLURM's names for them; with launcher slurm only.", ()
     )
     data_partition: Name | None = key(
         "SLURM partition for jobs that train nothing (prepare, verify), for example one without GPUs. null is one "
@@ -304,9 +301,14 @@ def load_machine(name: str, folder: Path = CONFIG / "machines") -> Machine:
     for key_, wrong, allowed in _rules(machine):
         if wrong:
             raise complain(path, key_, getattr(machine, key_), allowed)
-    screened, most = machine.preflight.nodes, max((p.max_nodes for p in machine.partitions), default=1)
-    if isinstance(screened, int) and screened > most:
-        raise complain(path, "preflight.nodes", screened, f"allowed: all, null, or a number up to {most}")
+    if machine.node_check is not None:
+        try:
+            words = shlex.split(machine.node_check)
+        except ValueError:  # a quotation that does not end
+            words = []
+        if not words:
+            allowed = "allowed: a command and its arguments, with every quotation closed"
+            raise complain(path, "node_check", machine.node_check, allowed)
     for name_and_size, _ in machine.images_per_s:
         model, at, size = name_and_size.partition("@")
         if at and not (size.isascii() and size.isdigit() and size[0] != "0"):

@@ -8,11 +8,9 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
 
 from ddlbench.slurm import step
 from ddlbench.slurm.cluster import Node
@@ -51,14 +49,6 @@ _MISSING = re.compile(
     r"Exec format error|not a directory|Transport endpoint is not connected|Stale file handle).*$",
     re.M | re.I,
 )
-# Nodes on which jobs fail before they begin: by a prolog, a node that does not boot, a log that cannot be opened. SLURM
-# queues such a job again under its number, and the next try hides the one that failed: only `sacct --duplicates` has
-# all. A job of many nodes says little of each. So a node is named by how often jobs fail with it and without it.
-STATES = ("BOOT_FAIL", "LAUNCH_FAILED", "NODE_FAIL", "RECONFIG_FAIL")
-AT_ONCE_S = 60  # a job that is queued again so soon did not begin; later it may have given way to another
-ASKED = ("sacct", "--duplicates", "--allocations", "--noheader", "--parsable2", "--starttime=now-30days")
-FORMAT = "--format=JobName,State,ExitCode,ElapsedRaw,NodeList"
-CHANCE = 0.05  # that any node is named where all are alike
 
 
 @dataclass(frozen=True)
@@ -251,39 +241,3 @@ def printed(*command: str) -> str:
 
 def _ask(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=30)
-
-
-class Try(NamedTuple):
-    """One try of a job: on which nodes, and whether it failed before it began."""
-
-    nodes: frozenset[str]
-    failed: bool
-
-
-def tries() -> list[Try]:
-    """All tries of this user's ddlbench jobs in 30 days; none if SLURM keeps no accounts or does not answer."""
-    found = []
-    for line in printed(*ASKED, FORMAT).splitlines():
-        name, state, code, elapsed, nodes = line.split("|", 4)
-        if name.startswith("ddlbench") and nodes not in ("", "None assigned") and not state.startswith("RUNNING"):
-            word = state.partition(" ")[0]
-            requeued = word == "REQUEUED" and int(elapsed) < AT_ONCE_S
-            names = frozenset(printed(*step.HOSTNAMES, nodes).split())
-            found.append(Try(names, word in STATES or requeued or code == BLIND))
-    return found
-
-
-def failed_tries(all_tries: Sequence[Try]) -> list[str]:
-    """For people: each node with which more tries fail than chance explains; nothing if none failed."""
-    from scipy.stats import fisher_exact
-
-    failed, names = sum(job.failed for job in all_tries), sorted({name for job in all_tries for name in job.nodes})
-    lines = []
-    for name in names:
-        here = [job.failed for job in all_tries if name in job.nodes]
-        bad, others = sum(here), len(all_tries) - len(here)
-        table = [[bad, len(here) - bad], [failed - bad, others - (failed - bad)]]
-        if fisher_exact(table, alternative="greater").pvalue * len(names) < CHANCE:
-            counts = f"{bad} of {len(here)} tries with it failed before the job began, {failed - bad} of {others}"
-            lines.append(f"{name}: {counts} without it; exclude_nodes: [{name}] keeps jobs off it")
-    return lines or [f"{failed} of {len(all_tries)} tries failed before a job began; no node stands out"] * bool(failed)
