@@ -6,8 +6,7 @@ from typing import Any
 
 import pandas as pd
 from ddlbench.analysis.collect import collect
-from ddlbench.core.files import sha256
-from ddlbench.core.record import KERNELS, MLLOG, SEAL, STEP_PARTS, STEPS, RankLog, StepRow, join_steps, packed, seal
+from ddlbench.core.record import MLLOG, SEAL, STEP_PARTS, STEPS, RankLog, StepRow, join_steps, packed, seal
 from ddlbench.core.spec import RunSpec
 
 from tests.specs import run_spec
@@ -116,16 +115,6 @@ def seal_again(folder: Path) -> None:
     log = folder / MLLOG
     log.write_text("".join(f"{line}\n" for line in log.read_text().splitlines() if SEAL not in line))
     seal(folder)
-
-
-def of_version_0_1(folder: Path) -> Path:
-    """The record as version 0.1.0 wrote it: without a seal, and with the digests of its tables."""
-    log = folder / MLLOG
-    log.write_text("".join(f"{line}\n" for line in log.read_text().splitlines() if SEAL not in line))
-    for name in (STEPS, KERNELS):
-        if (folder / name).exists():
-            RankLog(folder, 0).event(f"ddlbench_{name.split('.')[0]}_sha256", sha256(folder / name))
-    return folder
 
 
 def tables(path: Path, *records: Path) -> tuple[pd.DataFrame, pd.DataFrame]:

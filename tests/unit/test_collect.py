@@ -107,7 +107,7 @@ def test_the_start_of_an_epoch_is_a_column(tmp_path: Path) -> None:
     runs, epochs = tables(tmp_path / "tables", folder)
     assert runs["epoch_start_s"].tolist() == [0.5]
     assert epochs["epoch_start_s"].tolist() == [7.0, 0.5]
-    before = write_record(tmp_path / "b")  # records of earlier versions do not say it
+    before = write_record(tmp_path / "b")
     runs, epochs = tables(tmp_path / "before", before)
     assert runs["epoch_start_s"].isna().all() and epochs["epoch_start_s"].isna().all()
     assert reasons(tmp_path / "before")["epoch_start_s"] == "the record does not say it"

@@ -15,8 +15,6 @@ from ddlbench.analysis import collect, tables
 from ddlbench.core import spec
 from ddlbench.core.columns import Column
 from ddlbench.core.plural import amount, between, count_of, duration, gigabytes, percents, rounded, total, worker
-from ddlbench.core.record import FIRST_STEP_COLUMNS, NULLABLE, STEP_COLUMNS
-from ddlbench.records import ours
 from ddlbench.train import measure
 from ddlbench.train.measure import Measure, Meter
 
@@ -80,14 +78,6 @@ def test_a_run_goes_on_from_a_checkpoint_of_before_a_column_was_added(tmp_path: 
     assert both["values"]["peak_resident_bytes"] == 10**15
     assert both["values"]["loader_resident_bytes"] is None
     assert both["not_measured"]["loader_resident_bytes"] == measure.UNREAD
-
-
-def test_a_record_of_before_a_column_of_steps_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ours, "STEP_COLUMNS", {**STEP_COLUMNS, "added_s": "float32"})
-    steps = ours.record(write_record(tmp_path)).steps
-    assert len(steps) and steps["added_s"].isna().all()
-    assert set(STEP_COLUMNS) - set(FIRST_STEP_COLUMNS) <= NULLABLE
-    assert {"communication_s"} <= NULLABLE < set(STEP_COLUMNS)
 
 
 TWO, THREE, FOUR = (partial(rounded, digits=digits) for digits in (2, 3, 4))

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import pytest
-from ddlbench.core import recipe, registry
+from ddlbench.core import registry
 from ddlbench.core.recipe import Recipe
+from ddlbench.core.spec import OMITTED
 from ddlbench.plan.runs import make_plan
 from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.document import page
@@ -105,9 +106,9 @@ def test_no_field_is_left_without_its_meaning(cls: type) -> None:
     assert set(get_type_hints(cls)) - set(schema_of(cls)["properties"]) - {"__pydantic_config__"} == {"name"}
 
 
-def test_a_recipe_key_that_came_later_has_a_default() -> None:
-    """Records of before it are read without it, and their runs stay as they are."""
-    assert {f.name for f in fields(Recipe) if f.default is MISSING} <= recipe._FIRST
+@pytest.mark.parametrize("cls", OMITTED)
+def test_what_a_runs_text_leaves_out_has_a_default(cls: Any) -> None:
+    assert set(OMITTED[cls]) <= {f.name for f in fields(cls) if f.default is not MISSING}
 
 
 def test_the_example_is_a_study_of_18_runs(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ MESSAGES = (
     *("that node does not see ", " does not see ", "no report from ranks ", "SLURM keeps no accounts here ("),
     *("squeue is asked for the states of jobs", "is of other settings than this study's plan"),
     *("is already made", "is being made by ", "its record could not be made"),
-    *("is damaged, the run does without it", "has no seal yet", "was the study edited?", "was killed ("),
+    *("is damaged, the run does without it", "was the study edited?", "was killed ("),
     *("was killed for memory", "cannot be started: ", " pixels (recipe: image_size)"),
     *("SLURM cancelled the step", "the node failed", "failure.json could not be written"),
 )

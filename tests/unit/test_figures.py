@@ -2,14 +2,13 @@
 
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 from ddlbench.analysis.statistics import over_repeats
 from ddlbench.core import registry
-from ddlbench.show.figures import FigureMember, _data, _looks, _style
+from ddlbench.show.figures import _looks, _style
 from ddlbench.show.figures._data import distinguishing, references
 from matplotlib.figure import Figure
 
@@ -180,15 +179,6 @@ def test_kernel_shares_of_two_recipes_or_forms_stand_apart() -> None:
     assert [axes.get_title() for axes in figure.axes] == ["raw", "webdataset"]
     figure = draw("kernel-shares", tables(row(1.0, bandwidth_mbit=10.0), row(1.0)))
     assert [axes.get_title() for axes in figure.axes] == ["10 Mbit/s", ""]
-
-
-@pytest.mark.parametrize("plot", sorted({*FIGURES} - {"operations", "zero-memory"}))
-def test_data_of_an_earlier_version_is_drawn(plot: str, tmp_path: Path) -> None:
-    """Whose file lacks the columns that came later."""
-    member: FigureMember = registry.member("figures", plot)
-    data = member.data({name: SCALING[name] for name in member.TABLES}, OPTIONS)
-    _data.write(data.drop(columns=["model_sha256", "settings"], errors="ignore"), tmp_path / "old.csv")
-    assert member.draw(_data.read(tmp_path / "old.csv"), OPTIONS).axes
 
 
 @pytest.mark.parametrize("plot", FIGURES)

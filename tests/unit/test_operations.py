@@ -163,14 +163,6 @@ def test_the_figure_has_a_bar_of_each_counter_and_what_was_published() -> None:
     assert legend(figure) == ["DeepSpeed's profiler", "PyTorch's counter", "published: whole model"]
 
 
-def test_a_counter_that_an_older_record_lacks_has_no_bars() -> None:
-    member = registry.member("figures", "operations")
-    data = member.data({"operations": pd.DataFrame(operations.rows(operations.parse(TEXT), {}, RESNET))}, OPTIONS)
-    figure = member.draw(data, OPTIONS)
-    assert len(figure.axes[0].patches) == 9
-    assert legend(figure) == ["DeepSpeed's profiler"]
-
-
 @pytest.mark.slow
 def test_published_counts_are_those_of_the_models_here() -> None:
     """By PyTorch's counter on the meta device. Published ones have two to five digits."""

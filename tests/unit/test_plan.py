@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 from ddlbench.core import registry
-from ddlbench.core import spec as spec_module
 from ddlbench.core.recipe import Recipe
-from ddlbench.core.spec import COLUMNS, RunSpec, complete
+from ddlbench.core.spec import COLUMNS, RunSpec
 from ddlbench.plan import bill
 from ddlbench.plan.kinds import Job
 from ddlbench.plan.runs import Plan, make_plan, scaling
@@ -114,20 +113,17 @@ def test_records_of_today_keep_their_text() -> None:
     )
 
 
-def test_a_key_that_came_later_is_left_out_at_its_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if gamma (of the recipe) and form (of the run) had been added after the first records were made."""
-    later = {RunSpec: {"form": None}, Recipe: {"gamma": 0.95}}
-    monkeypatch.setattr(spec_module, "_LATER", later)
-    plain = run_spec(recipe=replace(run_spec().recipe, gamma=0.95))
-    other = replace(plain, recipe=replace(plain.recipe, gamma=0.8), form="raw")
-    assert '"gamma"' not in plain.to_json()
-    assert '"form"' not in plain.to_json()
-    assert '"gamma": 0.8' in other.to_json()
-    assert '"form": "raw"' in other.to_json()
+def test_what_is_left_out_at_its_default_is_written_otherwise() -> None:
+    plain = run_spec()
+    other = replace(plain, recipe=replace(plain.recipe, zero_init_last=True), interrupt_steps=7)
+    assert '"zero_init_last"' not in plain.to_json()
+    assert '"interrupt_steps"' not in plain.to_json()
+    assert '"zero_init_last": true' in other.to_json()
+    assert '"interrupt_steps": 7' in other.to_json()
     assert RunSpec.from_json(plain.to_json()) == plain
     assert RunSpec.from_json(other.to_json()) == other
-    before, now = (complete(json.loads(run.to_json())) for run in (plain, other))
-    assert changes(before, now) == ['form null -> "raw"', "recipe.gamma 0.95 -> 0.8"]
+    before, now = (json.loads(run.to_json()) for run in (plain, other))
+    assert changes(before, now) == ["interrupt_steps not set -> 7", "recipe.zero_init_last not set -> true"]
 
 
 def test_every_key_of_a_recipe_is_a_column(demo: Plan) -> None:
@@ -287,7 +283,7 @@ def test_the_study_of_frameworks_has_four_and_their_variants() -> None:
 
 
 def test_settings_of_other_versions_are_named() -> None:
-    assert changes({"a": 1, "gone": 2}, {"a": 1, "new": None}) == ["gone is no setting any more", "new is new: null"]
+    assert changes({"a": 1, "gone": 2}, {"a": 1, "new": None}) == ["gone 2 -> not set", "new not set -> null"]
 
 
 def test_a_run_takes_no_more_calls_in_a_larger_plan(tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ def test_a_record_that_cannot_be_read_counts_as_none(text: str, plan: Plan, tmp_
 
 
 @pytest.mark.parametrize("took", [None, -1, "5", float("inf"), float("nan")])
-def test_a_record_of_an_older_version_does_not_say_how_long_it_took(took: object, plan: Plan, tmp_path: Path) -> None:
+def test_a_record_that_says_no_time_is_done_all_the_same(took: object, plan: Plan, tmp_path: Path) -> None:
     spec = replace(one(plan, "plain"), trained=False)
     job = replace(next(iter(plan.beside.values())), spec=spec, weights_of=None)
     write(tmp_path, spec, took_s=took)

@@ -1,10 +1,9 @@
-"""The seal of a record: whatever changes in its files is noticed, and records of version 0.1.0 get one.
+"""The seal of a record: whatever changes in its files is noticed.
 
 A record of other settings than the plan's is in no table but `refused`.
 """
 
 import json
-import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -16,13 +15,13 @@ import pytest
 from ddlbench.analysis import refusals
 from ddlbench.analysis.collect import collect
 from ddlbench.analysis.refusals import RefusedError
-from ddlbench.core.record import KERNELS, MLLOG, SEAL, STEPS, read_log, seal, sealed
+from ddlbench.core.record import KERNELS, MLLOG, SEAL, STEPS, read_log, seal
 from ddlbench.core.spec import RunSpec
 from ddlbench.plan import runs, stale
-from ddlbench.records import _planned, _sealing
+from ddlbench.records import _planned
 from ddlbench.records.ours import record
 
-from tests.unit.records import SPEC, edit_log, of_version_0_1, write_record
+from tests.unit.records import SPEC, edit_log, write_record
 
 PROFILED = replace(SPEC, timed=False, profiled=True)
 
@@ -82,64 +81,25 @@ def test_a_line_behind_the_seal(tmp_path: Path) -> None:
     assert refused(folder) == ""
 
 
-def test_a_record_of_version_0_1_is_refused_until_it_is_sealed(tmp_path: Path) -> None:
-    runs = tmp_path / "results/runs"
-    folder = of_version_0_1(profiled(runs))
-    (row,) = collect([folder], tmp_path / "tables")
-    assert row["what"] == "has no seal yet: it is of version 0.1.0"
-    assert row["what_to_do"].startswith(f"ddlbench seal {runs}: ")
-    before, text = (folder / MLLOG).stat(), (folder / MLLOG).read_text()
-    os.utime(folder / STEPS, ns=(1, 1))
-    command = [sys.executable, "-m", "ddlbench.commands.main", *row["what_to_do"].split(":")[0].split()[1:]]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, "1 record sealed, 0 had a seal, 0 refused\n"), done.stderr
-    assert collect([folder], tmp_path / "tables") == []
-    assert pd.read_parquet(tmp_path / "tables/runs.parquet")["status"].tolist() == ["success"]
-    assert (folder / MLLOG).read_text().startswith(text)
-    assert (folder / MLLOG).stat().st_mtime_ns == before.st_mtime_ns  # inference has it as its input
-    assert (folder / STEPS).stat().st_mtime_ns > 1  # so that rule collect looks again
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, "0 records sealed, 1 had a seal, 0 refused\n")
-
-
-def test_many_records_of_version_0_1_are_one_line(tmp_path: Path) -> None:
-    folders = [of_version_0_1(write_record(tmp_path / "runs", replace(SPEC, repeat=n))) for n in range(1, 4)]
-    said = refusals.lines(collect(folders, tmp_path / "tables"))
+def test_many_records_of_other_settings_are_one_line(tmp_path: Path) -> None:
+    folders = [write_record(tmp_path / "runs", replace(SPEC, repeat=n)) for n in range(1, 4)]
+    said = refusals.lines(collect(folders, tmp_path / "tables", {}, {folder.name: "another" for folder in folders}))
     assert len(said) == 4 and said[1].startswith("WARNING: 3 records are refused")
-    assert said[2].startswith(f"{folders[0]}/run.mllog: has no seal yet: it is of version 0.1.0 (and 2 more records)\n")
-
-
-def test_what_is_damaged_is_not_sealed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nor is a newer record that has lost its seal: it is none of version 0.1.0."""
-    good, bad, cut, late, lost = (write_record(tmp_path, replace(SPEC, repeat=n)) for n in range(1, 6))
-    for folder in (good, bad, cut, late):
-        of_version_0_1(folder)
-    (bad / STEPS).write_bytes((good / STEPS).read_bytes()[:-1] + b"x")
-    for folder in (cut, lost):
-        (folder / MLLOG).write_text("".join((folder / MLLOG).read_text().splitlines(keepends=True)[:-1]))
-    seal(late)  # its tables were made
-    collect([late], tmp_path / "tables")
-    of_version_0_1_again = (late / MLLOG).read_text()
-    (late / MLLOG).write_text(of_version_0_1_again.replace('"value": 0.5', '"value": 0.6').rsplit("\n", 2)[0] + "\n")
-    with pytest.raises(SystemExit) as ended:
-        _sealing.main([tmp_path])
-    assert ended.value.code == 1
-    said = capsys.readouterr()
-    assert said.out == "1 record sealed, 0 had a seal, 4 refused\n"
-    lines = said.err.splitlines()
-    assert len(lines) == 4 and all(any(f.name in line for line in lines) for f in (bad, cut, late, lost))
-    assert sealed(good / MLLOG) is not None
-    assert "was changed" in next(line for line in lines if late.name in line)
+    assert said[2].startswith(
+        f"{folders[0]}/run.mllog: is of other settings than this study's plan (and 2 more records)\n"
+    )
 
 
 def test_a_kill_while_a_record_is_sealed_leaves_it_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = of_version_0_1(write_record(tmp_path))
-    before = (folder / MLLOG).read_bytes()
+    folder = write_record(tmp_path)
+    log = folder / MLLOG
+    log.write_text("".join(f"{line}\n" for line in log.read_text().splitlines() if SEAL not in line))
+    before = log.read_bytes()
     program = "import os, sys; from pathlib import Path; from ddlbench.core import files, record\n"
     program += "record.sha256 = lambda path: os.kill(os.getpid(), 9)\nrecord.seal(Path(sys.argv[1]))"
     assert subprocess.run([sys.executable, "-c", program, str(folder)]).returncode == -9
     assert (folder / MLLOG).read_bytes() == before
-    assert _sealing.seal_before(folder)
+    seal(folder)
     assert [event.key for event in read_log(folder / MLLOG)].count(SEAL) == 1
     assert json.loads((folder / MLLOG).read_text().splitlines()[-1].split(":::MLLOG ")[1])["key"] == SEAL
 
@@ -161,8 +121,8 @@ def test_a_record_of_another_recipe_is_refused_and_the_others_are_collected(tmp_
     assert collect(folders, tmp_path / "all") == []  # nobody has planned anything
 
 
-def test_an_older_record_of_the_same_settings_is_collected(tmp_path: Path) -> None:
-    """1 and 1.0 are one number; keys that it does not know yet have their defaults."""
+def test_a_record_whose_numbers_are_written_otherwise_is_collected(tmp_path: Path) -> None:
+    """1 and 1.0 are one number."""
     folder = write_record(tmp_path / "runs")
     edit_log(folder, f'"base_lr": {SPEC.recipe.base_lr}', f'"base_lr": {SPEC.recipe.base_lr}0')
     assert collect([folder], tmp_path / "tables", {}, {SPEC.id: digest(SPEC)}) == []

@@ -16,10 +16,9 @@ from ddlbench.analysis.collect import collect, columns_of, rows_of
 from ddlbench.analysis.refusals import RefusedError
 from ddlbench.analysis.tables import TABLES, frame
 from ddlbench.core.record import MLLOG, STEP_PARTS, STEPS, events
-from ddlbench.records import _sealing
 from ddlbench.records.ours import record
 
-from tests.unit.records import RANKS, SPEC, edit_log, of_version_0_1, replace_steps, seal_again, write_record
+from tests.unit.records import RANKS, SPEC, edit_log, replace_steps, seal_again, write_record
 
 OTHER = replace(SPEC, repeat=2)
 
@@ -120,14 +119,10 @@ def test_steps_that_cannot_be(tmp_path: Path, what: str) -> None:
 
 @pytest.mark.parametrize("paused", [False, True])
 def test_a_checkpoint_takes_time_between_two_steps(tmp_path: Path, paused: bool) -> None:
-    """Of records of before, which did not say when they wrote one, each step may have begun later."""
     folder = write_record(tmp_path, **({"checkpoint": 3} if paused else {}))
     steps = pd.read_parquet(folder / STEPS)
     replace_steps(folder, steps.assign(end_s=steps["end_s"] + 2.5 * (steps["step"] >= 3)))
     assert len(collect([folder], tmp_path / "tables")) == (not paused)
-    if not paused:
-        assert _sealing.seal_before(of_version_0_1(folder))
-        assert collect([folder], tmp_path / "tables") == []
 
 
 def test_rounding_below_zero_is_no_fault(tmp_path: Path) -> None:

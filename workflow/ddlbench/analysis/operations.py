@@ -42,7 +42,7 @@ COLUMNS = (
         "Operations of the forward pass over one picture by DeepSpeed's profiler: twice its multiply-adds, rounded "
         "as it writes them.",
     ),
-    Column("torch_flops_per_image", "float64", "The same by PyTorch's FlopCounterMode; null in older records."),
+    Column("torch_flops_per_image", "float64", "The same by PyTorch's FlopCounterMode."),
     Column("published_flops_per_image", "float64", "The same as published, of whole models at the published size."),
     Column("published_by", "str", "Who published it."),
     Column(
@@ -158,7 +158,7 @@ def rows(profile: Profile, counted: Mapping[str, float], spec: RunSpec) -> list[
         place, flops = ".".join(module.path), 2 * module.macs / profile.batch
         about = (spec.id, spec.model, spec.recipe.image_size, spec.framework, place or WHOLE, module.kind)
         # Its counter names only modules in which it counted something.
-        ours = counted.get(place, 0.0) if counted else None
+        ours = counted.get(place, 0.0)
         possible = module.forward_s <= 1.05 * profile.forward_s  # of the model itself DeepSpeed does not see the start
         counts = (len(module.path), module.parameters, flops, ours, None, None, module.forward_s if possible else None)
         table.append(dict(zip(names, (*about, *counts), strict=True)))
@@ -171,9 +171,9 @@ def of_run(folder: Path, spec: RunSpec) -> list[dict[str, Any]] | Why:
     if not path.exists():
         return []
     try:
-        counted = json.loads((folder / FLOPS_COUNTED).read_text()) if (folder / FLOPS_COUNTED).exists() else {}
+        counted = json.loads((folder / FLOPS_COUNTED).read_text(encoding="utf-8"))
         return rows(parse(path.read_text(encoding="utf-8", errors="replace")), counted, spec)
-    except (ValueError, AttributeError, TypeError) as error:
+    except (OSError, ValueError, AttributeError, TypeError) as error:
         return Why(f"{path.name} or {FLOPS_COUNTED} cannot be read: {error}")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from ddlbench.core.columns import Column
 from ddlbench.core.files import printable, read_csv
 from ddlbench.core.plural import count_of
-from ddlbench.core.record import SEALED_BEFORE, read_log, sealed
+from ddlbench.core.record import sealed
 
 MOST = 300  # characters of what a message says; what stands in a file may be long
 
@@ -27,17 +27,14 @@ class RefusedError(ValueError):
         super().__init__(f"{file}: {self.what}")
 
 
-def seal_of(log: Path, before: bool = False) -> dict[str, str] | None:
+def seal_of(log: Path) -> dict[str, str]:
     """SHA-256 of the files beside a log, by name, as its seal says.
 
-    With `before`, None of a log of version 0.1.0. Raises RefusedError without a seal, ValueError for another log's.
+    Raises RefusedError without a seal, ValueError for another log's.
     """
     files = sealed(log)
-    if files is None and not any(event.key == SEALED_BEFORE for event in read_log(log)):
+    if files is None:
         raise RefusedError(log, "has no seal as its last line: it is cut off or was changed")
-    if files is None and not before:
-        todo = f"ddlbench seal {log.parent.parent}: checks the records of version 0.1.0 there, and seals them"
-        raise RefusedError(log, "has no seal yet: it is of version 0.1.0", todo)
     return files
 
 

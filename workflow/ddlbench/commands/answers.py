@@ -314,11 +314,3 @@ def new_program(call: Call) -> int:
         print(f"--help {problem}")
         print("If it needs another Python: --environment <folder>, of an environment that has bin/python")
     return 0
-
-
-def seal(call: Call) -> int:
-    """Seals the records of version 0.1.0."""
-    from ddlbench.records import _sealing
-
-    _sealing.main(call.options.folders)
-    return 0

@@ -32,7 +32,7 @@ STUDY: dict[str, tuple[Callable[[answers.Call], int], str]] = {
     "export": (answers.export, "for TensorBoard, MLflow, or as an RO-Crate"),
     "compare": (answers.compare, "the same runs on two machines, in two folders, or kept"),
 }
-COMMANDS = (*STUDY, "new", "seal", "completion")
+COMMANDS = (*STUDY, "new", "completion")
 JSON = ("plan", "status", "failures", "audit", "verdicts", "nodes", "compare")
 ALL = ("plan", "status", "failures", "audit", "verdicts")
 PATIENCE_S = 1.5  # before a command says that it computes
@@ -90,9 +90,6 @@ def parser() -> argparse.ArgumentParser:
     machine.set_defaults(answer=answers.new_machine)
     program.set_defaults(answer=answers.new_program)
     study.set_defaults(answer=answers.new_study)
-    seal = commands.add_parser("seal", help="check the records of version 0.1.0, and seal them")
-    seal.add_argument("folders", nargs="+", type=Path, help="results/runs, or folders of runs")
-    seal.set_defaults(answer=answers.seal)
     shell = commands.add_parser("completion", help="for bash and zsh: source <(ddlbench completion)")
     shell.set_defaults(answer=_completion)
     return ddlbench

@@ -80,13 +80,11 @@ def check_targets(targets: Collection[str], plan: runs.Plan) -> None:
 
 
 def left_over(plan: runs.Plan) -> list[str]:
-    """A line about each figure there that the study does not name, or not any more; and one about release 0.1's."""
+    """A line about each figure there that the study does not name, or not any more."""
     study, folder = plan.study, Path(layout.figure(plan.home, ""))
-    old = [str(path) for name in ("tables", "figures", "index.html") if (path := folder.parents[1] / name).exists()]
     named = tuple(f"{figure.name}." for figure in study.figures)
     others = sorted(path for path in folder.glob("[!.]*.csv") if not path.name.startswith(named))
-    about = f"of an earlier release; made anew, of the same records, in {folder.parent}; remove or rename the old"
-    return [f"{', '.join(old)}: {about}"] * bool(old) + [
+    return [
         f"{path}: study {study.name} has no such figure (any more); remove {path.stem}.*, or name it in {study.path}"
         for path in others
     ]

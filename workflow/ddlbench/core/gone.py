@@ -5,7 +5,9 @@ KEYS those of the YAML files and of `--config`, in dots where they are nested (`
 name, a colon and the sentence.
 """
 
-COMMANDS: dict[str, str] = {}
+COMMANDS: dict[str, str] = {
+    "seal": "records are sealed when their run ends; one that has no seal is made again once its folder is moved away",
+}
 TARGETS: dict[str, str] = {
     "application": "is an export now: ddlbench export --to application, after snakemake page",
     "recommend": "is gone; the page says which framework and how many workers, and its tables have time and price",

@@ -4,7 +4,7 @@ from __future__ import annotations  # records are held to the fields' types as t
 
 import re
 from collections.abc import Iterable
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, replace
 from typing import Annotated, Any
 
 from annotated_types import Ge
@@ -43,7 +43,7 @@ class Recipe:
     """Everything that decides accuracy; `config/recipes/<name>.yaml`. Epoch numbers count from 0, fractions allowed.
 
     A recipe key is declared here and nowhere else: schema, `config/README.md`, table columns and records follow. A new
-    one needs a default that trains what was trained before: `to_json` leaves it out, and no finished run becomes stale.
+    one needs a default that trains what was trained before, and a place in `spec.OMITTED`: else all runs are stale.
     """
 
     name: str
@@ -126,15 +126,7 @@ class Recipe:
     seed: int = key("Seed of repeat 1; repeat n uses seed + n - 1.", 1, minimum=0)
 
 
-# Keys that every record has had. Later ones are written only where they differ from their default (`core/spec.py`).
-_FIRST = {
-    *("name", "optimizer", "base_lr", "base_batch", "lr_scaling", "momentum", "nesterov", "beta1", "beta2"),
-    *("trust_coefficient", "weight_decay", "decay_norm_and_bias", "clip_norm", "warmup_epochs", "warmup_lr", "lr_min"),
-    *("step_epochs", "step_factor", "gamma", "power", "decay_epochs", "label_smoothing", "augmentation", "image_size"),
-    *("precision", "accumulation", "sync_batch_norm", "seed"),
-}
-LATER = {f.name: f.default for f in fields(Recipe) if f.name not in _FIRST and f.default is not MISSING}
-# Later keys of the recipe that one schedule uses.
+# Keys of the recipe that one schedule uses, of those that a run's text leaves out at their default (`spec.OMITTED`).
 OF_SCHEDULE = {"exponential_start": "exponential", "cosine_moves": "cosine"}
 # What keys are in a comparison of runs; all others are settings that both sides share, said by their value.
 ROLES = {
@@ -145,11 +137,8 @@ ROLES = {
 
 
 def for_schedule(recipe: Recipe, schedule: str) -> Recipe:
-    """The recipe with the keys of other schedules at their default: a change of these makes no run of this one stale.
-
-    That holds for keys which came after the first records; those of before stand in every run's text.
-    """
-    others = {name: LATER[name] for name, user in OF_SCHEDULE.items() if user != schedule}
+    """The recipe with the keys of other schedules at their default, so that a change of these makes no run stale."""
+    others = {name: getattr(Recipe, name) for name, user in OF_SCHEDULE.items() if user != schedule}
     return replace(recipe, **others)
 
 

@@ -38,7 +38,6 @@ READ = (STEPS, KERNELS, FLOPS, FLOPS_COUNTED, COMMS)
 # What a run leaves beside its log and its steps, if it was told to.
 EXTRAS = (KERNELS, WEIGHTS, "nsys-*", FLOPS, FLOPS_COUNTED, COMMS)
 SEAL = "ddlbench_seal"  # the last line of a record's log
-SEALED_BEFORE = "ddlbench_steps_sha256"  # in every log of version 0.1.0, which had no seal, and in no later one
 PIECE = 1 << 18  # rows that are joined at once
 UNSEALED = "0" * 64  # stands in the seal while its SHA-256 is computed
 DECODER = json.JSONDecoder()
@@ -68,10 +67,7 @@ COMPUTE = ["forward_s", "backward_s", "optimizer_s"]
 
 
 class StepRow(NamedTuple):
-    """One row of `steps.parquet`: one step on one rank. Its fields are the columns; `train/steps.py` fills them.
-
-    A field that is added is `float | None = None`: it is null in records of before it.
-    """
+    """One row of `steps.parquet`: one step on one rank. Its fields are the columns; `train/steps.py` fills them."""
 
     epoch: int  # from 0
     step: int  # from 0, over the whole run
@@ -92,14 +88,12 @@ class StepRow(NamedTuple):
         return sum(getattr(self, part) or 0.0 for part in STEP_PARTS)
 
 
-# Times and losses are measured to fewer digits than float32 has. Records of earlier versions have float64.
+# Times and losses are measured to fewer digits than float32 has.
 STEP_COLUMNS = {
     name: "int32" if kind is int else "float64" if name == "lr" else "float32"
     for name, kind in get_type_hints(StepRow).items()
 }
 NULLABLE = {name for name, kind in get_type_hints(StepRow).items() if kind == float | None}
-# Columns that every record has had.
-FIRST_STEP_COLUMNS = ("epoch", "step", "rank", "images", "lr", "loss", *STEP_PARTS, "end_s")
 
 
 def step_type() -> np.dtype[np.void]:

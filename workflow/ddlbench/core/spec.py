@@ -14,8 +14,8 @@ from typing import Any
 
 from ddlbench.core import registry
 from ddlbench.core.program import IMAGES, Program
-from ddlbench.core.recipe import LATER, Recipe
 from ddlbench.core.recipe import ROLES as recipe_roles
+from ddlbench.core.recipe import Recipe
 from ddlbench.core.registry import OWN
 from ddlbench.core.roles import AXIS, EXTENT, FOLLOWS, REPEAT, SETTING, SIZE, WATCHED, Role, role
 
@@ -76,7 +76,6 @@ class RunSpec:
         default=None,
         null="no data read",
     )  # None: the one that the loader prefers
-    # Fields from here on came after the first records (`_LATER`).
     bandwidth_mbit: int | None = role(
         SETTING,
         "Bandwidth of the cable between nodes that are network namespaces [Mbit/s]; null elsewhere.",
@@ -235,13 +234,13 @@ class RunSpec:
         return self.program.sample if self.program else IMAGES
 
     def to_json(self) -> str:
-        """One line; `from_json` gives the same value back. Keys that came later are left out at their default."""
+        """One line; `from_json` gives the same value back. OMITTED says what is left out at its default."""
         # Not asdict: it copies deeply, and a plan of thousands of runs would notice.
         return json.dumps({**_written(self), "recipe": _written(self.recipe)}, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> RunSpec:
-        """The RunSpec that `to_json` of this or an earlier version wrote. Raises ValueError on anything else."""
+        """The RunSpec that `to_json` wrote. Raises ValueError on anything else."""
         data = json.loads(text)
         if not isinstance(data, dict) or not isinstance(data.get("recipe"), dict):
             raise ValueError("these are no settings of a run: no mapping with a recipe in it")
@@ -263,10 +262,12 @@ class RunSpec:
             raise ValueError(f"these are no settings of a run: {error}") from None
 
 
-# Fields that came after the first records are written only where they differ from their default: an upgrade must leave
-# the JSON text of finished runs as it is, or Snakemake would train them again.
-_SINCE = [*RunSpec.__dataclass_fields__].index("form") + 1
-_LATER = {RunSpec: {f.name: f.default for f in fields(RunSpec)[_SINCE:]}, Recipe: LATER}
+# Fields that the text of a run leaves out where they have their default. Snakemake compares this text: a field that is
+# added to RunSpec or Recipe belongs here, or all finished runs become stale.
+OMITTED = {
+    RunSpec: ("bandwidth_mbit", "interrupt_steps", "program", "model_sha256"),
+    Recipe: ("exponential_start", "cosine_moves", "zero_init_last"),
+}
 _OWN_COLUMNS = (
     *(f.name for f in fields(RunSpec) if f.name not in ("recipe", "program")),
     "settings",
@@ -301,8 +302,8 @@ ROLES: Mapping[str, Role] = {
 
 def _written(value: RunSpec | Recipe) -> dict[str, Any]:
     """The fields that go into JSON."""
-    later = _LATER[type(value)]
-    given = {name: v for name, v in vars(value).items() if name not in later or v != later[name]}
+    kind = type(value)
+    given = {name: v for name, v in vars(value).items() if name not in OMITTED[kind] or v != getattr(kind, name)}
     return {name: v.written() if isinstance(v, Program) else v for name, v in given.items()}
 
 
@@ -324,13 +325,6 @@ def of_program(
         workers_per_node=workers_per_node,
         global_batch=global_batch,
     )
-
-
-def complete(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What `to_json` wrote, with the later keys that it left out."""
-    recipe = settings.get("recipe")
-    whole = {**_LATER[RunSpec], **settings}
-    return whole | ({"recipe": {**_LATER[Recipe], **recipe}} if isinstance(recipe, Mapping) else {})
 
 
 def steps_per_epoch(images: int, global_batch: int) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 from ddlbench.analysis import refusals
 from ddlbench.core import files, layout
 from ddlbench.core.record import MLLOG, STEPS, recorded_spec
-from ddlbench.core.spec import RunSpec, complete
+from ddlbench.core.spec import RunSpec
 
 # The command of rule train. Snakemake compares it with the one that made a record: another text makes all stale.
 COMMAND = (
@@ -76,7 +76,7 @@ def state(
         return unfinished(folder, "" if len(missing) == len(outputs) else f"its {missing[0]} is missing")
     if recorded is None:
         return STALE, "its record is not whole"
-    reasons = changes(complete(recorded), complete(json.loads(spec.to_json())))
+    reasons = changes(recorded, json.loads(spec.to_json()))
     if memory and memory.inputs is not None and list(memory.inputs) != [manifest] * (manifest is not None):
         reasons.append(f"reads {manifest or 'nothing'}, read {', '.join(memory.inputs) or 'nothing'}")
     elif manifest:
@@ -101,7 +101,7 @@ def is_of_other_settings(log: Path, spec: RunSpec) -> bool:
         recorded = recorded_spec(log)
     except Exception:  # no log, or one in which anything may stand: `collect` refuses it and says why
         return False
-    return not isinstance(recorded, Mapping) or bool(changes(complete(recorded), complete(json.loads(spec.to_json()))))
+    return not isinstance(recorded, Mapping) or bool(changes(recorded, json.loads(spec.to_json())))
 
 
 # Digests, which tell nobody anything.
@@ -115,14 +115,13 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any], under: str = "") 
         old, new = before.get(key), now.get(key)
         if isinstance(old, Mapping) and isinstance(new, Mapping):
             differ += changes(old, new, f"{under}{key}.")
-        elif key not in before:
-            differ.append(f"{under}{key} is new: {json.dumps(new)}")
-        elif key not in now:
-            differ.append(f"{under}{key} is no setting any more")
-        elif old != new and key in SOURCES:
+        elif key in before and key in now and old == new:
+            continue
+        elif key in SOURCES:
             differ.append(f"{SOURCES[key]} changed")
-        elif old != new:
-            differ.append(f"{under}{key} {json.dumps(old)} -> {json.dumps(new)}")
+        else:
+            shown = [json.dumps(side[key]) if key in side else "not set" for side in (before, now)]
+            differ.append(f"{under}{key} {' -> '.join(shown)}")
     return differ
 
 

@@ -12,14 +12,13 @@ from typing import Any
 
 from ddlbench.analysis.refusals import RefusedError
 from ddlbench.core.record import MLLOG, recorded_spec
-from ddlbench.core.spec import complete
 
 TODO = "start the workflow again: it makes this run again, with the settings of today"
 
 
 def digest(settings: Mapping[str, Any]) -> str:
     """16 hexadecimal digits of a RunSpec's settings (its JSON); 1 and 1.0 are one number."""
-    text = json.dumps(_plain(complete(settings)), sort_keys=True)
+    text = json.dumps(_plain(settings), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -22,7 +22,7 @@ from ddlbench.analysis.summary import LISTS, TABLES, Summary
 from ddlbench.core import kinds
 from ddlbench.core.files import sha256
 from ddlbench.core.recipe import Recipe
-from ddlbench.core.record import FIRST_STEP_COLUMNS, NULLABLE, STEP_PARTS, Event, ended_well
+from ddlbench.core.record import NULLABLE, STEP_COLUMNS, STEP_PARTS, Event, ended_well
 from ddlbench.core.spec import RunSpec, steps_per_epoch
 from ddlbench.records._mllog import ACCURACY, MOST_EPOCHS, Log, plain
 
@@ -45,8 +45,6 @@ KINDS: dict[str, type | tuple[type, ...]] = {
     "ddlbench_ranks": list,
     "ddlbench_not_measured": dict,
     "ddlbench_initial_weights_sha256": str,
-    "ddlbench_steps_sha256": str,
-    "ddlbench_kernels_sha256": str,
     "ddlbench_checkpoint": int,
     "ddlbench_staged_bytes": int,
     "ddlbench_seal": dict,
@@ -243,7 +241,7 @@ def _fraction(path: Path, where: str, value: Any) -> None:
 
 def check_steps(path: Path, steps: pd.DataFrame, spec: RunSpec, images: int) -> None:
     """The steps are all steps of this run: each rank's, each once, with its share of the images and possible times."""
-    missing = [name for name in FIRST_STEP_COLUMNS if name not in steps]
+    missing = [name for name in STEP_COLUMNS if name not in steps]
     if missing:
         raise RefusedError(path, f"has no column {', '.join(missing)}")
     ranks, epochs = sorted(steps["rank"].unique()), sorted(steps["epoch"].unique())

@@ -21,7 +21,7 @@ from ddlbench.analysis.refusals import RefusedError, not_understood, seal_of
 from ddlbench.analysis.summary import VERSION, Summary, make
 from ddlbench.core import kinds
 from ddlbench.core.files import sha256, write_text
-from ddlbench.core.record import KERNELS, MLLOG, READ, SEALED_BEFORE, STEP_COLUMNS, STEPS, Event, ended_well, read_log
+from ddlbench.core.record import KERNELS, MLLOG, READ, STEP_COLUMNS, STEPS, Event, ended_well, read_log
 from ddlbench.core.spec import RunSpec
 from ddlbench.records import _planned, _sound
 
@@ -57,24 +57,24 @@ def records(logs: Iterable[Path], refused: list[str]) -> Iterator[Record]:
             refused.append(str(error))
 
 
-def record(folder: Path, *, before: bool = False) -> Record:
-    """The record in a run's folder. With `before` it may be one of version 0.1.0, which wrote no seal.
+def record(folder: Path) -> Record:
+    """The record in a run's folder.
 
     Raises RefusedError, naming the file, if it is not that run's, is not as it was sealed, or cannot be true.
     """
     log = folder / MLLOG
     try:
-        return _read(folder, log, before)
+        return _read(folder, log)
     except RefusedError:
         raise
     except Exception as error:  # whatever stands in a file must not keep the other runs from their tables
         raise not_understood(log, error) from error
 
 
-def _read(folder: Path, log: Path, before: bool) -> Record:
+def _read(folder: Path, log: Path) -> Record:
     events = list(read_log(log))
     last = {event.key: event for event in events}
-    digests = _digests(log, last, before)
+    digests = seal_of(log)
     if "ddlbench_spec" not in last:
         raise RefusedError(log, "has no ddlbench_spec, so nothing says which run it is of")
     spec = RunSpec.from_json(json.dumps(last["ddlbench_spec"].value))
@@ -91,7 +91,7 @@ def _read(folder: Path, log: Path, before: bool) -> Record:
     # A program may do other things between any two of its steps.
     pauses = _pauses(events) if kinds.is_ours(spec) else None
     _sound.check_clocks(folder / STEPS, steps, pauses, _sound.steps_in_epoch(steps, spec, images))
-    steps = steps.reindex(columns=[*STEP_COLUMNS])  # null where the record is of before a column
+    steps = steps[[*STEP_COLUMNS]]
     # Sums of millions of float32 would lose digits.
     steps = steps.astype({name: "float64" for name, kind in STEP_COLUMNS.items() if kind == "float32"})
     steps = steps.sort_values(["step", "rank"])
@@ -102,21 +102,8 @@ def _read(folder: Path, log: Path, before: bool) -> Record:
     return Record(folder, spec, events, last, images, True, steps, kernels)
 
 
-def _digests(log: Path, last: Mapping[str, Event], before: bool) -> dict[str, str]:
-    """SHA-256 that the files beside the log must have, by name; of version 0.1.0 what it did not say is as it is."""
-    files = seal_of(log, before)
-    if files is not None:
-        return files
-    sealed = {STEPS: last[SEALED_BEFORE].value}
-    if "ddlbench_kernels_sha256" in last:
-        sealed[KERNELS] = last["ddlbench_kernels_sha256"].value
-    return {name: sha256(log.parent / name) for name in READ if (log.parent / name).exists()} | sealed
-
-
-def _pauses(events: Sequence[Event]) -> set[int] | None:
-    """After which steps a checkpoint was written or the run went on from one; None where the log does not say it."""
-    if any(event.key == SEALED_BEFORE for event in events):
-        return None
+def _pauses(events: Sequence[Event]) -> set[int]:
+    """After which steps a checkpoint was written or the run went on from one."""
     resumed = {event.value["step"] for event in events if event.key == "ddlbench_resumed"}
     return resumed | {event.value for event in events if event.key == "ddlbench_checkpoint"}
 

@@ -18,9 +18,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ddlbench.analysis.refusals import RefusedError, seal_of
 from ddlbench.core import registry
 from ddlbench.core.files import sha256, write_json
-from ddlbench.core.record import MLLOG, WEIGHTS, sealed
+from ddlbench.core.record import MLLOG, WEIGHTS
 from ddlbench.run import hold, job
 from ddlbench.run.facts import facts
 from ddlbench.run.job import reveal
@@ -43,10 +44,12 @@ def execute(
         raise ConfigError(f"{weights}: is missing, the run was made without it: remove {trained} and make it again")
     if weights and trained and (log := trained / MLLOG).exists():
         try:
-            files = sealed(log)
+            files = seal_of(log)
+        except RefusedError as error:
+            raise ConfigError(f"{error}: move {trained} away and make the run again") from None
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigError(f"{log}: {error}: move {trained} away and make the run again") from None
-        if files is not None and sha256(weights) != files.get(weights.name):  # version 0.1.0 sealed none
+        if sha256(weights) != files.get(weights.name):
             raise ConfigError(f"{weights}: is not what the run left: move {trained} away and make the run again")
     began, partial = time.monotonic(), folder / PARTIAL
     command_line = [*command, str(partial)]

@@ -33,8 +33,8 @@ class Assignment:
 
     @classmethod
     def read(cls, folder: Path) -> Assignment:
-        """What `write` left there; what earlier versions did not say has its default. Raises OSError if there is
-        nothing; ValueError, KeyError or TypeError if it is not whole, or another version's."""
+        """What `write` left there. Raises OSError if there is nothing; ValueError, KeyError or TypeError if it is not
+        whole, or another version's."""
         values = json.loads((folder / FILE).read_text(encoding="utf-8"))
         spec, data = RunSpec.from_json(json.dumps(values["spec"])), values["data"]
         return cls(folder, **values | {"spec": spec, "data": Path(data) if data else None})

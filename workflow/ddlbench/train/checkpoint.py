@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddlbench.core.files import sync
 from ddlbench.core.notes import cause
-from ddlbench.core.record import FIRST_STEP_COLUMNS, STEP_COLUMNS
+from ddlbench.core.record import STEP_COLUMNS
 
 if TYPE_CHECKING:
     import torch
@@ -45,8 +45,7 @@ def latest(folder: Path) -> Path | None:
     for found in _all(folder):
         with suppress(ValueError):
             about = summary(found)
-            columns = about.get("step_columns", [*FIRST_STEP_COLUMNS])
-            if (about.get("format"), columns) == (FORMAT, [*STEP_COLUMNS]):
+            if (about.get("format"), about.get("step_columns")) == (FORMAT, [*STEP_COLUMNS]):
                 return found
     return None
 
@@ -76,8 +75,8 @@ def summary(checkpoint: Path) -> dict[str, Any]:
     """
     try:
         data: dict[str, Any] = json.loads((checkpoint / SUMMARY).read_text(encoding="utf-8"))
-        digest = data.pop("sha256", None)  # checkpoints of version 0.1.0 do not say it
-        whole = digest in (None, _digest(data)) and data["step"] == int(checkpoint.name)
+        digest = data.pop("sha256")
+        whole = digest == _digest(data) and data["step"] == int(checkpoint.name)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{SUMMARY} cannot be read ({type(error).__name__})") from error
     if not whole:

@@ -126,8 +126,7 @@ def same_losses(material: Material) -> Findings:
 @rule(
     "error",
     "runs.flops_per_image",
-    "find out which run's model differs; version 0.1.0 counted grouped and depthwise convolutions too often: make its "
-    "runs of such models again",
+    "find out which run's model differs, and make it again",
     "Chowdhery et al. 2022, arXiv:2204.02311, section 4.1",
 )
 def same_operations(material: Material) -> Findings:

@@ -54,8 +54,8 @@ def fetched(url: str, md5: str, folder: Path, setting: str) -> Path:
 
 def _remove_leftovers(folder: Path) -> None:
     """Remove what downloads left that were killed. Whether one on another host lives nobody can tell: a day later it
-    counts as dead, as do files of earlier versions."""
-    for path in (*folder.glob(f"{FETCHING}*"), *folder.glob("tmp????????")):
+    counts as dead."""
+    for path in folder.glob(f"{FETCHING}*"):
         with suppress(OSError):
             host, _, process = path.name.removeprefix(FETCHING).rpartition("-")
             killed = host == socket.gethostname() and process.isdigit() and not psutil.pid_exists(int(process))

@@ -137,7 +137,7 @@ def _models(study: Study, wanted: Inference, block: Iterable[RunSpec]) -> list[R
 
 @dataclass(frozen=True)
 class Asked:
-    """What a record of inference says of its job; `took_s` is None in older ones. `bytes` is its size."""
+    """What a record of inference says of its job; `took_s` is None where that is no time. `bytes` is its size."""
 
     spec: Mapping[str, Any]
     took_s: float | None

@@ -89,7 +89,6 @@ def stacks(
     bar. Rows with a true `published` are drawn paler.
     """
     table = table.assign(published=table.get("published", False))
-    others = [column for column in others if column in table]  # a file of an earlier version has fewer
     if "global_batch" in table:
         # Of batches that grow with the workers only that of a worker tells bars apart.
         a_worker = table["global_batch"] // table["workers"]

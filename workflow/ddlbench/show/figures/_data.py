@@ -73,8 +73,7 @@ def finished(tables: Tables, name: str, columns: Sequence[str]) -> pd.DataFrame:
 def distinguishing(rows: pd.DataFrame, within: Sequence[str], candidates: Sequence[str]) -> list[str]:
     """The candidates, in their order, that tell rows apart which are alike in the columns `within`.
 
-    A column that says nothing new is left out: if each worker count has its own batch size, only the first of them. So
-    is one that a file of an earlier version does not have.
+    A column that says nothing new is left out: if each worker count has its own batch size, only the first of them.
     """
     chosen: list[str] = []
 
@@ -82,7 +81,7 @@ def distinguishing(rows: pd.DataFrame, within: Sequence[str], candidates: Sequen
         return len(rows[[*within, *chosen, *extra]].drop_duplicates())
 
     for column in candidates:
-        if column in rows and groups([column]) > groups([]):
+        if groups([column]) > groups([]):
             chosen.append(column)
     return chosen
 

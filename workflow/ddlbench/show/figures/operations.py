@@ -47,8 +47,6 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     for axes, rows in panels:
         places = range(len(rows))
         for number, (column, label) in enumerate(COUNTERS.items()):
-            if rows[column].isna().all():  # a record of before PyTorch's count was kept
-                continue
             colour, hatch = _bars.FILLS[2 * number]
             middles, ends = [place + 0.4 * (number - 0.5) for place in places], rows[column].fillna(0.0) / 1e6
             axes.barh(middles, ends.astype("float64"), 0.4, label=label, color=colour, hatch=hatch, **_bars.EDGE)
