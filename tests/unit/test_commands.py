@@ -16,7 +16,7 @@ from unittest.mock import Mock
 import pandas as pd
 import pytest
 from ddlbench.analysis import claims
-from ddlbench.commands import completion, configuration, main, snakefile, status
+from ddlbench.commands import configuration, main, snakefile, status
 from ddlbench.core import gone, layout, living
 from ddlbench.core.files import write_text
 from ddlbench.plan import bill, first_guess, stale
@@ -191,28 +191,6 @@ def test_a_reader_that_has_seen_enough_is_no_error(here: Path) -> None:
     command = f"set -o pipefail; {shlex.quote(sys.executable)} -m ddlbench.commands.main plan --json | true"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def offered(line: str) -> list[str]:
-    """What bash offers for the last word of a command line."""
-    words = f"COMP_WORDS=(ddlbench {line}) COMP_CWORD={len(line.split())}; _ddlbench; echo ${{COMPREPLY[@]}}"
-    command = f"{completion.script(main.parser())}\n{words}"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
-    assert not done.stderr
-    return done.stdout.split()
-
-
-def test_bash_completes(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each command's options, as its help lists them, and names of what is there."""
-    (here / "results/kept/2026-10").mkdir(parents=True)
-    asked = {"pl": ["plan"], "plan --study liang2023-": ["liang2023-small"], "status --machine work": ["workstation"]}
-    asked |= {"plan --profile profiles/j": ["profiles/juwels"], "export --to ml": ["mlflow"], "audit ta": []}
-    asked |= {"compare local 2": ["2026-10"], "new s": ["study"], "new study x --dataset mnist5": ["mnist5k"]}
-    assert {line: offered(line) for line in asked} == asked
-    for command in (*main.COMMANDS, "new study", "new machine", "new program"):
-        assert ended(*command.split(), "--help") == 0
-        listed = re.findall(r"^  (?:-h, )?(--[a-z]+)", capsys.readouterr().out, re.MULTILINE)
-        assert offered(f"{command} -") == listed
 
 
 @pytest.mark.parametrize("name", gone.TARGETS)

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ddlbench.commands import answers, completion
+from ddlbench.commands import answers
 from ddlbench.core import gone, registry
 from ddlbench.settings.config import ConfigError, one_of
 
@@ -32,7 +32,7 @@ STUDY: dict[str, tuple[Callable[[answers.Call], int], str]] = {
     "export": (answers.export, "for TensorBoard, MLflow, or as an RO-Crate"),
     "compare": (answers.compare, "the same runs on two machines, in two folders, or kept"),
 }
-COMMANDS = (*STUDY, "new", "completion")
+COMMANDS = (*STUDY, "new")
 JSON = ("plan", "status", "failures", "audit", "verdicts", "nodes", "compare")
 ALL = ("plan", "status", "failures", "audit", "verdicts")
 PATIENCE_S = 1.5  # before a command says that it computes
@@ -90,8 +90,6 @@ def parser() -> argparse.ArgumentParser:
     machine.set_defaults(answer=answers.new_machine)
     program.set_defaults(answer=answers.new_program)
     study.set_defaults(answer=answers.new_study)
-    shell = commands.add_parser("completion", help="for bash and zsh: source <(ddlbench completion)")
-    shell.set_defaults(answer=_completion)
     return ddlbench
 
 
@@ -121,11 +119,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(f"{error.filename}: {error.strerror}{todo}" if error.filename else str(error))
     finally:
         waiting.cancel()
-
-
-def _completion(call: answers.Call) -> int:
-    print(completion.script(parser()))
-    return 0
 
 
 def of_this_clone() -> None:
