@@ -14,7 +14,9 @@ from ddlbench.audit import _findings
 from ddlbench.audit._audit import audit
 from ddlbench.audit._material import of_study
 from ddlbench.core.columns import write_csv
+from ddlbench.plan import budget
 from ddlbench.plan.bill import Row
+from ddlbench.settings.machine import load_machine
 from ddlbench.show.page import about, write
 
 from tests.unit.records import SPEC, write_record
@@ -88,6 +90,9 @@ def make(
         for s in specs
     )
     plan = {s.id: 60.0 for s in specs[1:]}
-    page = about.PageStudy("test", title, "local", "cpu", title, "snakemake page", shown if figures else (), bill, plan)
+    groups = tuple(budget.groups(bill, load_machine("local")))
+    page = about.PageStudy(
+        "test", title, "local", "cpu", title, "snakemake page", shown if figures else (), bill, plan, groups=groups
+    )
     write.write(page, home / "index.html", results)
     return home / "index.html"

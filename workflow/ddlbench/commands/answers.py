@@ -240,11 +240,13 @@ def keep(call: Call) -> int:
 
 
 def export(call: Call) -> int:
-    """The study in the form of another program."""
+    """The study in the form of another program; of the runs that are there where only `ddlbench partial` was made."""
     from ddlbench.outlook import exports
 
-    kind = call.options.to
-    out = exports.export(kind, Path(layout.page(call.settings.plan.home)).parent)
+    kind, home = call.options.to, call.settings.plan.home
+    whole, partial = Path(layout.page(home)).parent, Path(layout.partial(home))
+    only_partial = (partial / "study.json").exists() and not (whole / "study.json").exists()
+    out = exports.export(kind, partial if only_partial else whole)
     print(f"{out}: {registry.member('exports', kind).__doc__.splitlines()[-1].format(folder=out)}")
     return 0
 

@@ -29,7 +29,7 @@ STUDY: dict[str, tuple[Callable[[answers.Call], int], str]] = {
     "verify": (answers.verify, "read all prepared data again; on a cluster in a job: srun -c 8 ddlbench verify ..."),
     "nodes": (answers.nodes, "the slow host, from all records of the machine"),
     "keep": (answers.keep, "freeze a study under a name: its page, tables and figures, and its records by link"),
-    "export": (answers.export, "for TensorBoard, MLflow, or as an RO-Crate"),
+    "export": (answers.export, "to TensorBoard, MLflow, RO-Crate, or an application"),
     "compare": (answers.compare, "the same runs on two machines, in two folders, or kept"),
 }
 COMMANDS = (*STUDY, "new")

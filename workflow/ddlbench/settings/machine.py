@@ -222,8 +222,9 @@ class Machine(Keys):
         minimum=1,
     )
     budget_unit: str = key(
-        "What the centre gives to projects: the unit of the request in an application for compute time. Core hours "
-        "need cores_per_node_billed, EFLOP budget_tflops_per_worker; a GPU hour is one of a worker.",
+        "What the centre gives to projects: the unit of the request in an application for compute time (`ddlbench "
+        "export --to application`). Core hours need cores_per_node_billed, EFLOP budget_tflops_per_worker; a GPU hour "
+        "is one of a worker.",
         "GPU hours",
         enum=["core hours", "GPU hours", "node hours", "EFLOP"],
     )

@@ -1,7 +1,7 @@
 """`ddlbench export --to <kind>`: a study in the form of another program. A kind is one file of this room.
 
-Each is thin over `study.json` (`show/page/numbers.py`) and two tables. What a kind writes with is not among ddlbench's
-own packages; `PACKAGE` names what to install.
+Each is thin over `study.json` (`show/page/numbers.py`) and two tables. Where what a kind writes with is not among
+ddlbench's own packages, `PACKAGE` names what to install.
 """
 
 import json
@@ -22,7 +22,7 @@ CURVES = ("loss", "top1", "top5", "throughput_images_per_s", "lr")  # of table `
 class Export(Protocol):
     """One file of this room. Its docstring's first line says what it writes; its last how to look at that."""
 
-    PACKAGE: str  # as pip names it, with the version that was tried
+    PACKAGE: str  # as pip names it, with the version that was tried; empty if nothing is needed
 
     def write(self, document: dict[str, Any], runs: pd.DataFrame, epochs: pd.DataFrame, folder: Path) -> None:
         """Fill the empty `folder` with the study `document`, its runs and their epochs."""
@@ -35,12 +35,13 @@ def export(kind: str, home: Path) -> Path:
     """
     member, source, out = registry.member("exports", kind), home / "study.json", home / "export" / kind
     name = member.PACKAGE.partition("==")[0]
-    if not registry.importable(name):
+    if name and not registry.importable(name):
         raise ConfigError(f"--to {kind}: package {name} is not installed here; pip install {member.PACKAGE}")
     try:
         document = json.loads(source.read_text(encoding="utf-8"))
     except OSError:
-        raise ConfigError(f"{source}: is not there; make it first: snakemake page, with the same options") from None
+        todo = "make it first: snakemake page, with the same options, or ddlbench partial for the runs that are there"
+        raise ConfigError(f"{source}: is not there; {todo}") from None
     if not isinstance(document, dict) or document.get("version") != FORM:
         raise ConfigError(f"{source}: version {FORM} is wanted; make it again: snakemake page") from None
     runs, epochs = (pd.read_parquet(home / "tables" / f"{table}.parquet") for table in ("runs", "epochs"))

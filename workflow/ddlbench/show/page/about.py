@@ -9,6 +9,7 @@ from pathlib import Path
 from ddlbench.core import kinds, layout, registry
 from ddlbench.core.plural import worker
 from ddlbench.core.program import IMAGES
+from ddlbench.plan import budget
 from ddlbench.plan import runs as plan_runs
 from ddlbench.plan.bill import Row
 from ddlbench.plan.runs import Plan
@@ -40,6 +41,7 @@ class PageStudy:
 
     `sample` is what a step counts.
     `partial` is what there is of the study (`7 of 9 runs`) if the page does not wait for all of it.
+    `groups` are what its jobs take in `budget_unit`, in which the centre gives compute time.
     """
 
     name: str
@@ -53,6 +55,8 @@ class PageStudy:
     planned: Mapping[str, float | None]
     partial: str = ""
     sample: str = IMAGES
+    groups: tuple[budget.Group, ...] = ()
+    budget_unit: str = "GPU hours"
 
     @property
     def up(self) -> str:
@@ -93,7 +97,10 @@ def from_plan(plan: Plan, bill: Sequence[Row], planned: Mapping[str, float | Non
     named = (study.name, study.title, machine.name, device, machine.device_name)
     samples = {job.spec.sample for job in plan.runs.values()} or {IMAGES}
     sample = samples.pop() if len(samples) == 1 else "samples"
-    return PageStudy(*named, again, figures, tuple(bill), planned, partial, sample)
+    groups = tuple(budget.groups(bill, machine))
+    return PageStudy(
+        *named, again, figures, tuple(bill), planned, partial, sample, groups=groups, budget_unit=machine.budget_unit
+    )
 
 
 def _figure(plan: Plan, figure: Figure) -> PageFigure:

@@ -122,7 +122,7 @@ def _grows(
     fewest, *more = by_count
     base, who, most = by_count[fewest], _who(series.iloc[0]), more[-1]
     faster = [n for n in more if apart[n].verdict == FASTER]
-    # One per cent less time is worth one per cent more money (outlook/recommendation/choice.py).
+    # One per cent less time is worth one per cent more money (Eager, Zahorjan and Lazowska 1989).
     taken = max([fewest, *faster], key=lambda n: apart[n].middle ** 2 / n if n != fewest else 1 / fewest)
     name = {n: count_of(n, study.worker) for n in by_count}
     points = [Point(name[fewest], over_repeats([1.0]), (), fewest == taken, "the base")]

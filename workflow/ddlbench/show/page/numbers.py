@@ -1,10 +1,12 @@
 """`study.json`: what the page says, for programs. Its form has a version; `ddlbench export` is thin over it.
 
 version    FORM
-study      name, title, machine, the days between which runs began (UTC); partial: `7 of 9 runs`, null of all
+study      name, title, machine, the days between which runs began (UTC); partial: `7 of 9 runs`, null of all;
+           device_name: what the machine calls a worker
 system     processors and GPUs; software: versions
 points     per settings: the runs, and of each quantity its unit, n, median and 95 % interval (null for one run)
 scaling    per series and worker count: throughput, speed-up and efficiency with their intervals
+budget     what all jobs of the study take, those done and those to be made, in the unit in which the centre gives hours
 answers    what the first screen says; verdicts: on claims of sources; findings: of the audit, errors and warnings
 """
 
@@ -25,7 +27,7 @@ from ddlbench.show.page.about import PageStudy
 from ddlbench.show.page.answer import First
 
 FORM = 1
-VERSIONS = ("python_version", "torch_version", "framework_version", "loader_version")
+VERSIONS = ("python_version", "torch_version", "framework_version", "loader_version", "driver", "kernel")
 # When a run began is no quantity of it.
 QUANTITIES = tuple(c for c in summary.COLUMNS if c.type in ("float64", "Int64") and c.name != "started_s")
 
@@ -45,10 +47,13 @@ def found(
         "partial": study.partial or None,
         "from": None if began.empty else rows.day(float(began.min())),
         "to": None if began.empty else rows.day(float(began.max())),
+        "device_name": study.device_name,
         "system": {name: named(runs, name) for name in ("cpu", "gpu")},
-        "software": {name: named(runs, name) for name in VERSIONS},
+        "software": {name: named(runs, name) for name in VERSIONS}
+        | {f"{member}s": named(runs, member, f"{member}_version") for member in ("framework", "loader")},
         "points": _points(runs),
         "scaling": records(series),
+        "budget": _budget(study),
         "answers": [
             {"question": answer.question, "take": answer.take, "sure": answer.sure, "words": " ".join(answer.words)}
             for answer in first.answers
@@ -56,6 +61,18 @@ def found(
         "verdicts": records(read["verdicts"]),
         "findings": [dict(row) for row in _findings.worst(audit, SEVERITIES[1])],
     }
+
+
+def _budget(study: PageStudy) -> dict[str, Any]:
+    """What the study's jobs take, group by group, and in sum; a sum is null if one of its groups is unknown."""
+
+    def total(done: bool) -> float | None:
+        amounts = [group.amount for group in study.groups if group.done == done]
+        known = [amount for amount in amounts if amount is not None]
+        return sum(known) if len(known) == len(amounts) else None
+
+    jobs = [{**vars(group), "estimate_by": [*group.estimate_by]} for group in study.groups]
+    return {"unit": study.budget_unit, "jobs": jobs, "done": total(True), "to_be_made": total(False)}
 
 
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:
