@@ -121,11 +121,6 @@ def of_programs(runs: pd.DataFrame) -> pd.Series[bool]:
     return runs["dataset"] == OWN if "dataset" in runs else pd.Series(False, runs.index)
 
 
-def with_settings(runs: pd.DataFrame) -> pd.DataFrame:
-    """These runs; the model's name of a program's ends with its settings, as others are another training."""
-    return runs.assign(model=runs["model"] + (", " + runs["settings"]).fillna("")) if "settings" in runs else runs
-
-
 def title(name: str, value: Any) -> str:
     """How headings, legends and names of series say a setting's value."""
     import pandas as pd

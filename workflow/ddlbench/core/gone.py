@@ -16,7 +16,7 @@ TARGETS: dict[str, str] = {
 }
 KEYS: dict[str, str] = {
     "target": "is gone with snakemake recommend; the page says which framework and how many workers",
-    "what_if": "is gone; snakemake predict says what more workers than were measured, or that a study plans, would bring",
+    "what_if": "is gone; snakemake predict takes the numbers of workers that the study plans, and no other changes",
 }
 
 

@@ -165,7 +165,7 @@ def draw(rows: Sequence[Mapping[str, Any]], options: Options) -> Figure:
     figure, ((axes, _),) = _style.panels(table, [], options)
     figure.suptitle(f"{options.title}\n{shown}", wrap=True)
     measured, beyond = table[table["by"] == MEASURED], table[table["by"] != MEASURED]
-    look = {"color": "black", "marker": "o", "zorder": 4}
+    look: dict[str, Any] = {"color": "black", "marker": "o", "zorder": 4}
     middle, low, high = (measured[name] for name in RATES)
     axes.plot(measured["workers"], middle, **look, linestyle="none", label="measured")
     _style.bars(axes, measured["workers"], middle, low, high, look)

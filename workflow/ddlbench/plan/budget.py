@@ -9,7 +9,7 @@ from ddlbench.settings.machine import Machine
 
 
 @dataclass(frozen=True)
-class Group:
+class BudgetGroup:
     """Jobs of one size that are all done, or all still to be made.
 
     `hours` are those of one, the mean; `amount` is that of all in the centre's unit. Both are None if one of the jobs
@@ -42,7 +42,7 @@ def amount(row: Row, machine: Machine) -> float | None:
     return hours * row.workers
 
 
-def groups(table: Sequence[Row], machine: Machine) -> list[Group]:
+def groups(table: Sequence[Row], machine: Machine) -> list[BudgetGroup]:
     """Return the jobs of a plan by kind, model, length and size; what is done first."""
     alike: dict[tuple[bool, str, str, int, int, int], list[Row]] = {}
     for row in table:
@@ -51,11 +51,11 @@ def groups(table: Sequence[Row], machine: Machine) -> list[Group]:
     return [_group(alike[key], machine) for key in sorted(alike)]
 
 
-def _group(rows: Sequence[Row], machine: Machine) -> Group:
+def _group(rows: Sequence[Row], machine: Machine) -> BudgetGroup:
     first = rows[0]
     known_s = [row.wall_s for row in rows if row.wall_s is not None]
-    amounts = [one for row in rows if (one := amount(row, machine)) is not None]
-    return Group(
+    amounts = [taken for row in rows if (taken := amount(row, machine)) is not None]
+    return BudgetGroup(
         rule=first.rule,
         model=first.model,
         epochs=first.epochs,

@@ -1,4 +1,4 @@
-"""Series of a study's runs, which predictions and candidates start from."""
+"""Series of a study's runs, which predictions start from."""
 
 from __future__ import annotations
 
@@ -51,10 +51,6 @@ class Scaling:
         images = _images(self.runs)
         return float(images.max() if self.of_programs else images.median())
 
-    def images_at(self, workers: int) -> float:
-        """Those of runs with so many workers, where a program's differ."""
-        return float(_images(self.at(workers)).median()) if self.of_programs else self.images
-
     @property
     def of_programs(self) -> bool:
         """Whether the runs are of a user's own program."""
@@ -67,10 +63,6 @@ class Scaling:
             return None
         power = (self.runs["energy_j"] / self.runs["train_s"] / self.runs["workers"]).median()
         return None if pd.isna(power) else float(power)
-
-    def at(self, workers: int) -> pd.DataFrame:
-        """The runs of one worker count."""
-        return self.runs[self.runs["workers"] == workers]
 
     def measured(self, workers_per_node: int, batches: tuple[float, ...]) -> Measured:
         """The points as predictions want them, with `batches` per worker."""

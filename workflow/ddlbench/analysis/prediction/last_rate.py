@@ -109,8 +109,10 @@ def _reach(measured: Measured, asked: Floats, priors: Priors) -> Floats:
     """How many standard deviations a 95 % interval reaches; beyond `SEEN` doublings more, because few series do."""
     import numpy as np
 
+    within, beyond = priors.reach
     doublings = np.log2(asked / measured.workers[-1])
-    return np.where(asked > measured.workers_per_node, priors.reach[1], priors.reach[0]) * np.maximum(1.0, doublings / SEEN)
+    reach = np.where(asked > measured.workers_per_node, beyond, within)
+    return reach * np.maximum(1.0, doublings / SEEN)
 
 
 def next_run(measured: Measured, target: int, candidates: dict[int, float]) -> int | None:

@@ -55,7 +55,7 @@ class PageStudy:
     planned: Mapping[str, float | None]
     partial: str = ""
     sample: str = IMAGES
-    groups: tuple[budget.Group, ...] = ()
+    groups: tuple[budget.BudgetGroup, ...] = ()
     budget_unit: str = "GPU hours"
 
     @property
