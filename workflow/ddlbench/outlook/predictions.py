@@ -88,8 +88,8 @@ def _row(series: Series, count: int, machine: Machine, priors: Priors) -> dict[s
 def predicted(series: Series, workers: int, priors: Priors) -> tuple[float, float, float]:
     """Return the rate of all workers [images/s] and its 95 % interval. Raises TooLittleError, which says which
     measurement would help, also where the interval says nothing."""
-    made = last_rate.predict(series.measured, [workers], [series.batch_at(workers)], priors)
-    middle, low, high = (float(ends[0]) for ends in (made.images_per_s, made.low, made.high))
+    forecast = last_rate.predict(series.measured, [workers], [series.batch_at(workers)], priors)
+    middle, low, high = (float(ends[0]) for ends in (forecast.images_per_s, forecast.low, forecast.high))
     if high > WIDEST * low:
         raise TooLittleError(
             f"the interval would span more than a factor of {WIDEST:g}; measure "
