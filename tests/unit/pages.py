@@ -25,16 +25,14 @@ EVIL = "</title></script><script>window.hacked=1</script><img src=x onerror=wind
 SVG = (
     '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" width="100pt" height="50pt" '
     'viewBox="0 0 100 50">{}<path id="m1" d="M 0.123456 1 L 5 5" style="fill: #ff0000; stroke: none"/>'
-    '<use xlink:href="#m1" x="3" y="4"><title>&lt;script&gt;alert(3)&lt;/script&gt;</title></use></svg>'
+    '<use xlink:href="#m1" x="3" y="4"/></svg>'
 )
-EVIL_SVG = (
-    SVG.format(
-        "<!-- --><script>alert(1)</script><style>* {}</style><foreignObject><p onclick='alert(1)'/></foreignObject>"
-        "<a href='javascript:alert(1)'><path/></a><image href='http://a/alert'/>"
-    )
-    .replace("width=", "onload='alert(2)' width=")
-    .replace("<image href='http://a/alert'/>", "")
-)
+# A picture that would run a script and load a file, were it part of the page's own tree.
+EVIL_SVG = SVG.format(
+    "<script>parent.hacked = 1; window.hacked = 1</script><image href='nothing.svg' width='9' height='9'/>"
+    "<foreignObject width='9' height='9'>"
+    "<img xmlns='http://www.w3.org/1999/xhtml' src='x' onerror='parent.hacked = 1'/></foreignObject>"
+).replace("width=", "onload='parent.hacked = 1' width=", 1)
 
 
 NOBODY_KNOWS: dict[str, Any] = dict.fromkeys(Row.__dataclass_fields__) | {"rule": "train"}

@@ -146,7 +146,7 @@ def test_records_of_two_machine_files_are_compared(tmp_path: Path) -> None:
     sides = {"stage-2024": [one.folder for one in before], "<new>": [*(tmp_path / "new").iterdir()]}
     compared.write(page, sides, rows, compare.differences(before, after))
     text = page.read_text(encoding="utf-8")
-    assert text.index("STAGE: 2.0 -&gt; 2.1") < text.index("Ratios") < text.index("<svg")
+    assert text.index("STAGE: 2.0 -&gt; 2.1") < text.index("Ratios") < text.index("<img")
     assert "<new>" not in text and "ddp, &lt;new&gt;" in text
     assert compare.same(before, after) == []
     assert compare.same(before, before)[0].startswith("3 of 3 records are the same on both sides")

@@ -96,10 +96,10 @@ def test_a_map_keeps_its_colours_on_a_dark_page(tmp_path: Path) -> None:
     draw("speed-up-map", {"runs": runs({"lenet5": 1.0})}).savefig(tmp_path / "map.svg")
     draw("throughput", SCALING).savefig(tmp_path / "lines.svg")
     css = Path(picture.__file__).with_name("page.css").read_text(encoding="utf-8")
-    assert ".picture svg.colours { filter: none; }" in css
-    made = {name: picture.inline(tmp_path / f"{name}.svg", "f", "A") for name in ("map", "lines")}
-    assert re.search('<svg [^>]*class="[^"]*colours', made["map"])
-    assert not re.search('<svg [^>]*class="[^"]*colours', made["lines"])
+    assert ".picture img.colours { filter: none; }" in css
+    made = {name: picture.image(tmp_path / f"{name}.svg", "A") for name in ("map", "lines")}
+    assert re.search('<img class="[^"]*colours', made["map"])
+    assert not re.search('<img class="[^"]*colours', made["lines"])
 
 
 def test_nothing_to_compare_is_an_empty_map(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The page: its sentences are verdicts and intervals, nothing from a study is markup, every link leads somewhere."""
 
+import base64
 import html
 import re
 from dataclasses import replace
@@ -13,10 +14,9 @@ from ddlbench.analysis import frameworks, kernels
 from ddlbench.analysis.tables import frame
 from ddlbench.core.files import sha256
 from ddlbench.plan.bill import Row
-from ddlbench.show.figures import _hover
 from ddlbench.show.page import about, page_tables, picture, rows, spent, write
 
-from tests.unit.pages import EVIL, EVIL_SVG, make
+from tests.unit.pages import EVIL, make
 
 
 def test_the_bill_says_what_it_does_not_know() -> None:
@@ -35,14 +35,31 @@ def test_the_bill_says_what_it_does_not_know() -> None:
     }
 
 
-def test_only_shapes_of_a_picture_come_into_the_page(tmp_path: Path) -> None:
-    (tmp_path / "a.svg").write_text(EVIL_SVG)
-    made = str(picture.inline(tmp_path / "a.svg", "f1", EVIL))
-    assert re.findall(r"<(\w+)", made) == ["svg", "path", "use", "title"]
-    assert "alert" not in made.replace(made[made.index("aria-label") : made.index("viewBox")], "").replace(
-        "&lt;script&gt;alert(3)&lt;/script&gt;", ""
-    )
-    assert 'id="f1-m1"' in made and 'href="#f1-m1"' in made and 'fill="#ff0000"' in made
+def embedded(text: str) -> list[dict[str, str | None]]:
+    """The attributes of each image of a page."""
+    images: list[dict[str, str | None]] = []
+    parser = HTMLParser()
+    parser.handle_starttag = lambda tag, attributes: images.append(dict(attributes)) if tag == "img" else None  # type: ignore[method-assign]
+    parser.feed(text)
+    return images
+
+
+def test_a_picture_is_an_image_of_its_file_with_its_caption(tmp_path: Path) -> None:
+    page = make(tmp_path)
+    svg = page.parent / "figures/one.svg"
+    (image,) = embedded(page.read_text())
+    assert base64.b64decode((image["src"] or "").removeprefix("data:image/svg+xml;base64,")) == svg.read_bytes()
+    assert (image["alt"] or "").split(". ")[-2:] == ["A caption", "Made up: a test"]
+    assert (image["width"], image["height"], image["class"]) == ("133", "67", "")  # pixels of 100 and 50 points
+    svg.write_text(svg.read_text().replace("100pt", "400pt"))
+    (image,) = embedded(picture.image(svg, EVIL))
+    assert (image["width"], image["class"], image["alt"]) == ("533", "wide", EVIL)
+
+
+def test_what_is_no_picture_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.svg").write_text("<html/>")
+    with pytest.raises(ValueError, match=r"a\.svg"):
+        picture.image(tmp_path / "a.svg", "A")
 
 
 def test_a_page_is_one_file_and_its_links_lead_somewhere(tmp_path: Path) -> None:
@@ -109,7 +126,7 @@ def test_a_figure_says_how_many_of_its_runs_it_shows_and_names_those_that_have_a
     page = make(tmp_path)
     table = pd.DataFrame({"run": ["a", "b", "c"], "status": ["success", "success", "failed"], "repeat": [1, 2, 1]})
     figure = about.PageFigure("one", "T", "efficiency", "", ("a", "b", "c", "d"))
-    shown = write._figure(figure, 1, table, {"a"}, page.parent)
+    shown = write._figure(figure, table, {"a"}, page.parent)
     said = "2 runs, 2 more are missing or failed, up to 2 repeats."
     assert (shown["made"], shown["runs"]) == (said, ["a"])
 
@@ -134,7 +151,8 @@ def test_nothing_that_a_study_says_is_markup(tmp_path: Path) -> None:
     parser.handle_starttag = lambda tag, attrs: tags.append((tag, [name for name, _ in attrs]))  # type: ignore[method-assign]
     parser.feed(text)
     assert [tag for tag, _ in tags].count("script") == 1  # our own
-    assert not {"img", "iframe", "object"} & {tag for tag, _ in tags}
+    assert not {"iframe", "object"} & {tag for tag, _ in tags}
+    assert all((image["src"] or "").startswith("data:image/svg+xml;base64,") for image in embedded(text))
     assert [name for _, names in tags for name in names if name.startswith("on") or name == "style"] == []
 
 
@@ -167,29 +185,6 @@ def test_a_study_of_which_no_run_ended_well_has_a_page(tmp_path: Path) -> None:
     assert "<td>failed-runs</td>" in part(text, "audit") and "0 errors, 1 warning, " in part(text, "audit")
     assert '1 failed run (out of memory) (<a href="#failures">which</a>)' in text
     assert 'id="t-failures"' in text and 'id="figures"' not in text and "<figure>" not in text
-
-
-def test_marks_say_their_values() -> None:
-    from matplotlib.figure import Figure
-
-    figure = Figure()
-    axes = figure.subplots()
-    axes.plot([1, 2, float("nan")], [10.0, 0.5, 1.0], marker="o", label="a <b>")
-    axes.plot([1, 2], [3, 4], label="no marks")
-    axes.bar([1], [7.0], label="bar")
-    axes.set_xlabel("workers")
-    axes.set_ylabel("images/s")
-    marks = _hover.name(figure)
-    assert marks == {
-        "points-0": ["a <b>\nworkers: 1\nimages/s: 10", "a <b>\nworkers: 2\nimages/s: 0.5"],
-        "bar-1": ["bar\nimages/s: 7"],
-    }
-    svg = '<g id="points-0"><defs/><use x="1"/><use x="2"/></g><g id="bar-1"><path/></g>'
-    titled = _hover.titled(svg, marks)
-    assert titled.count("<title>") == 3
-    assert '<use x="2"><title>a &lt;b&gt;\nworkers: 2\nimages/s: 0.5</title></use>' in titled
-    other = svg.replace('<use x="2"/>', "").replace("points-0", "points-9")
-    assert _hover.titled(other, {"points-9": ["a", "b"]}) == other  # one mark for two points: nobody can tell which
 
 
 def test_what_is_too_long_is_cut_and_says_so(tmp_path: Path) -> None:

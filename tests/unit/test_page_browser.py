@@ -114,13 +114,22 @@ def test_tables_sort_and_filter_by_keyboard_too(browser: Browser, page: Path) ->
 
 def test_a_figure_is_enlarged_and_put_back(browser: Browser, page: Path) -> None:
     browser.open(page)
-    wide = "document.querySelector('.picture svg').getBoundingClientRect().width"
+    wide = "document.querySelector('.picture img').getBoundingClientRect().width"
     before = browser.evaluate(wide)
     browser.evaluate("document.querySelector('button.zoom').click()")
     assert browser.evaluate(wide) > 2 * before
     browser.press("Escape", 27)
     assert browser.evaluate("document.querySelector('dialog').open") is False
     assert browser.evaluate("new Promise(done => setTimeout(done, 50)).then(() => " + wide + ")") == before
+    assert browser.complaints == []
+
+
+def test_a_figures_picture_is_drawn_and_can_be_saved(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    of = "document.querySelector('.picture img')"
+    assert browser.evaluate(f"{of}.decode().then(() => [{of}.naturalWidth, {of}.naturalHeight])") == [133, 67]
+    link = browser.evaluate("(one => [one.download, one.href])(document.querySelector('a.same'))")
+    assert link == ["one.svg", browser.evaluate(f"{of}.src")]
     assert browser.complaints == []
 
 
@@ -146,6 +155,7 @@ def test_series_can_be_explored(browser: Browser, page: Path) -> None:
 def test_no_study_gets_a_script_into_it(browser: Browser, tmp_path: Path) -> None:
     page = make(tmp_path, title=EVIL)
     browser.open(page)
+    assert browser.evaluate("document.querySelector('.picture img').decode().then(() => 'drawn')") == "drawn"
     assert browser.evaluate("typeof window.hacked") == "undefined"
     assert browser.complaints == []
     assert browser.evaluate("document.querySelector('h1').textContent") == EVIL

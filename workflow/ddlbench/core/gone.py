@@ -6,7 +6,7 @@ name, a colon and the sentence.
 """
 
 COMMANDS: dict[str, str] = {
-    "completion": "is gone; remove `source <(ddlbench completion)` from your shell's start file, and ask ddlbench --help",
+    "completion": "is gone; remove `source <(ddlbench completion)` from your shell's start file, ask ddlbench --help",
     "seal": "records are sealed when their run ends; one that has no seal is made again once its folder is moved away",
 }
 TARGETS: dict[str, str] = {

@@ -24,7 +24,7 @@ from matplotlib.transforms import ScaledTranslation, Transform
 from ddlbench.analysis import together
 from ddlbench.core.files import aside
 from ddlbench.core.plural import listed, rounded, worker
-from ddlbench.show.figures import Options, _hover
+from ddlbench.show.figures import Options
 from ddlbench.show.figures._looks import Style
 
 # White with a grey grid: seaborn's style as matplotlib ships it. A figure is at most WIDTH wide [inches], no letter is
@@ -358,7 +358,7 @@ def save(figure: Figure, prefix: Path, text: str = "") -> None:
 
     Each of them carries the caption, `text`.
     """
-    marks, words = _hover.name(figure), text or None
+    words = text or None
     about: tuple[tuple[str, dict[str, Any]], ...] = (
         (".svg", {"Date": None, "Description": words}),
         (".pdf", {"CreationDate": None, "Subject": words}),
@@ -367,5 +367,3 @@ def save(figure: Figure, prefix: Path, text: str = "") -> None:
     for suffix, metadata in about:
         with aside(prefix.with_name(prefix.name + suffix)) as hidden:
             figure.savefig(hidden, format=suffix[1:], dpi=200, metadata=metadata)
-            if suffix == ".svg":
-                hidden.write_text(_hover.titled(hidden.read_text(encoding="utf-8"), marks), encoding="utf-8")

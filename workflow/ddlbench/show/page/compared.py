@@ -65,12 +65,15 @@ def _figures(sides: Mapping[str, list[Path]], folder: Path) -> list[str]:
     names = {"cpu": "CPU core", "cuda": "GPU"}
     shared = Options("", device, names.get(device, device), tuple(sorted(set(runs["framework"]))))
     figures = []
-    for number, (plot, title) in enumerate(FIGURES.items()):
+    for plot, title in FIGURES.items():
         member: FigureMember = registry.member("figures", plot)
         data, svg = folder / f"{plot}.csv", folder / f"{plot}.svg"
         options = replace(shared, title=title)
         _data.write(member.data({name: whole[name] for name in member.TABLES}, options), data)
         draw(plot, data, folder / plot, options)
-        drawn, words = picture.inline(svg, f"f{number}", title), html.escape(picture.caption(svg))
-        figures.append(f'<figure><div class="picture">{drawn}</div><figcaption>{words}</figcaption></figure>')
+        words = picture.caption(svg)
+        drawn = picture.image(svg, f"{title}. {words}")
+        figures.append(
+            f'<figure><div class="picture">{drawn}</div><figcaption>{html.escape(words)}</figcaption></figure>'
+        )
     return figures

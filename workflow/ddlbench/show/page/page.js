@@ -51,6 +51,8 @@ addEventListener("hashchange", reveal);
 reveal();
 // The same link once more changes no address.
 addEventListener("click", (event) => event.target.closest('a[href^="#"]') && setTimeout(reveal));
+// A figure's SVG is in the page once: the link that saves it has the address of the picture.
+for (const link of document.querySelectorAll("a.same")) link.href = link.closest("figure").querySelector("img").src;
 // Figures: enlarged in a window of their own, and put back.
 const dialog = document.querySelector("dialog");
 const place = dialog.querySelector(".scroll");
@@ -63,12 +65,12 @@ for (const button of document.querySelectorAll("button.zoom")) {
     place.append(picture);
     dialog.showModal();
     wide = place.clientWidth;
-    picture.querySelector("svg").style.width = `${wide}px`;
+    picture.querySelector("img").style.width = `${wide}px`;
   });
 }
 dialog.addEventListener("close", () => {
   const picture = place.querySelector(".picture");
-  picture.querySelector("svg").style.width = "";
+  picture.querySelector("img").style.width = "";
   home.prepend(picture);
 });
 for (const button of dialog.querySelectorAll("button")) {
@@ -76,7 +78,7 @@ for (const button of dialog.querySelectorAll("button")) {
     const factor = Number(button.dataset.zoom);
     if (!factor) return dialog.close();
     wide *= factor;
-    place.querySelector("svg").style.width = `${wide}px`;
+    place.querySelector("img").style.width = `${wide}px`;
   });
 }
 // Explore: series over workers, drawn from what the page carries. Hide a series, ratios or values, log or linear.

@@ -1,8 +1,8 @@
 """Puts the page of a study together: tables, figures, and where each number comes from, in one file.
 
 The page's policy (Content-Security-Policy) allows its own script and style by their digests, pictures within it, and
-nothing else: no network, no script from a study. Jinja2 escapes whatever it is given; the only markup that passes is
-what `picture.inline` made of shapes.
+nothing else: no network, no script from a study. Jinja2 escapes whatever it is given. A picture is an image, of which a
+browser runs and loads nothing.
 """
 
 import base64
@@ -73,7 +73,7 @@ def html(
     )
     environment.globals["anchor"] = rows.anchor
     environment.filters["code"] = _code
-    figures = [_figure(figure, number, runs, ids, home) for number, figure in enumerate(study.figures, 1)]
+    figures = [_figure(figure, runs, ids, home) for figure in study.figures]
     page = page_tables.every(study, read, audit, ids, about, results)
     shown, others = sources.tables(study.name, read, page, ids)
     return environment.get_template("page.html.jinja").render(
@@ -116,7 +116,7 @@ def _digest(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _figure(figure: PageFigure, number: int, runs: pd.DataFrame, ids: set[str], home: Path) -> dict[str, Any]:
+def _figure(figure: PageFigure, runs: pd.DataFrame, ids: set[str], home: Path) -> dict[str, Any]:
     """What the template shows of a figure; its runs in `ids` are named."""
     paths = {suffix: home / f"figures/{figure.name}.{suffix}" for suffix in ("pdf", "svg", "csv")}
     text, names = f"{figure.jobs}.", list[str]()
@@ -131,10 +131,12 @@ def _figure(figure: PageFigure, number: int, runs: pd.DataFrame, ids: set[str], 
     # Its own words, which begin with what it shows, or else those of its kind.
     caption = picture.caption(paths["svg"]) or figure.caption
     return {
-        "id": f"figure-{number}",
         "title": figure.title,
-        "svg": picture.inline(paths["svg"], f"f{number}", f"{figure.title}. {caption.split('. ')[0]}."),
-        "downloads": [(suffix.upper(), path.name, picture.data_url(path)) for suffix, path in paths.items()],
+        "image": picture.image(paths["svg"], f"{figure.title}. {caption}"),
+        "picture": paths["svg"].name,
+        "downloads": [
+            (suffix.upper(), paths[suffix].name, picture.data_url(paths[suffix])) for suffix in ("pdf", "csv")
+        ],
         "caption": caption,
         "made": text,
         "runs": names,
