@@ -6,7 +6,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from ddlbench.core import registry
 
 from tests.conftest import ROOT
 
@@ -42,35 +41,6 @@ def test_the_first_pages_are_linked() -> None:
     assert [str(page) for page in PAGES if page.parent == Path("docs") and f"]({page})" not in text] == []
 
 
-# What a newcomer asks first; where the answer stands, and words of it.
-QUESTIONS = (
-    ("Is it for me, or another program?", "README.md#why-not-jube-reframe-or-itwinai", "asks which choice pays"),
-    ("What do I need?", "README.md#two-commands", "You need Linux, Python"),
-    ("How long does the demo take, and what does it tell?", "docs/studies.md", "| `demo` |"),
-    ("How do I measure my own training?", "docs/tutorial.md#7-your-own-training-program", "ddlbench new program"),
-    ("How does it run on my cluster?", "docs/clusters.md#begin-here", "ddlbench new machine"),
-    ("What will it cost?", "docs/clusters.md#4-the-plan-before-the-bill", "ddlbench plan"),
-    ("Can I stop it, and go on?", "docs/clusters.md#5-stop-go-on-add", "type the same command again"),
-    ("What does this message mean?", "docs/messages.md", "| message | what happened | what to do |"),
-    ("Where are my results?", "results/README.md", "| `<study>/<machine>/index.html` |"),
-    ("Can I believe a difference?", "docs/statistics.md#two-sides", "95 %"),
-)
-
-
-@pytest.mark.parametrize(("page", "words"), [row[1:] for row in QUESTIONS], ids=[row[0] for row in QUESTIONS])
-def test_the_first_questions_are_answered_within_two_clicks(page: str, words: str) -> None:
-    near = {Path("README.md")}
-    for _ in range(2):
-        for name in [*near]:
-            links = re.findall(r"\]\(([^)\s#:]+\.md)[^)]*\)", (ROOT / name).read_text(encoding="utf-8"))
-            near |= {(ROOT / name.parent / link).resolve().relative_to(ROOT) for link in links}
-    name, _, section = page.partition("#")
-    parts = re.split(r"^(?=#+ )", (ROOT / name).read_text(encoding="utf-8"), flags=re.M)
-    answers = [part for part in parts if not section or section in anchors_of(part)]
-    assert Path(name) in near
-    assert [part for part in answers if words in part]
-
-
 def test_the_site_leads_to_every_page() -> None:
     shown = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.M)
     assert sorted(shown) == sorted({str(page) for page in PAGES if page.parent != MEASURED} | {f"{MEASURED}/README.md"})
@@ -92,33 +62,6 @@ def test_the_site_is_whole_and_asks_no_network() -> None:
 def test_every_measurement_is_listed() -> None:
     text = (ROOT / MEASURED / "README.md").read_text(encoding="utf-8")
     assert [page.name for page in PAGES if page.parent == MEASURED and f"]({page.name})" not in text] == ["README.md"]
-
-
-# "Faster" needs a verdict (`analysis/statistics.py`). Here stand the words that say so of sides without one.
-SAYS_WHO_WINS = re.compile(
-    r"\b(?:faster|fastest|quicker|quickest|outperforms?|wins?|winner|best framework|best loader"
-    r"|(?:ddp|horovod|deepspeed|fsdp|dali|native) (?:is|are|runs) (?:better|slower))\b",
-    re.I,
-)
-
-
-@pytest.mark.parametrize("name", registry.members("figures"))
-def test_no_caption_says_who_is_faster(name: str) -> None:
-    assert SAYS_WHO_WINS.findall(registry.docstring("figures", name)) == []
-
-
-WITH_NUMBERS = [Path(name) for name in ("README.md", "docs/prediction.md", "bench/README.md")]
-WITH_NUMBERS += [page for page in PAGES if page.parent == MEASURED]
-
-
-@pytest.mark.parametrize("page", WITH_NUMBERS, ids=str)
-def test_no_page_with_numbers_says_who_is_faster(page: Path) -> None:
-    assert SAYS_WHO_WINS.findall((ROOT / page).read_text(encoding="utf-8")) == []
-
-
-def test_such_words_are_found() -> None:
-    said = "DDP is faster. Horovod wins; the fastest loader; native is slower than dali; the slowest rank is waited for"
-    assert SAYS_WHO_WINS.findall(said) == ["faster", "wins", "fastest", "native is slower"]
 
 
 # Snakemake takes every word behind --config up to the next option for a setting: a target there ends in a traceback.

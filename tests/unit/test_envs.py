@@ -40,9 +40,3 @@ def test_the_lock_has_what_its_packages_need_on_each_python(python: str) -> None
     wanted = {need.name.lower().replace("_", "-") for need in needs if not need.marker or need.marker.evaluate(given)}
     assert len(wanted) > 100
     assert sorted(wanted - LOCKED.keys()) == []
-
-
-def test_every_requirement_says_why() -> None:
-    for line in (ROOT / "envs/requirements.txt").read_text().splitlines():
-        if "==" in line and not line.startswith("#"):
-            assert re.search(r"==\S+ +# \w", line), line

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ddlbench.core import registry
 from ddlbench.core.record import STEP_COLUMNS
 from ddlbench.run import training as supervisor
 from ddlbench.slurm import step
@@ -96,12 +95,6 @@ def test_a_rank_takes_its_own_gpu_of_those_that_it_sees(
     with nullcontext() if takes else pytest.raises(place.WorldError, match=said):
         place.take_device(local_rank)
     assert taken == takes
-
-
-def test_only_one_place_chooses_a_gpu() -> None:
-    """All else asks what is current: a rank's number on its node is not its GPU's."""
-    choosing = [path.name for path in registry.PACKAGE.rglob("*.py") if "set_device(" in path.read_text()]
-    assert choosing == ["place.py"]
 
 
 SPEC = run_spec(machine="local", options=(("bucket_mb", 5), ("name", [1, {"a": None}])))

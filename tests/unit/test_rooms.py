@@ -1,7 +1,8 @@
-"""The order of the rooms: whoever imports, imports from rooms before its own, so that data has one way to go."""
+"""What imports must not do: go back up in the order of rooms, form a circle, load PyTorch where Snakemake runs."""
 
 import ast
-from collections import Counter
+import subprocess
+import sys
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -27,7 +28,6 @@ ROOMS = (
     "commands",
 )
 PACKAGE = registry.PACKAGE
-NO_NOUNS = {"said", "one", "known", "made", "left", "own", "told", "of"}  # say nothing of what they hold
 
 
 def room(path: Path) -> str:
@@ -86,20 +86,16 @@ def test_no_imports_form_a_circle() -> None:
     TopologicalSorter(graph).prepare()
 
 
-def test_names_are_nouns() -> None:
-    """`left` may stand beside `right`; `of` is a key of studies."""
-    for path in PACKAGE.rglob("*.py"):
-        nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
-        bound = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-        bound |= {node.arg for node in nodes if isinstance(node, ast.arg)}
-        bound |= {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-        bound -= {"left"} if "right" in bound else {"of"} if path.stem == "study_keys" else set()
-        assert not bound & NO_NOUNS, f"{path}: name what it holds, not {', '.join(bound & NO_NOUNS)}"
-
-
-def test_a_class_has_a_name_of_its_own() -> None:
-    """But where it keeps the contract of its room."""
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in PACKAGE.rglob("*.py")]
-    names = Counter(node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
-    of_contracts = {"Loader", "Engine", "Clock", "Samples", "Batched"}
-    assert {name for name, count in names.items() if count > 1} == of_contracts
+def test_the_snakemake_process_does_not_load_pytorch() -> None:
+    """Neither the Snakefile's module nor any member does; members import heavy packages inside functions."""
+    code = """
+import sys
+from ddlbench.commands import main, snakefile
+from ddlbench.core import registry
+for room in registry.WITHIN:
+    for name in registry.members(room):
+        registry.member(room, name)
+print(*{"torch", "torchvision", "horovod", "deepspeed", "nvidia", "timm"} & set(sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

@@ -1,12 +1,9 @@
-"""Which runs belong together is said in one file: what it says, that nobody else says it, and the faults that did.
+"""Which runs belong together is said in one file: what it says, and the faults that were.
 
 What stands on records of programs: numbers per sample, settings that are no repeats, and words that fit.
 """
 
-import ast
 import json
-import re
-from collections.abc import Iterator
 from dataclasses import fields, replace
 
 import pandas as pd
@@ -17,7 +14,6 @@ from ddlbench.audit import Material
 from ddlbench.audit._audit import audit
 from ddlbench.core import kinds, spec
 from ddlbench.core.program import Program
-from ddlbench.core.registry import PACKAGE
 from ddlbench.core.spec import CONTROLS, ROLES, RunSpec, of_program
 from ddlbench.outlook import predictions
 from ddlbench.outlook.series import all_series
@@ -27,25 +23,6 @@ from ddlbench.show.page import about, answer, asked, rows
 from ddlbench.show.page.about import PageStudy
 
 from tests.unit.test_scaling import runs_table, sized
-
-HOME = PACKAGE / "analysis/together.py"
-NAMES = {*spec.COLUMNS, "seed"}
-# Names that a file lists because people read them there, not because runs with these in common belong together.
-LISTS = {
-    "core/spec.py": "the fields of the first records",
-    "core/recipe.py": "the fields of the first records",
-    "settings/recipe.py": "keys that a batch may change",
-    "audit/_material.py": "columns of published numbers",
-    "show/figures/latency.py": "columns of its file",
-    "show/figures/zero_memory.py": "columns of its file",
-    **dict.fromkeys(
-        (
-            f"show/figures/{name}.py"
-            for name in (*("_bars", "_map", "accuracy_batch_size", "learning_rate", "loss_samples"),)
-        ),
-        "the order in which panels are told apart",
-    ),
-}
 
 
 def killed_and_control() -> pd.DataFrame:
@@ -128,38 +105,6 @@ class TestFaultsOfBefore:
     def test_a_page_says_the_profile_of_its_machine(self, machine: str, profile: str) -> None:
         known = load_machine("juwels-booster" if machine == "jurecadc" else machine)
         assert about.profile(replace(known, name=machine)) == f"profiles/{profile}"
-
-
-def sources() -> Iterator[tuple[str, str]]:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        if path != HOME:
-            yield path.relative_to(PACKAGE).as_posix(), path.read_text()
-
-
-def lists_of_settings(source: str) -> Iterator[list[str]]:
-    """Literals of five or more settings of runs."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Tuple | ast.List | ast.Set):
-            parts = [e.value if isinstance(e, ast.Starred) else e for e in node.elts]
-            inner = [e for part in parts for e in (part.elts if isinstance(part, ast.Tuple | ast.List) else [part])]
-            names = [e.value for e in inner if isinstance(e, ast.Constant) and isinstance(e.value, str)]
-            if len({*names} & NAMES) >= 5:
-                yield names
-
-
-def test_only_one_file_says_what_belongs_together() -> None:
-    """What to do: `together.settings` gives lists, `usable`, `finished` and `timed` runs, `alike` rows."""
-    found = []
-    for name, source in sources():
-        if name not in LISTS:
-            found += [f"{name}: a list of settings {names}" for names in lists_of_settings(source)]
-        if name != "core/record.py" and re.search(r'"status"[])] *[!=]= *"success"', source):
-            found.append(f"{name}: compares a status")
-        if "CONTROLS" in source and name not in ("core/spec.py", "plan/runs.py"):
-            found.append(f"{name}: knows control runs by their number")
-        if re.search(r"\.isna\(\) if pd\.isna\(", source):
-            found.append(f"{name}: looks for rows that are equal, or both null")
-    assert not found, "\n".join(found)
 
 
 RATE = {("bf16", "ddp"): 2000.0, ("bf16", "fsdp"): 1000.0, ("fp32", "ddp"): 900.0, ("fp32", "fsdp"): 1000.0}

@@ -1,8 +1,8 @@
 """Kinds of jobs: what can be planned, billed, started, watched, listed as failed and asked again. One file per kind.
 
 `Kind` is what a file of this room offers, `Job` what it plans. Plan, bill, limits, status, failures, rules and page ask
-`core/kinds.py` for the kind of a job, and name none: `tests/unit/test_kinds.py` holds them to it. What a job does when
-it has started is in `run/`; `run/job.py` has what is the same for all.
+`core/kinds.py` for the kind of a job, and name none. What a job does when it has started is in `run/`; `run/job.py` has
+what is the same for all.
 """
 
 from __future__ import annotations
