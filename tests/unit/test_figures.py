@@ -1,6 +1,5 @@
 """Figures from small tables made by hand: what they say and draw, without looking at pixels."""
 
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -181,12 +180,6 @@ def test_kernel_shares_of_two_recipes_or_forms_stand_apart() -> None:
     assert [axes.get_title() for axes in figure.axes] == ["10 Mbit/s", ""]
 
 
-@pytest.mark.parametrize("plot", FIGURES)
-def test_captions_call_nothing_faster(plot: str) -> None:
-    """That takes a verdict (`analysis/statistics.py`), and a caption is written before there are runs."""
-    assert not re.search(r"\b(fast|slow)(er|est)\b", registry.docstring("figures", plot), re.I)
-
-
 def test_lines_and_panels_of_several_frameworks_loaders_and_models() -> None:
     loaders, frameworks = ("native", "synthetic"), ("ddp", "fsdp", "horovod")
     figure = draw("efficiency", tables(*(row(9.0, framework=f, loader=x) for f in frameworks for x in loaders)))
@@ -218,6 +211,48 @@ def test_members_look_the_same_in_all_figures_and_differ_in_grey() -> None:
     # Members that are added look different, too.
     looks = [_looks.nth_style(n) for n in range(3 * len(_looks.LINES))]
     assert len({(look["marker"], str(look["linestyle"])) for look in looks}) == len(looks)
+
+
+def test_members_keep_their_colours() -> None:
+    """Figures of two releases would else show one framework in two colours."""
+    looks = {name: _looks.member_style(name) for name in _looks.FRAMEWORKS}
+    assert {name: (look["color"], look["fillstyle"], look["marker"]) for name, look in looks.items()} == {
+        "ddp": ("#004488", "full", "o"),
+        "deepspeed": ("#bb5566", "none", "s"),
+        "fsdp": ("#ddaa33", "right", "D"),
+        "horovod": ("#117733", "top", "^"),
+    }
+    table = pd.DataFrame({"framework": "ddp", "loader": [*_looks.LOADERS]})
+    styled, _ = _looks.name_lines(table, [], OPTIONS)
+    drawn = zip(styled["line"], styled["style"], strict=True)
+    assert {name: (look["color"], look["marker"]) for name, look in drawn} == {
+        "dali-cpu": ("#332288", "o"),
+        "dali-cpu-only": ("#aa4499", "s"),
+        "dali-gpu": ("#66bbaa", "D"),
+        "native": ("#882255", "^"),
+        "spdl": ("#88ccee", "v"),
+        "synthetic": ("#332288", "X"),
+        "torchvision": ("#aa4499", "*"),
+    }
+
+
+def test_a_new_member_changes_nobodys_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A framework bagua had DDP's colour, and all others had that of the one before."""
+    frameworks, loaders = (*registry.members("frameworks"), "zero1"), (*registry.members("loaders"), "", "mine")
+    pairs = [(framework, loader) for framework in frameworks for loader in loaders]
+    before = {pair: _looks.member_style(*pair) for pair in pairs}
+    for room in ("frameworks", "loaders"):
+        folder = tmp_path / "train" / room
+        folder.mkdir(parents=True)
+        for name in (*registry.members(room), "aaa", "bagua"):
+            (folder / f"{name.replace('-', '_')}.py").touch()
+    monkeypatch.setattr(registry, "PACKAGE", tmp_path)
+    monkeypatch.setattr(registry, "members", registry.members.__wrapped__)
+    assert "bagua" in registry.members("frameworks") and "bagua" in registry.members("loaders")
+    assert {pair: _looks.member_style(*pair) for pair in pairs} == before
+    new = _looks.member_style("bagua", "bagua")
+    assert new["color"] not in {_looks.member_style(name)["color"] for name in _looks.FRAMEWORKS}
+    assert new["marker"] not in {_looks.member_style("ddp", name)["marker"] for name in _looks.LOADERS}
 
 
 def test_variants_of_a_framework_look_different() -> None:

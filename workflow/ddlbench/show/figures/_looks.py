@@ -15,6 +15,11 @@ COLOURS = ("#004488", "#bb5566", "#ddaa33", "#117733", "#66ccee", "#222222")
 OTHER_COLOURS = ("#332288", "#aa4499", "#66bbaa", "#882255", "#88ccee", "#999933")
 FILLS = ("full", "none", "right", "top", "left", "bottom")
 SALT = "1721"  # with which no two names of the studies in config/ share a colour and a fill
+# The places of frameworks among COLOURS and FILLS, and of both kinds of members among MARKERS and LINES. Any other
+# name, also that of a new member, has a look that is made of the name alone, so that it changes nobody else's.
+FRAMEWORKS = {"ddp": 0, "deepspeed": 1, "fsdp": 2, "horovod": 3}
+LOADERS = {"dali-cpu": 0, "dali-cpu-only": 1, "dali-gpu": 2, "native": 3, "spdl": 4, "synthetic": 6, "torchvision": 7}
+OTHER_FRAMEWORKS, OTHER_LOADERS = 4, 8  # the first places of names that are not listed
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*", "<", ">")
 LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), "-.", ":", (0, (3, 1, 1, 1, 1, 1)), (0, (8, 2)))
 MEMBERS = ("framework", "loader")
@@ -26,15 +31,14 @@ def member_style(framework: str, loader: str = "", shown: Iterable[str] = ()) ->
     """How a line is drawn: the framework is colour and fill of the marker, the loader, if lines differ in it, is marker
     and line style.
 
-    Variants of a study (`shown`, those of the house among them) have the other colours, by their name alone.
+    Names that are not listed, such as variants of a study (`shown` are all of its names), have the other colours.
     """
-    members = registry.members("frameworks")
-    if framework in members:
-        f = members.index(framework)
+    if framework in FRAMEWORKS:
+        f = FRAMEWORKS[framework]
         look = {"color": COLOURS[f % len(COLOURS)], "fillstyle": FILLS[f % len(FILLS)]}
     else:
         taken: list[int] = []
-        for name in sorted({*shown, framework} - {*members}):
+        for name in sorted({*shown, framework} - FRAMEWORKS.keys()):
             slot = _slot(name)
             free = {*range(len(OTHER_COLOURS))} - {number % len(OTHER_COLOURS) for number in taken}
             while slot in taken or (free and slot % len(OTHER_COLOURS) not in free):  # a colour of its own, if there is
@@ -42,7 +46,7 @@ def member_style(framework: str, loader: str = "", shown: Iterable[str] = ()) ->
             taken.append(slot)
             if name == framework:
                 break
-        f = len(members) + taken[-1] % len(OTHER_COLOURS)
+        f = OTHER_FRAMEWORKS + taken[-1] % len(OTHER_COLOURS)
         look = dict(zip(("color", "fillstyle"), _SLOTS[taken[-1]], strict=True))
     return look | {"markerfacecoloralt": "white", **_nth(_loader(loader) if loader else f), **_nested(f)}
 
@@ -51,13 +55,12 @@ _SLOTS = [(colour, fill) for fill in FILLS for colour in OTHER_COLOURS]
 
 
 def _slot(name: str) -> int:
-    """The colour and fill of a name that the house does not know: the same in every study."""
+    """Return the place in _SLOTS of a name that is not listed: the same in every study."""
     return int(hashlib.sha256(f"{name}{SALT}".encode()).hexdigest(), 16) % len(_SLOTS)
 
 
 def _loader(name: str) -> int:
-    members = registry.members("loaders")
-    return members.index(name) if name in members else len(members) + _slot(name) % 4
+    return LOADERS[name] if name in LOADERS else OTHER_LOADERS + _slot(name) % 4
 
 
 def name_lines(table: pd.DataFrame, by: Sequence[str], options: Options) -> tuple[pd.DataFrame, str]:
