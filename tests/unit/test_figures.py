@@ -1,6 +1,7 @@
 """Figures from small tables made by hand: what they say and draw, without looking at pixels."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -12,7 +13,6 @@ from ddlbench.show.figures._data import distinguishing, references
 from matplotlib.figure import Figure
 
 from tests.unit.drawings import (
-    FIGURES,
     KERNELS,
     MIB,
     OPTIONS,
