@@ -1,4 +1,4 @@
-"""Tables in which no rule of the audit has anything to find: a study of 48 runs, and a publication."""
+"""Tables in which no rule of the audit has anything to find: a study of 48 runs."""
 
 from collections.abc import Callable, Mapping
 from statistics import NormalDist
@@ -8,7 +8,7 @@ import pandas as pd
 from ddlbench.analysis import summary
 from ddlbench.audit import Material, all_rules
 from ddlbench.audit._audit import audit
-from ddlbench.audit._material import named, of_tables
+from ddlbench.audit._material import of_tables
 
 from tests.specs import run_spec
 
@@ -35,7 +35,6 @@ def study() -> Tables:
         "not_measured": pd.DataFrame(null, columns=["run", "column", "reason"]),
         "failures": pd.DataFrame(columns=["run", "cause"]),
         "refused": pd.DataFrame(columns=["run", "file", "what", "what_to_do"]),
-        "kernels": shares(),
         "submissions": submissions(),
         "convergence": pd.DataFrame({"global_batch": [64, 256, 4096], "mean_epochs_to_0.759": [30.0, 35.0, 40.0]}),
     }
@@ -147,47 +146,6 @@ def epochs_of(one: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def shares() -> pd.DataFrame:
-    """Ten rows of shares that add up to 100."""
-    parts = [(3.123 * n + 5, (7 * n) % 11 + 2.345 + n / 100) for n in range(1, 11)]
-    rows = [
-        {"run": f"profiled{n}", "model": "lenet", "framework": "ddp", "loader": "native", "workers": n}
-        | {
-            "communication_percent": a,
-            "input_percent": b,
-            "computation_percent": 80 - a - b,
-            "elementwise_percent": 10.0,
-            "other_percent": 10.0,
-        }
-        for n, (a, b) in enumerate(parts)
-    ]
-    return pd.DataFrame(rows)
-
-
-def publication() -> pd.DataFrame:
-    """Numbers over GPUs as a careful paper gives them."""
-    rows = []
-    for workers, rate in ((4, 2400.0), (16, 9000.0), (64, 33_000.0)):
-        for quantity, value, unit in (
-            ("throughput", rate, "images/s"),
-            ("speed-up", rate / 2400, "1"),
-            ("efficiency", rate / 2400 * 4 / workers, "1"),
-            ("runtime", 115e6 / rate, "s"),
-        ):
-            rows.append({"model": "resnet50", "framework": "ddp", "loader": "dali", "workers": workers,
-                         "global_batch": 64 * workers, "schedule": "", "quantity": quantity, "relation": "approx",
-                         "value": value, "unit": unit, "source": "Careful et al.: Table 1", "ref_workers": 4,
-                         "base_images_per_s": 2400.0, "ceiling_images_per_s": 2600.0, "repeats": 5})  # fmt: skip
-    rows.append(rows[0] | {"quantity": "top1", "value": 76.1, "unit": "percent"})
-    return named(pd.DataFrame(rows))
-
-
-def claims() -> pd.DataFrame:
-    """What the careful paper says in words."""
-    said = {"id": "e", "source": "careful", "claim": "E is about 0.85", "quantity": "efficiency", "relation": "about"}
-    return pd.DataFrame([said | {"left": "model=resnet50;workers=64", "value": 0.85}])
-
-
 def changed(fault: Fault, tables: Tables) -> Tables:
     """The tables with a fault planted."""
     copy = {name: table.copy() for name, table in tables.items()}
@@ -196,9 +154,8 @@ def changed(fault: Fault, tables: Tables) -> Tables:
 
 
 def found(rule: str, tables: Tables) -> list[dict[str, str]]:
-    """Findings of one rule in a study's tables, or in `numbers` alone."""
-    needs = all_rules()[rule].needs
-    if "runs" in tables and ("shares.table" in needs or any(need.startswith("numbers.") for need in needs)):
+    """Return the findings of one rule."""
+    if any(need.startswith("numbers.") for need in all_rules()[rule].needs):
         material = of_tables(tables)
     else:  # `numbers` take time to make
         material = Material(tables)

@@ -51,22 +51,9 @@ def copy(table: str, place: int, of: int, *columns: str) -> Fault:
     return lambda tables: put(table, place, **{c: tables[table].loc[of, c] for c in columns})(tables)
 
 
-def number(quantity: str, workers: int, **values: Any) -> Fault:
-    """One published number is another."""
-    return put("numbers", lambda n: (n["quantity"] == quantity) & (n["workers"] == workers), **values)
-
-
-def more(**values: Any) -> Fault:
-    """One more published number."""
-    return lambda tables: tables.update(
-        numbers=pd.concat([tables["numbers"], tables["numbers"].iloc[[-1]].assign(**values)], ignore_index=True)
-    )
-
-
 # The batch grows with the workers, and with nothing else.
 WEAK = put("runs", global_batch=lambda runs: 64 * runs["workers"])
-# In a study's tables.
-STUDIES: dict[str, Fault] = {
+FAULTS: dict[str, Fault] = {
     "same-samples": set_one(images=6000),
     "same-data": set_one(data_sha256="e" * 64),
     "same-batch": put("runs", lambda runs: runs["framework"] == "horovod", global_batch=512),
@@ -75,7 +62,6 @@ STUDIES: dict[str, Fault] = {
     "same-precision": set_one(precision="bf16"),
     "same-recipe": set_one(weight_decay=0.5),
     "same-losses": put("runs", lambda runs: runs["framework"] == "horovod", final_loss=0.25),
-    "all-steps": set_one(cut_steps=0),
     "same-cut": put("runs", lambda runs: runs["framework"] == "horovod", cut_steps=60, timed_steps=15),
     "same-operations": set_one(flops_per_image=2 * 10**6),
     "same-cache-state": set_one(data_cached_share=0.0),
@@ -110,11 +96,6 @@ STUDIES: dict[str, Fault] = {
     ),
     "batch-confounded": WEAK,
     "copied-runs": copy("runs", 7, 6, "throughput_images_per_s", "train_s"),
-    "repeated-cells": copy("kernels", 7, 3, "communication_percent", "input_percent"),
-    "multiple-columns": put("kernels", input_percent=lambda shares: 0.7 * shares["communication_percent"]),
-    "shares-add-up": put("kernels", other_percent=30.0),
-    "rates-against-clocks": set_one(throughput_images_per_s=4000.0),
-    "impossible-clocks": set_one(train_s=1.0),
     "timed-share": set_one(train_s=1000.0),
     "steady": set_one(steady=False),
     "stalls": set_one(stalls=9),
@@ -130,7 +111,6 @@ STUDIES: dict[str, Fault] = {
     "energy-window": set_one(device="cuda", train_s=2.0),
     "energy-per-node": set_one(workers_per_node=2),
     "impossible-utilisation": set_one(mfu=1.2),
-    "accuracy-range": set_one(final_top1=1.9),
     "diverged": set_one(final_loss=7.0),
     "convergence": both(put("runs", model="resnet50", dataset="imagenet"), put("epochs", top1=0.78)),
     "origin-recorded": set_one(commit=None),
@@ -146,22 +126,3 @@ STUDIES: dict[str, Fault] = {
     "no-upper-bound": both(drop(lambda runs: runs["loader"] == "synthetic"), put("runs", mfu=None)),
     "only-synthetic": drop(lambda runs: runs["loader"] == "native"),
 }
-
-
-# In published numbers.
-NUMBERS: dict[str, Fault] = {
-    "base-is-named": number("efficiency", 64, ref_workers=None),
-    "base-rate-is-named": number("speed-up", 64, base_images_per_s=None),
-    "impossible-efficiency": number("efficiency", 64, value=-0.1),
-    "efficiency-from-speed-up": number("efficiency", 64, value=0.6),
-    "throughput-from-speed-up": number("throughput", 64, value=100.0),
-    "efficiency-from-runtimes": number("runtime", 64, value=9000.0),
-    "contradicting-numbers": more(quantity="efficiency", workers=64, value=0.5, global_batch=4096),
-    "mixed-scaling": number("throughput", 64, global_batch=2048),
-    "missing-values": number("throughput", 64, value=None),
-    "gpu-hours": more(quantity="cost", unit="GPU h", value=12.0),
-    "published-accuracy-range": number("top1", 4, value=176.1),
-    "source-is-named": number("throughput", 64, source=None),
-    "claims-against-tables": lambda tables: tables.update(claims=tables["claims"].assign(value=0.5)),
-}
-FAULTS = {**STUDIES, **NUMBERS}

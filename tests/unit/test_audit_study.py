@@ -1,11 +1,9 @@
-"""What a study makes of the audit, and what the audit finds in the published numbers of Aach et al. 2023."""
+"""What a study makes of the audit."""
 
 import os
 from pathlib import Path
 
 from ddlbench.audit import _findings
-from ddlbench.audit._audit import audit
-from ddlbench.audit._material import published
 from ddlbench.commands import snakefile
 from ddlbench.core.columns import write_csv
 from ddlbench.settings.study import Study, load_study
@@ -60,43 +58,3 @@ def test_notes_are_left_to_the_table() -> None:
     rows = found("extrapolated", changed(lambda tables: tables["runs"].update({"extrapolated": [True] * 48}), study()))
     assert "NOTE extrapolated" in _findings.lines(rows)
     assert "NOTE extrapolated" not in _findings.lines(rows, all_of_them=False)
-
-
-def errors(rows: list[dict[str, str]], rule: str) -> list[str]:
-    return [row["evidence"] for row in rows if row["rule"] == rule and row["severity"] != _findings.NOT_CHECKED]
-
-
-def test_the_paper_runtimes_that_contradict_efficiencies() -> None:
-    rows = audit(published([ROOT / "config/references/aach2023.csv"]))
-    assert "13 h on 4 and 200 s on 1024 workers are efficiency 0.91; said is 0.76" in errors(
-        rows, "efficiency-from-runtimes"
-    )
-    assert errors(rows, "base-is-named")
-    assert errors(rows, "published-accuracy-range") == errors(rows, "mixed-scaling") == []
-
-
-def test_the_paper_table_2() -> None:
-    rows = audit(published([ROOT / "config/references/aach2023-kernels.csv"]))
-    assert errors(rows, "repeated-cells") == ["io_percent 11.87 and cudnn_percent 24.45 stand in 2 rows"]
-    ratios = errors(rows, "multiple-columns")
-    assert [said.split(" in ")[0] for said in ratios] == [
-        "io_percent is 0.506 of cudnn_percent",
-        "io_percent is 0.679 of cudnn_percent",
-    ]
-    assert errors(rows, "shares-add-up") == []
-
-
-def test_the_paper_accuracy_of_the_last_batch(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("run,validated_images,validation_images\nx,64,50000\n")
-    rows = audit(published([tmp_path / "a.csv"]))
-    assert errors(rows, "whole-validation-set") == ["accuracy of 64 images; the validation split has 50000"]
-
-
-def test_the_paper_words_against_its_own_numbers() -> None:
-    names = ("claims.csv", "aach2023.csv")
-    rows = audit(published([ROOT / "config/references" / name for name in names]), ["claims-against-tables"])
-    said = errors(rows, "claims-against-tables")
-    assert said == [
-        "efficiency is said to be less than 0.24, the table has 0.45",
-        "efficiency is said to be 0.45, the table has less than 0.24",
-    ]

@@ -180,6 +180,7 @@ LOG_CASES = {
     ),
     "eval_accuracy of epoch 1 is -0.5": ('"eval_accuracy", "value": 0.5', '"eval_accuracy", "value": -0.5'),
     "tracked_stats of epoch 1: correct_top5 / seen is 2.0": ('"correct_top5": 3', '"correct_top5": 8'),
+    "tracked_stats of epoch 1: correct is 2, more than correct_top5, 1": ('"correct_top5": 3', '"correct_top5": 1'),
     "tracked_stats of epoch 1: loss is inf": ('"loss": 1.0', '"loss": Infinity'),
     "has eval_start of epochs 1, 1; expected: each of 1 to 2 once": ('"epoch_num": 2', '"epoch_num": 1'),
     "eval_stop of epoch 2 is earlier than its eval_start": ('"time_ms": 21500', '"time_ms": 19000'),

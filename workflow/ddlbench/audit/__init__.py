@@ -1,9 +1,9 @@
-"""What makes a comparison of runs, or a published number, worth less than it looks.
+"""What makes a comparison of runs worth less than it looks.
 
 A rule is a function in a file of `rules/`, by what it is about; `@rule` gives it its severity, what it needs, what to
 do and its source. Its name is the rule's name, its docstring is its documentation (docs/audit.md). It is a pure
-function over tables: of a study (`analysis/tables.py`), or as somebody published them. `_audit.py` asks all rules,
-`_material.py` reads tables, `_compare.py` has what rules share. `ddlbench audit` is the way in.
+function over the tables of a study (`analysis/tables.py`). `_audit.py` asks all rules, `_material.py` reads tables,
+`_compare.py` has what rules share. `ddlbench audit` is the way in.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # From what breaks a comparison to what one should know of it.
 SEVERITIES = ("error", "warning", "note")
 # Tables of a study that the audit reads.
-AUDITED = ("runs", "epochs", "kernels", "not_measured", "failures", "refused", "submissions")
+AUDITED = ("runs", "epochs", "not_measured", "failures", "refused", "submissions")
 # Sources that many rules have.
 SC15 = "Hoefler and Belli, SC'15, doi:10.1145/2807591.2807644"
 TWELVE_WAYS = "Hoefler 2018, Twelve ways to fool the masses when reporting performance of deep learning workloads"
@@ -31,7 +31,7 @@ MLCOMMONS = "MLCommons training_rules"
 
 @dataclass(frozen=True)
 class Finding:
-    """What a rule has to say: about which runs (ids; of a published table, its rows in words), and its evidence.
+    """What a rule has to say: about which runs (ids; of numbers over workers, their rows in words), and its evidence.
 
     The evidence is a sentence with the two values that do not go together.
     """
@@ -44,11 +44,10 @@ class Finding:
 class Material:
     """What is audited: tables by name. Any table, and any column, may be missing; a rule says what it needs.
 
-    Of a study: `runs` (successful runs only), `epochs`, `not_measured`, `failures`, `refused`, as in
-    `analysis/tables.py`. Of studies and of publications alike: `numbers`, one row per number over a number of workers
-    (columns of a file in `config/references`: model, framework, loader, workers, global_batch, quantity, relation,
-    value, ...; `row` says what the number is), and `shares`, rows of measured shares (`<name>_percent`).
-    `convergence` holds MLPerf's reference convergence points, `claims` what sources say (`analysis/claims.py`).
+    `runs` (successful runs only), `epochs`, `not_measured`, `failures`, `refused` and `submissions` are those of
+    `analysis/tables.py`. `numbers` has one row per number over a number of workers (model, framework, loader, workers,
+    global_batch, quantity, value, ...; `row` says what the number is). `convergence` holds MLPerf's reference
+    convergence points.
     """
 
     tables: Mapping[str, pd.DataFrame]

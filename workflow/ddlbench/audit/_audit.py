@@ -77,7 +77,7 @@ def _by_design(material: Material, rows: pd.DataFrame, column: str) -> pd.Series
 
 def missing(material: Material, needs: Sequence[str]) -> tuple[str, Material | None]:
     """What a rule lacks that could have been there, in words, and what it can check: rows without a null in what it
-    needs; None for nothing. A table of another kind of material, as of publications, lacks to no study."""
+    needs; None for nothing."""
     tables = dict(material.tables)
     lacks = []
     for need in needs:

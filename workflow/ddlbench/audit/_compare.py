@@ -32,7 +32,7 @@ def groups(table: pd.DataFrame, keys: Sequence[str]) -> Iterator[tuple[str, pd.D
 
 
 def names(rows: pd.DataFrame) -> list[str]:
-    """The name of each row: a run's id, or a row of a published table."""
+    """The name of each row: a run's id, or what a number over workers is."""
     for column in ("run", "row"):
         if column in rows:
             return rows[column].astype("str").tolist()
@@ -105,7 +105,7 @@ def each(table: pd.DataFrame, bad: pd.Series[bool], says: str) -> Iterator[Findi
 
 
 def timed(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs whose speed means something: they are timed, and their rate can be (`impossible_clocks.py`)."""
+    """The runs whose speed means something: they are timed, and their rate can be."""
     return runs[positive(runs["throughput_images_per_s"])]
 
 

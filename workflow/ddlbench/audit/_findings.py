@@ -13,7 +13,7 @@ NOT_CHECKED = "not checked"
 COLUMNS = (
     Column("rule", "str", "The rule: a function in `workflow/ddlbench/audit/rules`; docs/audit.md explains it."),
     Column("severity", "str", "`error`, `warning`, `note`, or `not checked` where the rule lacked a column."),
-    Column("runs", "str", "Ids of the runs that it is about, or rows of a published table; separated by `; `."),
+    Column("runs", "str", "Ids of the runs that it is about, or what the numbers are; separated by `; `."),
     Column("evidence", "str", "The two values that do not go together; of a rule not checked, what is missing."),
     Column("what_to_do", "str", "How to get a fair comparison."),
     Column("source", "str", "Who asks for this rule, or where the fault was seen."),

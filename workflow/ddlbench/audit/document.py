@@ -15,10 +15,9 @@ edit.
 ```sh
 ddlbench audit --profile profiles/local                                # the study: findings, exit code 1 on errors
 ddlbench audit results/demo/local/tables                               # any folder of tables
-ddlbench audit --published config/references/aach2023.csv              # numbers that others published
 ```
 
-Each rule looks at tables only, so it can be asked about anybody's numbers. A study's findings are in
+Each rule looks at tables only. A study's findings are in
 `results/<study>/<machine>/tables/audit.csv`, and errors and warnings are printed at the end of a run of the workflow.
 Runs that are alike in machine, data set, model, recipe, schedule and epochs are compared; framework, loader, number of
 workers and repeat are what one compares.
@@ -30,11 +29,6 @@ workers and repeat are what one compares.
   What nothing could have filled (no meter, another kind of record) is not counted.
 
 `audit: {fail_on: error}` in a study puts a mark that names the rule on each figure whose own runs break one.
-
-Published numbers are csv files: one row per number with the columns of `config/references/aach2023.csv` (`quantity`,
-`value`, `relation`, `workers`, ...), or one row per measurement with columns that end in `_percent`. Columns that make
-more rules answer: `ref_workers` and `base_images_per_s` (of the base of a speed-up), `ceiling_images_per_s` (what the
-base's hardware can do), `per` (`sum` or `wall`, of GPU hours), `note` (why a cell is empty).
 
 The table `audit.csv`:
 

@@ -127,18 +127,18 @@ def audit(call: Call) -> int:
     from ddlbench.audit import _findings, _material
     from ddlbench.audit._audit import audit
 
-    named, published, out = call.options.tables, call.options.published, call.options.out
-    folder: Path = named or Path("" if published else layout.tables(call.settings.plan.home))
-    if not (named or published or (folder / "runs.parquet").exists()):
+    named, out = call.options.tables, call.options.out
+    folder: Path = named or Path(layout.tables(call.settings.plan.home))
+    if not (named or (folder / "runs.parquet").exists()):
         raise ConfigError(f"{folder}: has no tables to audit; make them: {call.snakemake('tables')}")
     try:
-        rows = audit(_material.published(published) if published else _material.of_study(folder, CONVERGENCE))
+        rows = audit(_material.of_study(folder, CONVERGENCE))
     except ValueError as error:
         raise ConfigError(str(error)) from None
     if out or named:
         write_csv(rows, _findings.COLUMNS, out or named / "audit.csv")
     answer = _findings.lines(rows, call.all)
-    if (named or published) and not call.json:  # they are of no study, which could be made again
+    if named and not call.json:  # they are of no study, which could be made again
         print(*answer, sep="\n", flush=True)
     else:
         call.show([f"all findings: {folder}/audit.csv"], rows, "tables", answer=answer)

@@ -61,9 +61,7 @@ def parser() -> argparse.ArgumentParser:
             command.add_argument("before", help="the old side: a machine with records in results, or a folder of runs")
             command.add_argument("after", help="the new side, likewise")
         if name == "audit":
-            which = command.add_mutually_exclusive_group()
-            which.add_argument("tables", type=Path, nargs="?", help="any folder of tables; its audit.csv is written")
-            which.add_argument("--published", type=Path, nargs="+", help="csv files of published numbers instead")
+            command.add_argument("tables", type=Path, nargs="?", help="any folder of tables; its audit.csv is written")
             command.add_argument("--out", type=Path, help="another file for the findings")
         if name == "verify":
             command.add_argument("folders", type=Path, nargs="*", help="of prepared forms; left out, all of the study")

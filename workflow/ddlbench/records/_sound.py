@@ -1,8 +1,7 @@
 """Is this record sound? What ours, those of others and their summaries must satisfy to be believed.
 
 Each check raises RefusedError, which names the file and what is wrong. A record can be wrong because files were copied,
-mixed up, cut off or damaged, or because a clock was set meanwhile. The audit asks published numbers by the same
-`is_amount`, `is_time` and `is_fraction`.
+mixed up, cut off or damaged, or because a clock was set meanwhile.
 """
 
 from __future__ import annotations
@@ -222,6 +221,9 @@ def _check_stats(path: Path, where: str, stats: dict[str, Any] | None) -> None:
             if not (is_amount(stats[name]) and is_amount(seen) and seen):
                 raise RefusedError(path, f"{where}: {name} is {stats[name]!r} of {seen!r} images seen")
             _fraction(path, f"{where}: {name} / seen", stats[name] / seen)
+    top1, top5 = stats.get("correct"), stats.get("correct_top5")
+    if top1 is not None and top5 is not None and top1 > top5:
+        raise RefusedError(path, f"{where}: correct is {top1}, more than correct_top5, {top5}")
     if loss is not None and not (isinstance(loss, int | float) and math.isfinite(loss)):
         raise RefusedError(path, f"{where}: loss is {loss!r}; allowed: finite numbers")
 

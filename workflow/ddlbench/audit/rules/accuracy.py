@@ -7,30 +7,8 @@ import pandas as pd
 
 from ddlbench.analysis.together import COMPARED
 from ddlbench.audit import MLCOMMONS, TWELVE_WAYS, Finding, Findings, Material, rule
-from ddlbench.audit._compare import each, groups, ids, in_, present, timed
+from ddlbench.audit._compare import each, groups, ids, in_, timed
 from ddlbench.core import registry
-from ddlbench.records._sound import is_fraction
-
-
-@rule("error", "runs.final_top1", "find out how the accuracy was counted", "arithmetic")
-def accuracy_range(material: Material) -> Findings:
-    """Accuracies are from 0 to 1, the best one is at least the last, and top-5 is at least top-1."""
-    runs = material.runs
-    for column in present(runs, ["final_top1", "best_top1", "final_top5", "best_top5"]):
-        bad = runs[column].notna() & ~runs[column].map(is_fraction).astype("bool")
-        yield from each(runs, bad, f"{column} is {{{column}}}; allowed: 0 to 1")
-    for low, high in (("final_top1", "best_top1"), ("final_top5", "best_top5"), ("final_top1", "final_top5")):
-        if low in runs and high in runs:
-            yield from each(runs, runs[low] > runs[high], f"{low} {{{low}}} is more than {high} {{{high}}}")
-
-
-@rule("error", "numbers.quantity numbers.value numbers.unit", "look at the source again", "arithmetic")
-def published_accuracy_range(material: Material) -> Findings:
-    """Published accuracies are from 0 to 1, or from 0 to 100 percent."""
-    numbers = material.numbers
-    most = numbers["unit"].astype("str").map({"percent": 100.0, "1": 1.0, "1.0": 1.0}).astype("float64")
-    bad = numbers["quantity"].isin(["top1", "top5"]) & ~numbers["value"].between(0, most)
-    return each(numbers, bad, "{quantity} is {value}, in {unit}")
 
 
 @rule(

@@ -1,54 +1,7 @@
 """Whether times, rates and energies of a run can be true, and how much of the run they rest on."""
 
-from ddlbench.analysis.summary import COLUMNS
 from ddlbench.audit import SC15, Finding, Findings, Material, rule
-from ddlbench.audit._compare import each, frameworks_apart, ids, positive
-from ddlbench.core.spec import steps_per_epoch
-from ddlbench.records._sound import is_time
-
-
-@rule(
-    "error",
-    "runs.train_s epochs.train_s",
-    "find out who set the clock; train the run again",
-    "ddlbench/records/_sound.py, which refuses records by the same judgement",
-)
-def impossible_clocks(material: Material) -> Findings:
-    """Times are finite and at least 0, rates finite and above 0, and a whole is not shorter than its parts: the
-    training not shorter than its epochs. Runs with an impossible rate are left out of all other comparisons of rates.
-    """
-    runs = material.runs
-    for column in [c.name for c in COLUMNS if c.unit == "s" and c.name in runs]:
-        yield from each(runs, runs[column].notna() & ~is_time(runs[column]), f"{column} is {{{column}}}")
-    if "throughput_images_per_s" in runs:
-        rates = runs["throughput_images_per_s"]
-        says = "throughput_images_per_s is {throughput_images_per_s}"
-        yield from each(runs, rates.notna() & ~positive(rates), says)
-    both = runs.join(material["epochs"].groupby("run")["train_s"].sum().rename("parts"), on="run")
-    bad = both["parts"] > 1.01 * both["train_s"]  # a percent is rounding
-    yield from each(both, bad, "epochs take {parts} s, the training {train_s} s")
-
-
-@rule(
-    "error",
-    "runs.throughput_images_per_s runs.images runs.global_batch runs.data_wait_s runs.compute_s",
-    "make the tables again; if it stays, report it as a fault of ddlbench",
-    "seen in published logs",
-)
-def rates_against_clocks(material: Material) -> Findings:
-    """A throughput is possible with the times of its own steps: the mean step, times the steps of an epoch, is at most
-    the time of the epoch.
-
-    A rate that the clocks do not allow was computed from something else, or times were left out.
-    """
-    runs = material.runs
-    steps = [steps_per_epoch(*sizes) for sizes in zip(runs["images"], runs["global_batch"], strict=True)]
-    messages = runs["communication_s"].fillna(0.0) if "communication_s" in runs else 0.0
-    parts = (runs["data_wait_s"] + runs["compute_s"] + messages) * steps
-    epoch = runs["images"] / runs["throughput_images_per_s"]
-    says = "{throughput_images_per_s} images/s are {epoch} s an epoch; its steps alone take {parts} s"
-    bad = parts > 1.05 * epoch  # the last step of an epoch is smaller than the mean
-    return each(runs.assign(parts=parts, epoch=epoch), bad, says)
+from ddlbench.audit._compare import each, frameworks_apart, ids
 
 
 @rule(
@@ -84,19 +37,6 @@ def steady(material: Material) -> Findings:
     """
     unsteady = ~material.runs["steady"].astype("bool")
     return each(material.runs, unsteady, "{cut_steps} of {steps} steps were cut, and the rest is not steady")
-
-
-@rule(
-    "error",
-    "runs.cut_steps runs.timed_steps runs.steps",
-    "cut by one rule on all sides, and count all steps behind it",
-    f"{SC15}, rules 2 and 5",
-)
-def all_steps(material: Material) -> Findings:
-    """Steps that are cut as warm-up and those that count are all steps. Who leaves out others chooses his rate."""
-    runs = material.runs
-    bad = runs["cut_steps"] + runs["timed_steps"] != runs["steps"]
-    return each(runs, bad, "{cut_steps} steps are cut and {timed_steps} count, of {steps}")
 
 
 @rule(

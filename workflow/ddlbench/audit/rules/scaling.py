@@ -2,48 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from itertools import pairwise
-
-import pandas as pd
 
 from ddlbench.analysis.together import COMPARED, of_programs
 from ddlbench.audit import SC15, TWELVE_WAYS, Finding, Findings, Material, rule
 from ddlbench.audit._compare import each, groups, ids, in_, timed
 
 RELATIVE = ("speed-up", "efficiency")
-# What one line over numbers of workers has in common: of our own runs, and of published numbers.
-LINE, PUBLISHED_LINE = ("series",), ("model", "framework", "loader", "schedule", "source_of", "table")
-
-
-def absent(table: pd.DataFrame, column: str) -> pd.Series[bool]:
-    """In which rows a column has no value, or is not there."""
-    return table[column].isna() if column in table else pd.Series(True, table.index)
-
-
-@rule(
-    "error",
-    "numbers.quantity",
-    "add ref_workers, the number of workers of the base",
-    f"{SC15}, rule 1; the formula of Aach et al. 2023 lacks it",
-)
-def base_is_named(material: Material) -> Findings:
-    """A speed-up or an efficiency says which number of workers it is measured from.
-
-    E = S / G and E = S * ref / G differ by the base: 234 times at 1024 GPUs is 0.23 from one GPU and 0.91 from four.
-    """
-    bad = material.numbers["quantity"].isin(RELATIVE) & absent(material.numbers, "ref_workers")
-    return each(material.numbers, bad, "{quantity} {value} at {workers} workers names no base")
-
-
-@rule("warning", "numbers.quantity", "add base_images_per_s, the throughput of the base", f"{SC15}, rule 1")
-def base_rate_is_named(material: Material) -> Findings:
-    """A speed-up or an efficiency says how fast its base is, in images per second.
-
-    A relative number alone hides a base that is slow.
-    """
-    bad = material.numbers["quantity"].isin(RELATIVE) & absent(material.numbers, "base_images_per_s")
-    return each(material.numbers, bad, "{quantity} {value} at {workers} workers: its base's images/s are not said")
 
 
 @rule(
@@ -54,19 +19,17 @@ def base_rate_is_named(material: Material) -> Findings:
     "the same machine",
 )
 def slow_base(material: Material) -> Findings:
-    """The base reaches at least half of what its hardware can: of the synthetic loader's rate, or of a ceiling that is
-    given.
+    """The base reaches at least half of what its hardware can: of the synthetic loader's rate.
 
     A slow base flatters every efficiency above it: what waits for data hides its communication.
     """
     numbers = material.numbers[material.numbers["quantity"].isin(RELATIVE)]
-    for _, rows in groups(numbers, [*COMPARED, "source", "batch_per_worker", "ref_workers"]):
-        most = rows["ceiling_images_per_s"].max() if "ceiling_images_per_s" in rows else math.nan
-        synthetic = rows.loc[rows["loader"] == "synthetic", "base_images_per_s"].max() if "loader" in rows else math.nan
-        ceiling, source = (most, "the ceiling") if most == most else (synthetic, "the synthetic loader")
+    for _, rows in groups(numbers, [*COMPARED, "batch_per_worker", "ref_workers"]):
+        ceiling = rows.loc[rows["loader"] == "synthetic", "base_images_per_s"].max()
         for _, slow in rows[rows["base_images_per_s"] < 0.5 * ceiling].groupby("base_images_per_s"):
             rate = float(slow["base_images_per_s"].iloc[0])
-            text = f"the base makes {rate:.0f} images/s, {source} {ceiling:.0f}: a share of {rate / ceiling:.2f}"
+            share = f"a share of {rate / ceiling:.2f}"
+            text = f"the base makes {rate:.0f} images/s, the synthetic loader {ceiling:.0f}: {share}"
             yield Finding(ids(slow), text)
 
 
@@ -83,7 +46,7 @@ def common_base(material: Material) -> Findings:
     """
     numbers, more = material.numbers, 1.05
     both = numbers[numbers["quantity"].isin(["efficiency", "throughput"])]
-    for cell, rows in groups(both, [*COMPARED, "source", "batch_per_worker", "workers"]):
+    for cell, rows in groups(both, [*COMPARED, "batch_per_worker", "workers"]):
         efficiency, rate = (rows[rows["quantity"] == q] for q in ("efficiency", "throughput"))
         table = efficiency.merge(rate, on=["framework", "loader"], suffixes=("", "_rate"))
         if len(table) < 2 or table.duplicated(["framework", "loader"]).any():
@@ -116,31 +79,6 @@ def superlinear(material: Material) -> Findings:
     return each(numbers, bad, "efficiency {value} at {workers} workers; at most 1 is ideal")
 
 
-@rule("error", "numbers.quantity numbers.value", "find out which run gave it", "arithmetic")
-def impossible_efficiency(material: Material) -> Findings:
-    """Speed-ups, efficiencies and throughputs are finite and above 0."""
-    possible = material.numbers["value"].between(0, math.inf, "neither")
-    bad = material.numbers["quantity"].isin([*RELATIVE, "throughput"]) & ~possible
-    return each(material.numbers, bad, "{quantity} {value} at {workers} workers; allowed: finite, above 0")
-
-
-@rule("error", "numbers.quantity numbers.workers numbers.global_batch", "draw two lines", f"{TWELVE_WAYS}, number 11")
-def mixed_scaling(material: Material) -> Findings:
-    """A line over numbers of workers is weak scaling (the batch of a worker stays) or strong scaling (the whole batch
-    stays).
-
-    A line that mixes them shows neither.
-    """
-    numbers = material.numbers[material.numbers["quantity"].isin([*RELATIVE, "throughput"])]
-    numbers = numbers.assign(each=numbers["global_batch"] / numbers["workers"])
-    for what, rows in groups(numbers, [*(LINE if "series" in numbers else PUBLISHED_LINE), "quantity"]):
-        if rows["each"].nunique() > 1 and rows["global_batch"].nunique() > 1:
-            points = rows.sort_values("workers").drop_duplicates("workers")
-            parts = [f"{b:g} on {w:g}" for b, w in zip(points["global_batch"], points["workers"], strict=True)]
-            says = f"neither the batch nor a worker's share of it stays{in_(what)}: {', '.join(parts)}"
-            yield Finding(ids(rows), says)
-
-
 @rule(
     "note",
     "numbers.quantity numbers.workers",
@@ -153,7 +91,7 @@ def sparse_lines(material: Material) -> Findings:
     Between two far points nothing was measured; a line there is a guess.
     """
     numbers = material.numbers[material.numbers["quantity"].isin(["efficiency", "throughput"])]
-    for _, rows in groups(numbers, [*(LINE if "series" in numbers else PUBLISHED_LINE), "quantity"]):
+    for _, rows in groups(numbers, ["series", "quantity"]):
         counts = sorted(rows["workers"].dropna().unique())
         gap = next(((low, high) for low, high in pairwise(counts) if high > 4 * low), None)
         if gap:
@@ -162,7 +100,7 @@ def sparse_lines(material: Material) -> Findings:
 
 @rule(
     "note",
-    "",
+    "runs.throughput_images_per_s runs.workers runs.loader",
     "run the missing points, or say why they are missing",
     f"{SC15}, rule 2; Aach et al. 2023, Table 2: the native loader ends at 512 of 1024 GPUs",
 )
@@ -171,18 +109,12 @@ def missing_points(material: Material) -> Findings:
 
     A line that ends early may have ended because it fell.
     """
-    tables = material.tables
-    table = tables.get("runs", tables.get("shares", pd.DataFrame()))
-    if "runs" in tables:
-        table = timed(table) if "throughput_images_per_s" in table else pd.DataFrame()
-    if not {"workers", "loader"} <= {*table.columns}:
-        return
-    for table_name, rows in groups(table, [*COMPARED, "table"]):
+    for what, rows in groups(timed(material.runs), COMPARED):
         everywhere = set(rows["workers"])
         for name, line in groups(rows, ["framework", "loader"]):
             missing = sorted(everywhere - set(line["workers"]))
             if missing:
-                text = f"{name} has nothing at {', '.join(map(str, missing))} workers{in_(table_name)}"
+                text = f"{name} has nothing at {', '.join(map(str, missing))} workers{in_(what)}"
                 yield Finding(ids(line), f"{text}; others have")
 
 
