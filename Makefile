@@ -1,6 +1,6 @@
 # make demo: from nothing to figures.   make test: lint, types and every test tier that this machine can run.
 # Both install what they need first; PYTHON=/path/to/python3.12 says which Python, if `python3.11` is not on the path.
-# make install GPU=1: for training on GPUs; HOROVOD=0: without Horovod.   make gpu-check: what one GPU can tell in half an hour (DEVICE=cpu: without).
+# make install GPU=1: for training on GPUs; HOROVOD=0: without Horovod.   make gpu-check: tests on a real GPU (DEVICE=cpu: without).
 SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
@@ -55,11 +55,14 @@ BESIDE := envs/axe.txt envs/docs.txt envs/readers.txt envs/Dockerfile envs/ddlbe
 $(VENV)/.installed $(VENV)/.installed-gpu: $(filter-out $(BESIDE),$(wildcard envs/*)) pyproject.toml $(if $(filter 1,$(HOROVOD)),$(patsubst %,again,$(wildcard $(VENV)/.without-horovod)))
 	@envs/install.sh
 
-# It installs nothing: what it lacks, its first rows say. CHECK has further options, as `--parts throughput`.
+# It installs nothing: what it lacks, its summary says. CHECK has further options of pytest, as `-k native` or `-n 8`.
 DEVICE ?= cuda
+CHECK_PYTHON := $(if $(wildcard $(BIN)/python),$(BIN)/python,python3)
 gpu-check:
-	@test -x $(BIN)/python || { echo "gpu-check installs nothing; first: make install GPU=1" >&2; exit 1; }
-	@$(BIN)/python -m ddlbench.commands.gpucheck --device $(DEVICE) $(CHECK)
+	@$(CHECK_PYTHON) -c "import pytest, torch" || { echo "gpu-check installs nothing, and $(CHECK_PYTHON) lacks this; \
+	    make install GPU=1 brings it" >&2; exit 1; }
+	@DDLBENCH_GPU_TIER=$(DEVICE) DDLBENCH_SLOW=1 $(CHECK_PYTHON) -m pytest -q -r N -p no:cacheprovider tests/gpu \
+	    $(if $(filter cuda,$(DEVICE)),tests/pretended_gpu) $(CHECK)
 
 # Readers of TFRecords that are not ours, in an environment of their own (1.6 GB): a tier of tests, and bench/data.py.
 READERS := $(or $(DDLBENCH_READERS),$(HOME)/.cache/ddlbench/tensorflow-venv)

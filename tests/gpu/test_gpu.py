@@ -1,7 +1,7 @@
 """What only a GPU can say: that loaders overwrite no pictures in use, that its decoder decodes the same and goes on
-from a checkpoint, and how fast it is. Skipped, with the reason, where there is none.
+from a checkpoint. Skipped, with the reason, where there is none.
 
-`DDLBENCH_GPU_TIER=cpu` tries the tests themselves on a CPU, where they can; so does `make gpu-check DEVICE=cpu`.
+`make gpu-check` runs them and prints a summary (`conftest.py`); with DEVICE=cpu it tries the tests themselves.
 """
 
 import io
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from ddlbench.core import beats, registry
-from ddlbench.preflight import nodes, scout, screen
+from ddlbench.preflight import scout
 from ddlbench.train.loaders import PictureSet
 from PIL import Image
 
@@ -54,9 +54,9 @@ def opened(reader: tuple[str, str], folder: Path, split: str, state: Any = None)
     loader, form = reader
     member = registry.member("loaders", loader)
     if member.PACKAGE and not registry.importable(member.PACKAGE):
-        pytest.skip(f"{member.PACKAGE} is not installed")
+        pytest.skip(f"{member.PACKAGE} is not installed: {member.INSTALL}")
     if member.DEVICE not in (None, DEVICE):
-        pytest.skip(f"loader {loader} needs another device")
+        pytest.skip(f"loader {loader} needs device {member.DEVICE}")
     recipe = replace(launches.PLAIN, augmentation="imagenet", image_size=SIZE)
     spec = replace(launches.spec_of("plain", "ddp", 1), loader=loader, form=form, device=DEVICE)
     spec = replace(spec, global_batch=BATCH, recipe=recipe, loader_threads=2, epochs=2)
@@ -105,17 +105,11 @@ def test_a_stream_goes_on_from_its_checkpoint(reader: tuple[str, str], photograp
     assert seen(opened(reader, photographs, "train", state).epoch(0, 5), False) == rest
 
 
-def test_this_gpu_is_screened() -> None:
-    """Put under load as the preflight does it."""
+@pytest.mark.skipif(DEVICE == "cpu", reason="needs device cuda")
+def test_the_preflight_sees_this_gpu() -> None:
     say_gpu()
-    facts = scout.gpus(0) if DEVICE == "cuda" else {}
-    seen = screen.look(DEVICE, facts)
-    seen["rates"] = screen.rates(DEVICE)
-    (row,) = nodes.rows([seen])
-    assert row["verdict"] in (nodes.PASS, nodes.FAIL)  # it may be a faulty one; then `why` says so
-    assert bool(row["why"]) == (row["verdict"] == nodes.FAIL)
-    if facts:
-        assert row["kind"] == facts["gpu"]["name"]
-    if facts and "PRETENDED_GPUS" not in os.environ:
-        assert row["matmul_flops_per_s"] > 1e12  # any GPU that has bf16
-        assert row["memory_bytes_per_s"] > 5e10
+    seen = scout.gpus(0)
+    assert seen["gpus"] == [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
+    assert seen["gpu"]["name"] == seen["gpus"][0]
+    assert seen["gpu"]["memory_bytes"] > 0
+    assert seen["cuda"] == torch.version.cuda

@@ -219,9 +219,16 @@ class Waits:
             if "/tests/pretended_gpu/" not in of.f_code.co_filename:
                 stack.append(of)
         ours = [f for f in stack if f.f_code.co_filename.startswith(PACKAGE)]
-        named = [self._name(f) for f in (*ours[:1], *stack[:1])]
+        named = [place(f) for f in (*ours[:1], *stack[:1])]
         self.counts.setdefault(self.phase, Counter())[" < ".join([what.decode(), *dict.fromkeys(named)])] += 1
 
-    def _name(self, frame: Any) -> str:
-        path = frame.f_code.co_filename.removeprefix(PACKAGE)
-        return f"{path.split('site-packages/')[-1]}:{frame.f_code.co_name}"
+
+def place(frame: Any) -> str:
+    """`deepspeed/runtime/utils.py:function`, wherever the package was installed; of ddlbench from its own folder on."""
+    path = frame.f_code.co_filename
+    package = sys.modules.get(str(frame.f_globals.get("__name__")).partition(".")[0])
+    for folder in (PACKAGE, *(str(Path(folder).parent) + "/" for folder in getattr(package, "__path__", ()))):
+        if path.startswith(folder):
+            path = path.removeprefix(folder)
+            break
+    return f"{path}:{frame.f_code.co_name}"

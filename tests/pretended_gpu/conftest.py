@@ -31,12 +31,18 @@ BATCH, STEPS, SIZES = 16, 16, "train=249,val=33,classes=10"  # the last step of 
 Train = Callable[..., Record]
 
 
+def needs_package(member: Any) -> None:
+    """Skip the test where the package of a framework, a loader or a way to serve is not installed."""
+    if member.PACKAGE and not registry.importable(member.PACKAGE):
+        pytest.skip(f"{member.PACKAGE} is not installed: {member.INSTALL}")
+
+
 @pytest.fixture(scope="session")
 def library(once: Once) -> Path:
-    """The folder of the pretended GPU, compiled."""
-    if reason := build.lacks():
+    """The folder of what is preloaded, compiled: the pretended GPU, and what counts waits."""
+    if reason := build.lacks(pretended=not REAL):
         pytest.skip(reason)
-    return once("pretended-gpu", build.build)
+    return once("waits", build.build_waits) if REAL else once("pretended-gpu", build.build)
 
 
 @pytest.fixture(scope="session")
@@ -72,7 +78,8 @@ def train(library: Path, pictures: Path, once: Once) -> Train:
             options=tuple(sorted(options.items())) if len(options) > 1 else (),
         )
         member = registry.member("frameworks", framework)
-        pytest.importorskip(member.PACKAGE)
+        needs_package(member)
+        needs_package(registry.member("loaders", spec.loader))
         if why := member.refuses(spec):
             pytest.skip(why)
         machine = replace(load_machine("local"), device=device, workers_per_node=spec.workers)

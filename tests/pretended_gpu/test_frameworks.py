@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ import numpy as np
 import pytest
 import torch
 from ddlbench.analysis.record import Record
-from ddlbench.commands.gpucheck import FAIL, MEASURED, PARTS, SKIPPED
 from ddlbench.core import registry
 from ddlbench.core.record import STEP_PARTS, WEIGHTS
 from ddlbench.plan import launch
@@ -26,7 +26,7 @@ from ddlbench.train.inference._record import RECORD
 
 from tests.conftest import PATHS, ROOT, shared
 from tests.pretended_gpu import build
-from tests.pretended_gpu.conftest import PROGRAM, REAL, STEPS, Train
+from tests.pretended_gpu.conftest import PROGRAM, REAL, STEPS, Train, needs_package
 from tests.pretended_gpu.rank import STEADY, WAITS
 from tests.specs import run_spec
 
@@ -75,6 +75,15 @@ def waits(record: Record, *phases: str) -> Counter[str]:
     return total
 
 
+def by_call(counted: Mapping[str, float]) -> dict[str, float]:
+    """How often each call of CUDA waits, in whatever function."""
+    total: dict[str, float] = {}
+    for what, number in counted.items():
+        call = what.split(" < ")[0]
+        total[call] = total.get(call, 0) + number
+    return total
+
+
 def but_memory(counted: Counter[str]) -> int:
     """How many of them are not asking for memory."""
     return sum(number for what, number in counted.items() if not what.startswith(TAKES))
@@ -98,7 +107,9 @@ def test_losses_are_those_of_a_cpu_and_parts_are_the_step(train: Train, variant:
 
 
 @pytest.mark.parametrize(("variant", "precision"), [pair for pair in PAIRS if pair[1] in ("bf16", "fp16")])
-def test_a_rank_waits_as_often_as_is_known(train: Train, variant: str, precision: str) -> None:
+def test_a_rank_waits_as_often_as_is_known(
+    train: Train, variant: str, precision: str, record_property: Callable[[str, object], None]
+) -> None:
     """Counted at CUDA's calls: those of threads without Python too; in steady state memory that is asked for, too."""
     framework, options = VARIANTS[variant]
     record = train(framework, precision, options=options)
@@ -106,7 +117,11 @@ def test_a_rank_waits_as_often_as_is_known(train: Train, variant: str, precision
     expected = STEP.get(variant, {}) | (STEP_FP16.get(variant, {}) if precision == "fp16" else {})
     pinned = {what for what in waits(record, "step", "batch") if what.startswith("cudaHostAlloc")}  # of a smaller batch
     seen = {what: number / steps for what, number in waits(record, "step", "batch").items() if what not in pinned}
-    assert seen == expected if not REAL else sum(seen.values()) == sum(expected.values())  # `compute.py` has frames
+    record_property("waits per step", seen)
+    if REAL:  # where `compute.py` does not stand in between, a wait is in another function
+        assert by_call(seen) == by_call(expected)
+    else:
+        assert seen == expected
     first = waits(record, "first steps", "first batches")
     assert first.pop(LOG, 0) == (OF_LOG * (STEADY - 2) if framework == "ddp" else 0)
     assert but_memory(first) <= FIRST.get(variant, 0) + STEADY * sum(expected.values())
@@ -201,7 +216,9 @@ def test_each_way_to_serve_answers_as_the_plain_model(
     member: str, library: Path, pictures: Path, tmp_path: Path
 ) -> None:
     way = registry.member("inference", member)
-    pytest.importorskip(way.PACKAGE)
+    needs_package(way)
+    if REAL and torch.cuda.device_count() < (2 if way.SPLITS else 1):
+        pytest.skip("one GPU only")
     workers = 2 if way.SPLITS else 1
     run = run_spec(machine="local", dataset="synthetic-imagenet", device="cuda")
     one = {"trained": False, "workers_per_node": workers, "batches": (1, 5), "repeat": 1}
@@ -213,32 +230,3 @@ def test_each_way_to_serve_answers_as_the_plain_model(
     record: dict[str, Any] = json.loads((tmp_path / RECORD).read_text())
     assert record["images"] == 33
     assert record["largest_difference"] < (0.1 if member == "int8" else 1e-4)
-
-
-# All parts, with some of their runs; in `tests` one test of each tier.
-CHECK = """
-import sys
-from pathlib import Path
-from ddlbench.commands.gpucheck import __main__ as check, throughput
-from ddlbench.commands.gpucheck._bench import Bench
-
-for name, some in {"runs": ("ddp, bf16", "horovod, bf16"), "loaders": ("native, raw", "dali-gpu, raw")}.items():
-    made = getattr(throughput, name)
-    setattr(throughput, name, lambda bench, made=made, some=some: {what: made(bench)[what] for what in some})
-check.run(Bench("cuda", Path(sys.argv[1]), tiny=True, program=("python", "-m", "tests.pretended_gpu.rank")))
-"""
-
-
-@pytest.mark.skipif(REAL, reason="make gpu-check runs these tests")
-def test_the_check_of_a_gpu_names_what_it_did_not_judge(library: Path, tmp_path: Path) -> None:
-    """DALI, which brings a CUDA of its own, ends at once on a GPU that is not there."""
-    some = '-k "step_wait and spdl or screened"'
-    said = execute([sys.executable, "-c", CHECK, str(tmp_path / "check")], library, PYTEST_ADDOPTS=some)
-    rows = json.loads((tmp_path / "check/gpu-check.json").read_text())["rows"]
-    assert {row["part"] for row in rows} == {*PARTS}
-    assert [row["what"] for row in rows if row["verdict"] == FAIL] == ["dali-gpu, raw"], said
-    for row in rows:
-        named = f"  not judged: {row['part']}, {row['what']}: {row['compared']}\n"
-        assert (named in said) == (row["verdict"] in (SKIPPED, MEASURED))
-    rates = [row for row in rows if row["unit"] == "images/s" and row["part"] == "throughput"]
-    assert "no rate in bf16 is published here for NVIDIA H100" in rates[0]["compared"]

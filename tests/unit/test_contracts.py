@@ -24,7 +24,6 @@ CONTRACTS = {
     "figures": "FigureMember",
     "records": "RecordReader",
     "exports": "Export",
-    "gpucheck": "Check",
     "kinds": "Kind",
     "readings": "ReadingMember",
 }
@@ -102,7 +101,6 @@ BROKEN = [
     ("records", "ours", "def find(folder: Path,", "def find(", "find"),
     ("exports", "application", 'PACKAGE = ""', "", "PACKAGE"),
     ("kinds", "inference", "OUTPUTS = (RECORD,)", "OUTPUTS = RECORD", "OUTPUTS"),
-    ("gpucheck", "machine", "LIMIT_S = ", "LIMIT = ", "LIMIT_S"),
     ("readings", "lines", "def wanted(spec: RunSpec)", "def wanted(spec: str)", "wanted"),
     ("loaders", "synthetic", "def epoch(self, epoch: int, first_step: int = 0)", "def epoch(self)", "Loader"),
 ]

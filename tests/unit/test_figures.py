@@ -8,7 +8,12 @@ import pandas as pd
 import pytest
 from ddlbench.analysis.statistics import over_repeats
 from ddlbench.core import registry
-from ddlbench.show.figures import _looks, _style
+from ddlbench.plan.runs import make_plan
+from ddlbench.settings.config import CONFIG
+from ddlbench.settings.machine import load_machine
+from ddlbench.settings.recipe import load_recipe
+from ddlbench.settings.study import load_study
+from ddlbench.show.figures import FigureMember, _data, _looks, _style
 from ddlbench.show.figures._data import distinguishing, references
 from matplotlib.figure import Figure
 
@@ -22,6 +27,7 @@ from tests.unit.drawings import (
     draw,
     legend,
     lines,
+    repeats,
     row,
     said,
     tables,
@@ -127,6 +133,37 @@ def test_efficiency_with_published_numbers() -> None:
     assert not [text.get_text() for text in axes.texts if text.get_text()]  # they hold for any framework
     assert list(axes.get_xticks()) == [4, 8, 256, 1024]
     assert axes.get_ylim()[0] == 0
+
+
+def test_published_rates_are_bars_beside_those_of_one_worker() -> None:
+    """Those of the same recipe, and so of the same precision; a reference with other worker counts makes lines."""
+    reference = pd.read_csv(CONFIG / "references/resnet50-one-gpu.csv")
+    recipe = load_recipe("imagenet-fp16").at(256)
+    shown = tables(*repeats(3000.0, workers=1, global_batch=256, recipe=recipe))
+    (axes,) = draw("throughput", shown, replace(OPTIONS, reference=reference)).axes
+    drawn, fp16 = bars(axes), reference[reference["precision"] == "fp16"]
+    assert drawn == {
+        "ddp, dali-cpu": [3000.0],
+        **{source.split(",")[0]: [rate] for source, rate in zip(fp16["source"], fp16["value"], strict=True)},
+    }
+    assert [values[0] for values in drawn.values()] == sorted((v[0] for v in drawn.values()), reverse=True)
+    hollow = {round(bar.get_width(), 6) for bar in axes.patches if bar.get_facecolor() == (1.0, 1.0, 1.0, 1.0)}
+    assert hollow == {*fp16["value"]}
+    other = reference.assign(workers=[8] + [1] * (len(reference) - 1))
+    (axes,) = draw("throughput", shown, replace(OPTIONS, reference=other)).axes
+    assert not axes.patches
+
+
+def test_the_study_of_one_gpu_shows_published_rates() -> None:
+    """Each of its figures with a reference finds rates for the recipe of its runs."""
+    plan = make_plan(load_study("one-gpu"), load_machine("workstation"))
+    asked = [figure for figure in plan.study.figures if figure.reference]
+    assert {figure.name for figure in asked} == {"throughput-comparable", "throughput-tf32"}
+    for figure in asked:
+        runs = [plan.runs[run].spec for block in figure.runs for run in plan.blocks[block]]
+        reference = pd.read_csv(CONFIG / "references" / f"{figure.reference}.csv")
+        rows = pd.DataFrame([spec.columns() for spec in runs])
+        assert len(references(replace(OPTIONS, reference=reference), "throughput", rows.drop(columns="schedule"))) >= 3
 
 
 def test_published_numbers_of_what_is_not_shown_stay_away() -> None:

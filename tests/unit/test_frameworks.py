@@ -15,6 +15,7 @@ from ddlbench.core.spec import RunSpec
 from ddlbench.mends import deepspeed_on_cpu, timm_layer_dropping
 from ddlbench.settings.keys import class_of, value_of
 from ddlbench.settings.machine import load_machine
+from ddlbench.train.clock import Clock
 from ddlbench.train.frameworks import _deepspeed_options
 
 from tests.contract.engine_cases import Case, spec_of
@@ -43,6 +44,33 @@ def test_options_are_schemas_with_a_default_that_they_allow(adapter):
 def test_nothing_is_refused_by_default(adapter, accumulation, clip_norm, optimizer, precision):
     recipe = {"accumulation": accumulation, "clip_norm": clip_norm, "optimizer": optimizer, "precision": precision}
     assert registry.member("frameworks", adapter).refuses(spec(adapter, **recipe)) is None
+
+
+class OlderDDP:
+    """What torch 2.11 takes."""
+
+    def __init__(self, module: Any, device_ids: Any = None, broadcast_buffers: bool = True, **other: Any) -> None:
+        assert "forward_sync_buffers" not in other
+        self.broadcasts = broadcast_buffers
+
+
+class NewerDDP(OlderDDP):
+    """What torch 2.13 takes, which deprecates the other."""
+
+    def __init__(self, module: Any, broadcast_buffers: Any = None, forward_sync_buffers: Any = None, **_: Any) -> None:
+        assert broadcast_buffers is None
+        self.broadcasts = forward_sync_buffers
+
+
+@pytest.mark.parametrize("ddp", [OlderDDP, NewerDDP])
+def test_ddp_broadcasts_no_buffers_by_whichever_word_torch_knows(ddp: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.nn.parallel.DistributedDataParallel", ddp)
+    model = torch.nn.Linear(2, 2)
+    run = replace(spec("ddp"), device="cpu")
+    engine = registry.member("frameworks", "ddp").Engine(
+        model, lambda module: torch.optim.SGD(module.parameters(), lr=0.1), run, Clock("cpu")
+    )
+    assert engine.ddp.broadcasts is False
 
 
 ADASUM = {"reduction": "adasum", "controller": "mpi"}

@@ -27,7 +27,6 @@ WITHIN = {
     "figures": "show",
     "exports": "outlook",
     "kinds": "plan",
-    "gpucheck": "commands",
     "readings": "run",
 }
 

@@ -50,8 +50,8 @@ def failure(command: str, timeout_s: float, folder: Path) -> str | None:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        said = last_lines(output)
-        return f"{what}: {said}" if said else f"{what}, without a word"
+        printed = last_lines(output)
+        return f"{what}: {printed}" if printed else f"{what}, without a word"
 
 
 def last_lines(output: IO[bytes]) -> str:

@@ -19,6 +19,7 @@ from ddlbench.show.figures import Options, Tables
 # Columns by the type that they have in a figure's file, where every value is text.
 _SETTINGS = [*fields(RunSpec), *fields(Recipe)]
 _COLUMNS = [column for table in EVERY.values() for column in table.columns]
+FITTED = ("model", "framework", "loader", "schedule", "recipe")  # of a published number; runs beside it must fit
 WORDS = {"run", "recipe"}
 WORDS |= {field.name for field in _SETTINGS if str(field.type).startswith(("str", "tuple"))}  # lists are JSON
 WORDS |= {column.name for column in _COLUMNS if column.type == "str"}
@@ -90,15 +91,16 @@ def references(options: Options, quantity: str, points: pd.DataFrame) -> pd.Data
     """Published numbers of a quantity for what `points` shows: rows of runs, whose columns must fit.
 
     In the reference `any` and nothing fit everything, a loader's family (`dali`) fits all of its members, `step|cosine`
-    fits either schedule.
+    fits either schedule. Column `recipe` may be left out.
     Adds `name`, the source as authors and year, and `note`, which of several shown members a number is of.
     """
     if options.reference is None:
         return pd.DataFrame()
-    table = options.reference[options.reference["quantity"] == quantity].fillna("")
+    table = options.reference[options.reference["quantity"] == quantity]
+    table = table.fillna({column: "" for column in FITTED if column in table})
     table = table.assign(name=table["source"].str.split(",").str[0], note="")
-    for column in ("model", "framework", "loader", "schedule"):
-        if column not in points:
+    for column in FITTED:
+        if column not in points or column not in table:
             continue
         values = {"", "any", *points[column]}
         if column == "loader":

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -90,12 +91,19 @@ def panels(table: pd.DataFrame, options: Options) -> tuple[_style.Drawing, Panel
 def one_count(table: pd.DataFrame, options: Options) -> bool:
     """Whether all is of one number of workers, so that no line goes anywhere: each is a bar. Ratios are 1 then."""
     measured = "throughput_images_per_s" in table or "reached_s" in table
-    return measured and table["workers"].nunique() == 1 and options.reference is None
+    counts = {*table["workers"]}
+    if options.reference is not None:
+        counts |= {*options.reference["workers"]}
+    return measured and len(counts) == 1
 
 
-def lying(figure: _style.Drawing, places: Panels, measure: str, x: str, options: Options) -> None:
-    """One lying bar per line, the best first, with its runs and its interval."""
+def lying(figure: _style.Drawing, places: Panels, measure: str, x: str, options: Options, quantity: str = "") -> None:
+    """One lying bar per line, the best first, with its runs and its interval; published numbers are hollow bars."""
+    heights = []
     for axes, rows in places:
+        theirs = published_bars(rows, measure, quantity, options)
+        rows = pd.concat([rows, theirs]) if len(theirs) else rows
+        heights.append(len(rows) + 0.4)
         rows = rows.sort_values(measure, ascending=measure == "reached_s")
         spread = {f"steps_{end}": rows[measure] * rows[f"spread_{end}"] for end in ("low", "high")}
         ends = {end: rows[f"{measure}_{end}"] for end in ("low", "high")}
@@ -107,12 +115,26 @@ def lying(figure: _style.Drawing, places: Panels, measure: str, x: str, options:
         axes.set_ylim(len(rows) - 0.3, -0.7)
         for row in rows[rows["repeats"] > 1].to_dict("records"):
             axes.plot(row["each"], [row["bar"]] * len(row["each"]), **_style.DOT, color="white")
-        _bars.whiskers(axes, rows, *spread)
+        _bars.whiskers(axes, rows[rows["repeats"] > 0], *spread)
+        if len(theirs):
+            figure.note("Hollow bars are published numbers.")
         _bars.beside(axes, rows, [rounded(value, 3) for value in rows[measure]])
-    _style.heights(figure, [len(rows) + 0.4 for _, rows in places], _bars.BAR)
+    _style.heights(figure, heights, _bars.BAR)
     count = count_of(int(places[0][1]["workers"].iloc[0]), worker(options.device))
     how = "Bars are medians, dots single runs, lines at their ends 95 % intervals; the frame cuts those that are wide."
     figure.instead = f"{x.split(' [')[0].capitalize()} on {count}. {how}"
+
+
+def published_bars(rows: pd.DataFrame, measure: str, quantity: str, options: Options) -> pd.DataFrame:
+    """The published numbers of a quantity that fit the rows of a panel, as rows of it without repeats."""
+    points = references(options, quantity, rows.drop(columns="schedule")) if quantity else pd.DataFrame()
+    if points.empty:
+        return points
+    values = points["value"].astype("float64")
+    table = pd.DataFrame({measure: values, "line": points["name"], "workers": points["workers"]})
+    table["each"] = [json.dumps([value]) for value in values]
+    hollow: Any = [{"color": "white"}] * len(table)
+    return table.assign(style=hollow, repeats=0)
 
 
 def lines(axes: Axes, rows: pd.DataFrame, measure: str, x: str = "workers") -> None:
@@ -155,7 +177,7 @@ def draw(data: pd.DataFrame, options: Options, measure: str, y_label: str, quant
     unit = y_label.partition("[")[2].rstrip("]") or ("of 1" if measure == "efficiency" else "times")
     words = result(places, measure, unit, options)
     if places and one_count(data, options):
-        lying(figure, places, measure, y_label, options)
+        lying(figure, places, measure, y_label, options, quantity)
         return _style.finished(figure, y_label, "", words, shared)
     for axes, rows in places:
         lines(axes, rows, measure)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
 from ddlbench.mends import backward_end
@@ -89,6 +90,17 @@ def _compress(ddp: Any, spec: RunSpec) -> Any:
     return power
 
 
+def without_broadcasts(ddp: type) -> dict[str, Any]:
+    """Return the keyword that keeps DDP from broadcasting rank 0's buffers at every forward pass.
+
+    The loop averages batch-norm statistics before validation, for every framework alike; DDP's broadcast would cost a
+    collective a step that the others do not pay. Torch 2.11 knows `broadcast_buffers` only, which 2.13 deprecates.
+    """
+    known = inspect.signature(ddp).parameters
+    name = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+    return {name: False}
+
+
 class Engine(_common.Engine):
     """The model as DDP runs it. `waits`: DDP reduces while it computes; what a step waits for is the time from the
     last gradient, whichever it is, to the end of the backward pass, where the stream has joined.
@@ -101,9 +113,7 @@ class Engine(_common.Engine):
         self.ddp = DistributedDataParallel(
             model,
             device_ids=[torch.cuda.current_device()] if spec.device == "cuda" else None,
-            # The loop averages batch-norm statistics before validation, for every framework alike; DDP's own
-            # broadcast of rank 0's would cost a collective a step that the others do not pay.
-            forward_sync_buffers=False,
+            **without_broadcasts(DistributedDataParallel),
             bucket_cap_mb=spec.option("bucket_mb"),
             gradient_as_bucket_view=spec.option("gradient_as_bucket_view"),
             static_graph=spec.option("static_graph"),
