@@ -16,10 +16,10 @@ from ddlbench.core.recipe import Recipe
 from ddlbench.core.spec import RunSpec
 from ddlbench.show.figures import Options, Tables
 
+FITTED = ("model", "framework", "loader", "schedule", "recipe")  # of a published number; runs beside it must fit
 # Columns by the type that they have in a figure's file, where every value is text.
 _SETTINGS = [*fields(RunSpec), *fields(Recipe)]
 _COLUMNS = [column for table in EVERY.values() for column in table.columns]
-FITTED = ("model", "framework", "loader", "schedule", "recipe")  # of a published number; runs beside it must fit
 WORDS = {"run", "recipe"}
 WORDS |= {field.name for field in _SETTINGS if str(field.type).startswith(("str", "tuple"))}  # lists are JSON
 WORDS |= {column.name for column in _COLUMNS if column.type == "str"}
