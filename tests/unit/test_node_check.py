@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
-from ddlbench.core import notes
+from ddlbench.core import gone, notes
 from ddlbench.plan.runs import Plan, make_plan
 from ddlbench.preflight import node_check, promise, scout
 from ddlbench.preflight.judge import judge
@@ -112,6 +112,10 @@ def test_each_node_is_checked_by_its_first_rank(tmp_path: Path, monkeypatch: pyt
         scout.main()
     assert asked == ["true"]
     assert [facts["node_check"] for facts in notes.read(tmp_path, "rank").values()] == [None, None]
+
+
+def test_who_asked_for_a_screening_learns_what_took_its_place() -> None:
+    assert "node_check" in str(gone.key_sentence("preflight"))
 
 
 def test_a_check_is_promised_and_has_time_in_the_queue(paper: Plan) -> None:

@@ -15,6 +15,7 @@ TARGETS: dict[str, str] = {
     "what_if": "is gone; snakemake predict says what more workers than were measured would bring",
 }
 KEYS: dict[str, str] = {
+    "preflight": "is gone with the screening of nodes; node_check names a command that a node has to pass",
     "target": "is gone with snakemake recommend; the page says which framework and how many workers",
     "what_if": "is gone; snakemake predict takes the numbers of workers that the study plans, and no other changes",
 }
