@@ -13,12 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 from ddlbench.core import beats, registry
-from ddlbench.preflight import scout
 from ddlbench.train.loaders import PictureSet
 from PIL import Image
 
 from tests.contract import launches
-from tests.pretended_gpu import say_gpu
 from tests.sources import Sample, prepare_all
 
 torch = pytest.importorskip("torch")
@@ -103,13 +101,3 @@ def test_a_stream_goes_on_from_its_checkpoint(reader: tuple[str, str], photograp
     state = whole.state()
     rest = seen(batches, False)
     assert seen(opened(reader, photographs, "train", state).epoch(0, 5), False) == rest
-
-
-@pytest.mark.skipif(DEVICE == "cpu", reason="needs device cuda")
-def test_the_preflight_sees_this_gpu() -> None:
-    say_gpu()
-    seen = scout.gpus(0)
-    assert seen["gpus"] == [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
-    assert seen["gpu"]["name"] == seen["gpus"][0]
-    assert seen["gpu"]["memory_bytes"] > 0
-    assert seen["cuda"] == torch.version.cuda

@@ -230,3 +230,20 @@ def test_each_way_to_serve_answers_as_the_plain_model(
     record: dict[str, Any] = json.loads((tmp_path / RECORD).read_text())
     assert record["images"] == 33
     assert record["largest_difference"] < (0.1 if member == "int8" else 1e-4)
+
+
+SEES = """
+import json
+from ddlbench.preflight import scout
+from tests.pretended_gpu import say_gpu
+
+say_gpu()
+print(json.dumps(scout.gpus(0)))
+"""
+
+
+def test_the_preflight_sees_the_gpu(library: Path) -> None:
+    seen = json.loads(execute([sys.executable, "-c", SEES], library).splitlines()[-1])
+    assert seen["gpu"]["name"] == seen["gpus"][0]
+    assert seen["gpu"]["memory_bytes"] > 0
+    assert seen["cuda"] == torch.version.cuda
