@@ -19,8 +19,6 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from ddlbench.core.files import printable
 
 BLOCK = 1 << 20  # bytes read at once; of a line that is longer, marks beyond may be lost
@@ -186,10 +184,10 @@ def _scan(block: bytes, log: Log) -> None:
                 except ValueError:
                     pass
         try:
-            event = orjson.loads(text[2:])
+            event, _ = _DECODER.raw_decode(text.decode(), len("OG "))
             if event["key"] in WANTED:
                 _take(log, float(event["time_ms"]), event["key"], event["value"], event["metadata"])
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             damaged += not _take_other(log, text)
     log.lines += len(behind) - 1
     log.damaged += damaged
