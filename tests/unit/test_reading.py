@@ -39,8 +39,9 @@ HARD_TO_READ = [
     (bomb(), "has more than 100000 values, those of aliases counted at each use"),
     ("[" * 5000 + "]" * 5000, "is nested too deeply; allowed: 50 levels"),
     ("[" * 60 + "]" * 60, "is nested too deeply; allowed: 50 levels"),
-    ("9" * 400, "is not YAML: line 1, column 8: a number of 400 digits: it must be below 2^63"),
-    ("9" * 5000, "is not YAML: line 1, column 8: a number of 5000 digits: it must be below 2^63"),
+    ("[" * 130_000 + "]" * 130_000, "is nested too deeply; allowed: 50 levels"),
+    ("9" * 400, f'title: "{"9" * 199}... is not allowed; allowed: a number of at most 18 digits'),
+    ("9" * 5000, f'title: "{"9" * 199}... is not allowed; allowed: a number of at most 18 digits'),
     ("x" * 300_000, "has 300"),
 ]
 
@@ -62,11 +63,14 @@ def test_what_is_hard_to_read_is_refused_at_once(files: Files, text: str, says: 
     [
         ("2024-01-01", "2024-01-01"),
         ("2024-13-45", "2024-13-45"),
-        ("1:30", "1:30"),
+        ("1:60", "1:60"),
         ("1_000", "1_000"),
         ("no", "no"),
         ("On", "On"),
         ("'010'", "010"),
+        ("'1:30'", "1:30"),
+        ("999999999999999999", 10**18 - 1),
+        ("<<", "<<"),
         ("0x10", 16),
         ("0o10", 8),
         ("1e-4", 0.0001),
@@ -82,6 +86,61 @@ def test_words_mean_what_they_look_like(tmp_path: Path, text: str, value: object
     """YAML 1.2: dates, times and `no` are text, as all keys are."""
     (tmp_path / "a.yaml").write_text(f"a: {text}\n", encoding="utf-8")
     assert read_yaml(tmp_path / "a.yaml") == {"a": value}
+
+
+@pytest.mark.parametrize("text", ["010", "-010", "00", "1:30", "12:30:45.5", "1000000000000000000"])
+def test_numbers_that_readers_of_yaml_take_for_others_are_refused(tmp_path: Path, text: str) -> None:
+    """In YAML 1.1, as which Snakemake reads config.yaml, 010 is 8 and 1:30 is 90."""
+    (tmp_path / "a.yaml").write_text(f"a:\n  b: [1, {text}]\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=rf'a\.yaml: a\.b\.1: "{text}" is not allowed; '):
+        read_yaml(tmp_path / "a.yaml")
+
+
+def merges() -> str:
+    """Twenty levels, each of which merges the one before ten times."""
+    return "a0: &a0 {x: 1}\n" + "".join(
+        f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 10)}]}}\n" for n in range(1, 20)
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("a: &a {x: [1]}\nb: *a\n", {"a": {"x": [1]}, "b": {"x": [1]}}),
+        ("a: {<<: [{x: 1, y: 1}, {x: 2, z: 2}], z: 3}\n", {"a": {"x": 1, "y": 1, "z": 3}}),
+        (merges(), {f"a{n}": {"x": 1} for n in range(20)}),
+    ],
+)
+def test_aliases_and_merges(tmp_path: Path, text: str, value: object) -> None:
+    (tmp_path / "a.yaml").write_text(text, encoding="utf-8")
+    made = read_yaml(tmp_path / "a.yaml")
+    assert made == value
+    assert len({id(inner) for inner in made.values()}) == len(made)  # a change of one is no change of the other
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a: {<<: {x: 1, x: 2}}", "x: is given twice, in lines 1 and 1"),
+        ("a: {<<: 1}", "<< takes a mapping"),
+        ("a: &s {b: *s}", "line 1, column 4: "),
+        (
+            "a: " + "".join(f"&a{n} [*a{n - 1}], " if n else "[&a0 [x], " for n in range(60)) + "]",
+            "is nested too deeply",
+        ),
+        ("? [a]\n: b", "line 1, column 3: a list or a mapping where a key should be"),
+        ("a: *b", "line 1, column 4: "),
+        ("a: 1\n---\nb: 2\n", "is not YAML: line 2, column 1: "),
+        ('a: "\\UFFFFFFFF"', "is not YAML: "),
+        ("a: !!str 5", "line 1, column 4: !!str: tags are not allowed"),
+        ("a: !mine 5", "line 1, column 4: !mine: tags are not allowed"),
+    ],
+)
+def test_what_yaml_can_say_and_no_file_may(tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "a.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError) as error:
+        read_yaml(tmp_path / "a.yaml")
+    assert str(error.value).startswith(f"{tmp_path}/a.yaml: ") and says in str(error.value)
 
 
 def test_variables_keep_their_names(files: Files) -> None:
@@ -158,9 +217,15 @@ def test_variables_in_data(files: Files, monkeypatch: pytest.MonkeyPatch, text: 
 
 def test_values_of_the_command_line_are_those_of_a_file() -> None:
     """Snakemake reads `--config 'checkpoint={minutes: 10}'` with all values as text."""
-    given = {"minutes": "10", "epochs": "null", "bandwidth": ["0.5", "2", "1e-1"], "model": "resnet18", "as": "3 x"}
+    given = {
+        "minutes": "10",
+        "epochs": "null",
+        "bandwidth": ["0.5", "2", "1e-1", "<<"],
+        "model": "resnet18",
+        "as": "3 x",
+    }
     made = typed(given)
-    assert made == {"minutes": 10, "epochs": None, "bandwidth": [0.5, 2, 0.1], "model": "resnet18", "as": "3 x"}
+    assert made == {"minutes": 10, "epochs": None, "bandwidth": [0.5, 2, 0.1, "<<"], "model": "resnet18", "as": "3 x"}
     assert typed(10) == 10 and typed(None) is None
     with pytest.raises(ConfigError, match="--config: "):
         typed("010")

@@ -145,8 +145,9 @@ def test_a_folder_of_another_user_is_named(closed: str, tmp_path: Path, monkeypa
     ("text", "says"),
     [
         ("study: demo\naccount: 2024-13-45\n", "Snakemake cannot read it: month must be in 1..12"),
-        ("study: demo\nmachine: &m [*m]\n", "is not YAML: line 2, column 10: an alias to what it is itself a part of"),
-        ("study: !!int x\n", "is not YAML: line 1, column 8: 'x' is no int"),
+        ("study: demo\nmachine: &m [*m]\n", "is not YAML: line 2, column 10: "),
+        ("study: demo\nmax_gpu_hours: 1:30\n", 'max_gpu_hours: "1:30" is not allowed; '),
+        ("study: !!int x\n", "is not YAML: line 1, column 8: !!int: tags are not allowed"),
         ("study: " + "[" * 5000 + "\n", "is nested too deeply; allowed: 50 levels"),
     ],
 )
@@ -155,7 +156,7 @@ def test_what_snakemake_would_stumble_over_is_one_line(tmp_path: Path, text: str
     file.write_text(text, encoding="utf-8")
     with pytest.raises(SystemExit) as error, snakefile.complaints():
         configuration.load(file)
-    assert str(error.value) == f"{file}: {says}"
+    assert str(error.value).startswith(f"{file}: {says}") and "\n" not in str(error.value)
     file.write_text("study: demo\n", encoding="utf-8")
     assert configuration.load(file) == {"study": "demo"}
 

@@ -1,9 +1,8 @@
 """Reading YAML files that people write, and what is wrong with them: one line names file, key, value and remedy.
 
-PyYAML reads YAML 1.1, where 010 is 8, 1:30 is 90, `no` is false and 2024-01-01 is a date. Here PyYAML only finds the
-nodes; their values are made by YAML 1.2's core schema, so that a word means what it looks like. Keys are always text,
-as written. ruamel.yaml (0.19) would take none of it away: for it 1_000 is a number too, 010 is 10, 2024-01-01 a date;
-it takes 1.7 times as long, and Snakemake needs PyYAML anyway.
+PyYAML's safe loader reads YAML 1.1, where 010 is 8, 1:30 is 90, `no` is false, 1e-4 is text and 2024-01-01 is a date.
+Here it has the words of YAML 1.2 (PLAIN), so that a word means what it looks like. Keys are always text, as written.
+Numbers that Snakemake would take for others are refused (ODD): it reads config.yaml too, as YAML 1.1.
 
 `keys.py` checks files against the keys that they may have. What no key can say of itself (which files exist, what
 members a room has) is checked in `study.py` and `machine.py`.
@@ -13,11 +12,17 @@ import difflib
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+try:
+    from yaml import CSafeLoader as SafeLoader  # LibYAML's, ten times as fast
+except ImportError:
+    from yaml import SafeLoader  # type: ignore[assignment]
 
 WORKFLOW = Path(__file__).resolve().parents[2]
 # Of the folder that is worked in; elsewhere, of the project that this package lies in.
@@ -35,19 +40,22 @@ NAMED = f"^{NAME.pattern}$"
 MOST_SHOWN = 200  # characters of a value that a complaint shows
 
 
-MOST_BYTES = 256 * 1024  # our longest file has 7 KiB; PyYAML reads some 100 KiB a second
+MOST_BYTES = 256 * 1024  # our longest file has 7 KiB
 MOST_VALUES = 100_000  # an alias counts as often as it is used
 MOST_LEVELS = 50
+TOO_DEEP = f"is nested too deeply; allowed: {MOST_LEVELS} levels"
 TAG = "tag:yaml.org,2002:"
-# The core schema (YAML 1.2.2, section 10.3.2), and merge keys (`<<`), which YAML 1.1 had.
+# Plain words and what they are: those of YAML 1.2's core schema (section 10.3.2), and YAML 1.1's merge key.
 PLAIN = {
-    "null": re.compile(r"null|Null|NULL|~|"),
-    "bool": re.compile(r"true|True|TRUE|false|False|FALSE"),
-    "int": re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+"),
-    "float": re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"),
-    "merge": re.compile(r"<<"),
+    "null": r"null|Null|NULL|~|",
+    "bool": r"true|True|TRUE|false|False|FALSE",
+    "int": r"[-+]?(0|[1-9][0-9]{0,17})|0o[0-7]{1,20}|0x[0-9a-fA-F]{1,15}",
+    "float": r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*)([eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+"
+    r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+    "merge": r"<<",
 }
-KINDS = ("str", "null", "bool", "int", "float")
+# Numbers that readers of YAML take for different ones, or that no 64 bits hold.
+ODD = r"[-+]?(0[0-9_]+|[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?|[1-9][0-9]{18,})"
 NEW = {"studies": "ddlbench new study", "machines": "ddlbench new machine", "programs": "ddlbench new program"}
 
 
@@ -99,21 +107,44 @@ def expand(text: str, file: str | Path, where: str) -> str:
     return path
 
 
-class _Loader(yaml.SafeLoader):
-    """PyYAML's parser with the words of the core schema, and levels of its own: packages raise Python's limit."""
+class _Odd(str):
+    """A number that ODD matches, as it is written."""
 
-    depth = 0
-    yaml_implicit_resolvers: dict[str | None, list[Any]] = {  # noqa: RUF012
-        None: [(f"{TAG}{name}", re.compile(rf"(?:{pattern.pattern})\Z")) for name, pattern in PLAIN.items()]
-    }
 
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        self.depth += 1
-        if self.depth > MOST_LEVELS:
-            raise RecursionError
-        node = super().compose_node(parent, index)
-        self.depth -= 1
-        return node
+class _Loader(SafeLoader):
+    """PyYAML's safe loader with the words of PLAIN; keys are text, as they are written, and each is given once."""
+
+    yaml_implicit_resolvers: dict[str | None, list[Any]] = {}  # noqa: RUF012
+
+    def mapping(self, node: yaml.MappingNode) -> dict[str, Any]:
+        """Its own keys laid over those that `<<` brings in, of which the first mapping's win."""
+        merged: dict[str, Any] = {}
+        given: dict[str, Any] = {}
+        lines: dict[str, int] = {}
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise _fault(key, "a list or a mapping where a key should be")
+            name, line = key.value, key.start_mark.line + 1
+            if name in lines:
+                raise _fault(key, f"{name}: is given twice, in lines {lines[name]} and {line}")
+            lines[name] = line
+            inside = self.construct_object(value, deep=True)
+            if key.tag != f"{TAG}merge":
+                given[name] = inside
+                continue
+            for other in inside if isinstance(inside, list) else [inside]:
+                if not isinstance(other, dict):
+                    raise _fault(value, "<< takes a mapping, or a list of mappings")
+                merged = other | merged
+        return merged | given
+
+
+for _name, _pattern in PLAIN.items():
+    _Loader.add_implicit_resolver(f"{TAG}{_name}", re.compile(rf"(?:{_pattern})\Z"), None)
+_Loader.add_implicit_resolver("!odd", re.compile(rf"(?:{ODD})\Z"), None)
+_Loader.add_constructor("!odd", lambda loader, node: _Odd(node.value))
+_Loader.add_constructor(f"{TAG}merge", lambda loader, node: node.value)
+_Loader.add_constructor(f"{TAG}map", _Loader.mapping)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -130,16 +161,14 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if size > MOST_BYTES:
         raise ConfigError(f"{path}: has {size} bytes; allowed: at most {MOST_BYTES}")
     try:
-        root = yaml.compose(text, _Loader)
+        _check_events(text, path)
+        data = _checked(yaml.load(text, _Loader), path)
     except yaml.MarkedYAMLError as error:
         raise _broken(path, error.problem_mark, str(error.problem)) from None
-    except yaml.YAMLError as error:
+    except ConfigError:
+        raise
+    except (yaml.YAMLError, ValueError, OverflowError) as error:  # a Unicode escape beyond the last character
         raise ConfigError(f"{path}: is not YAML: {' '.join(str(error).split())}") from None
-    except RecursionError:
-        raise ConfigError(f"{path}: is nested too deeply; allowed: {MOST_LEVELS} levels") from None
-    except ValueError as error:  # such as a Unicode escape beyond the last character
-        raise ConfigError(f"{path}: is not YAML: {error}") from None
-    data = _Values(path).value(root) if root else None
     if data is None:
         raise ConfigError(f"{path}: is empty; allowed: a mapping of keys to values")
     if not isinstance(data, dict):
@@ -155,84 +184,50 @@ def typed(value: Any) -> Any:
         return [typed(inner) for inner in value]
     if not isinstance(value, str):
         return value
-    kinds = (name for name, pattern in PLAIN.items() if name != "merge" and pattern.fullmatch(value))
-    return _Values(Path("--config")).value(yaml.ScalarNode(f"{TAG}{next(kinds, 'str')}", value))
+    loader = _Loader("")
+    tag = loader.resolve(yaml.ScalarNode, value, (True, False))  # type: ignore[no-untyped-call]
+    node = yaml.ScalarNode(tag, value)
+    return _checked(loader.construct_object(node), Path("--config"))
 
 
-def _broken(path: Path, mark: yaml.Mark | None, problem: str) -> ConfigError:
+def _broken(path: Path, mark: Any, problem: str) -> ConfigError:
     where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
     return ConfigError(f"{path}: is not YAML: {where}{problem}")
 
 
-class _Values:
-    def __init__(self, path: Path) -> None:
-        self.path, self.count = path, 0
-        self.around: list[yaml.Node] = []  # the nodes that the present one lies in
+def _fault(node: yaml.Node, problem: str) -> yaml.MarkedYAMLError:
+    mark: Any = node.start_mark
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
 
-    def value(self, node: yaml.Node) -> Any:
-        """The value of a node. Raises ConfigError."""
-        self.count += 1
-        if self.count > MOST_VALUES:
-            raise ConfigError(f"{self.path}: has more than {MOST_VALUES} values, those of aliases counted at each use")
-        if any(node is outer for outer in self.around):
-            raise _broken(self.path, node.start_mark, "an alias to what it is itself a part of")
-        if len(self.around) >= MOST_LEVELS:
-            raise ConfigError(f"{self.path}: is nested too deeply; allowed: {MOST_LEVELS} levels")
-        self.around.append(node)
-        try:
-            if isinstance(node, yaml.ScalarNode) and node.tag.removeprefix(TAG) in KINDS:
-                return self._scalar(node)
-            if isinstance(node, yaml.SequenceNode) and node.tag == f"{TAG}seq":
-                return [self.value(item) for item in node.value]
-            if isinstance(node, yaml.MappingNode) and node.tag == f"{TAG}map":
-                return self._mapping(node)
-        finally:
-            self.around.pop()
-        raise _broken(self.path, node.start_mark, f"{node.tag.replace(TAG, '!!')} is not known here")
 
-    def _scalar(self, node: yaml.ScalarNode) -> Any:
-        """The value of a node of one of KINDS."""
-        text, kind = node.value, node.tag.removeprefix(TAG)
-        if kind == "str":
-            if unshown := UNSHOWN.search(text):
-                problem = f"has the character U+{ord(unshown[0]):04X}, which no figure can show: leave it out"
-                raise _broken(self.path, node.start_mark, problem)
-            return text
-        if not PLAIN[kind].fullmatch(text):
-            raise _broken(self.path, node.start_mark, f"{text[:40]!r} is no {kind}")
-        if kind == "null":
-            return None
-        if kind == "bool":
-            return text.lower() == "true"
-        if kind == "float":
-            return float(re.sub(r"^([-+]?)\.(inf|nan)$", r"\1\2", text.lower()))
-        if re.match(r"[-+]?0[0-9]", text):
-            problem = f"{text[:40]} is a number to some readers of YAML and another to others: no zeros before a number"
-            raise _broken(self.path, node.start_mark, problem)
-        value = int(text, 0) if len(text) <= 20 else None
-        if value is None or abs(value) >= 2**63:
-            raise _broken(self.path, node.start_mark, f"a number of {len(text)} digits: it must be below 2^63")
-        return value
+def _check_events(text: str, path: Path) -> None:
+    """Raises ConfigError for tags, and for more levels than MOST_LEVELS, before a reader goes down into them."""
+    level = 0
+    for event in yaml.parse(text, _Loader):
+        if tag := getattr(event, "tag", None):
+            raise _broken(path, event.start_mark, f"{tag.replace(TAG, '!!')}: tags are not allowed; quotes make text")
+        level += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if level > MOST_LEVELS:
+            raise ConfigError(f"{path}: {TOO_DEEP}")
 
-    def _mapping(self, node: yaml.MappingNode) -> dict[str, Any]:
-        """Its own keys laid over those that `<<` brings in, of which the first mapping's win."""
-        merged: dict[str, Any] = {}
-        given: dict[str, Any] = {}
-        lines: dict[str, int] = {}
-        for key, value in node.value:
-            line = key.start_mark.line + 1
-            if not isinstance(key, yaml.ScalarNode):
-                raise _broken(self.path, key.start_mark, "a list or a mapping where a key should be")
-            name = key.value
-            if name in lines:
-                raise ConfigError(f"{self.path}: {name}: is given twice, in lines {lines[name]} and {line}")
-            lines[name] = line
-            if key.tag != f"{TAG}merge":
-                given[name] = self.value(value)
-                continue
-            inside = self.value(value)
-            for other in inside if isinstance(inside, list) else [inside]:
-                if not isinstance(other, dict):
-                    raise _broken(self.path, value.start_mark, "<< takes a mapping, or a list of mappings")
-                merged = other | merged
-        return merged | given
+
+def _checked(value: Any, path: Path, where: str = "", level: int = 0, values: Iterator[int] | None = None) -> Any:
+    """A copy of what PyYAML made, in which each use of an alias is a value of its own. Raises ConfigError about what no
+    key can have; `where` are the keys that lead to the value."""
+    values = values or count(1)
+    if next(values) > MOST_VALUES:
+        raise ConfigError(f"{path}: has more than {MOST_VALUES} values, those of aliases counted at each use")
+    if level > MOST_LEVELS:
+        raise ConfigError(f"{path}: {TOO_DEEP}")
+    within = f"{where}." if where else ""
+    if isinstance(value, dict):
+        return {key: _checked(item, path, f"{within}{key}", level + 1, values) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_checked(item, path, f"{within}{n}", level + 1, values) for n, item in enumerate(value)]
+    if isinstance(value, _Odd):
+        allowed = "a number of at most 18 digits, without zeros before it or colons in it; text in quotes"
+        raise complain(path, where, value, f"allowed: {allowed}")
+    if isinstance(value, str) and (unshown := UNSHOWN.search(value)):
+        problem = f"has the character U+{ord(unshown[0]):04X}, which no figure can show: leave it out"
+        raise ConfigError(f"{path}: {where}: {problem}")
+    return value
