@@ -4,6 +4,7 @@ Real ranks: tests/contract/test_inference.py.
 """
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -11,12 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from ddlbench.core.record import MLLOG, WEIGHTS
 from ddlbench.data.prepare import write_form
 from ddlbench.run import infer
 from ddlbench.run.hold import held
+from ddlbench.settings.config import ConfigError
 
 from tests.sources import some
 from tests.specs import infer_spec, run_spec
+from tests.unit.records import seal_again, write_record
 
 # A launcher of two ranks, which ends when one of them does; rank 1 does what the case says.
 LAUNCHER = """
@@ -72,6 +76,26 @@ def execute(tmp_path: Path, does: str, silent_s: float = 40.0) -> Job:
     argv = [sys.executable, "-c", code, spec.to_json(), str(folder), str(data), launcher, str(silent_s)]
     done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100)
     return Job(folder, done.returncode, done.stdout)
+
+
+@pytest.mark.parametrize("what", ["weights are gone", "weights are others", "no seal", "another seal"])
+def test_weights_that_are_not_those_of_a_sealed_run_are_not_asked(tmp_path: Path, what: str) -> None:
+    trained = write_record(tmp_path)
+    log, weights = trained / MLLOG, trained / WEIGHTS
+    weights.write_bytes(b"weights")
+    seal_again(trained)
+    if what == "weights are gone":
+        weights.unlink()
+    elif what == "weights are others":
+        weights.write_bytes(b"others")
+    elif what == "no seal":
+        log.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))
+    else:
+        log.write_text(log.read_text().replace("run_stop", "run_stap"))
+    blamed = weights if "weights" in what else log
+    with pytest.raises(ConfigError, match=rf"^{re.escape(str(blamed))}: .*{re.escape(str(trained))}"):
+        infer.execute(infer_spec(), tmp_path / "job", tmp_path / "data", trained, [], 1.0)
+    assert not (tmp_path / "job").exists()
 
 
 def test_what_ranks_leave_becomes_the_record(tmp_path: Path) -> None:
