@@ -13,7 +13,7 @@ from ddlbench.settings.config import CONFIG
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.recipe import load_recipe
 from ddlbench.settings.study import load_study
-from ddlbench.show.figures import FigureMember, _data, _looks, _style
+from ddlbench.show.figures import _looks, _style
 from ddlbench.show.figures._data import distinguishing, references
 from matplotlib.figure import Figure
 
