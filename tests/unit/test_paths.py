@@ -16,8 +16,8 @@ PATH = re.compile(
 )
 # Where a path may begin: the package's own files are named from its folder, a room's from the room.
 BEGINNINGS = (ROOT, ROOT / "workflow", registry.PACKAGE, registry.PACKAGE / "train")
-# Folders that only a run, an install or a user makes, and files of other projects.
-NOT_OURS = ("results/", "site/", ".venv/", "mine/", "path/to/")
+# Folders that only a run, an install or a user makes, and those of packages.
+NOT_OURS = ("results/", "site/", ".venv/", "mine/", "path/to/", "deepspeed/", "torch/")
 # Files that a page tells a reader to make.
 EXAMPLES = {
     "config/datasets/digits.yaml",
@@ -29,13 +29,10 @@ EXAMPLES = {
 }
 # Files of other projects, by the names that these have for them.
 OF_OTHERS = {
-    "deepspeed/utils/groups.py",
     "image_classification/tensorflow2/lars_optimizer.py",
     "imagenet/main.py",
     "runtime/comm/compressed.py",
     "script/__init__.py",
-    "torch/optimizer.py",
-    "torch/utils/file_baton.py",
 }
 PAGES = sorted(
     page
