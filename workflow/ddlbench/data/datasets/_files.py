@@ -26,7 +26,7 @@ def absolute(given: str) -> Path:
 
 
 def fetched(url: str, md5: str, folder: Path, setting: str) -> Path:
-    """The file at `url`, in `folder` from then on, with its digest checked; progress goes to stderr.
+    """The file at `url`, in `folder` from then on, with its digest checked; one line says that it is fetched.
 
     `setting` is the config key that names a copy instead. Raises SourceError.
     """
@@ -40,7 +40,9 @@ def fetched(url: str, md5: str, folder: Path, setting: str) -> Path:
             return place
         _remove_leftovers(folder)
         try:
-            Path(pooch.retrieve(url, f"md5:{md5}", fname=place.name, path=hidden, progressbar=True)).replace(place)
+            print(f"{url}: is fetched to {folder}", flush=True)
+            pooch.get_logger().setLevel("WARNING")  # it would say the same, with the hidden folder
+            Path(pooch.retrieve(url, f"md5:{md5}", fname=place.name, path=hidden)).replace(place)
         finally:
             shutil.rmtree(hidden, ignore_errors=True)
     except ValueError as error:
