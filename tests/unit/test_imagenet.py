@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from ddlbench.data.datasets import synthetic_imagenet
 from ddlbench.data.datasets.imagenet import open_source
-from ddlbench.data.pictures import encode, jpeg_header, mended
+from ddlbench.data.pictures import encode, mended
 from ddlbench.data.source import BadImage, Place, SourceError
 from PIL import Image
 
@@ -165,7 +165,6 @@ def test_they_weigh_and_measure_what_those_of_imagenet_do() -> None:
     assert len({(p.height, p.width) for p in pictures}) > 50
     for picture in pictures[:20]:
         assert mended(picture.encoded, "it") == picture
-        assert jpeg_header(picture.encoded).components == 3
         with Image.open(io.BytesIO(picture.encoded)) as image:
             assert image.convert("RGB").size == (picture.width, picture.height)
 
@@ -200,9 +199,12 @@ def jpeg(mode: str = "RGB", size: tuple[int, int] = (37, 21), colour: Any = RED,
 
 
 def png_of(width: int, height: int) -> bytes:
-    """A PNG whose header says so; the CRC is right."""
+    """A PNG whose header says so, without pixels; the CRCs are right."""
     header = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + header + struct.pack(">I", zlib.crc32(header))
+    chunks = [header, b"IDAT", b"IEND"]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk)) for chunk in chunks
+    )
 
 
 @pytest.mark.parametrize(
@@ -241,10 +243,6 @@ def test_png_and_cmyk_become_rgb_jpeg_of_the_same_size_and_colour(encoded: bytes
         assert all(abs(a - b) <= 4 for a, b in zip(image.getpixel((9, 9)), RED, strict=True))
 
 
-def test_the_components_of_a_cmyk_jpeg_are_four() -> None:
-    assert jpeg_header(jpeg("CMYK", colour=(1, 2, 3, 4))).components == 4
-
-
 def with_frame(marker: int = 0xC0, bits: int = 8, size: tuple[int, int] = (21, 37), components: int = 3) -> bytes:
     """A JPEG whose frame header says something else: it is cheap to say so."""
     encoded = bytearray(jpeg())
@@ -257,16 +255,15 @@ def with_frame(marker: int = 0xC0, bits: int = 8, size: tuple[int, int] = (21, 3
 @pytest.mark.parametrize(
     ("encoded", "reason"),
     [
-        (with_frame(size=(65500, 65500)), "says that it has 65500 x 65500 pixels; allowed: 1 to 89478485"),
+        (with_frame(size=(65500, 65500)), "says that it has 65500 x 65500 pixels; allowed: at most 89478485"),
         (with_frame(size=(9460, 9460)), "says that it has 9460 x 9460 pixels"),
-        (with_frame(bits=12), "3 components of 12 bits"),
-        (with_frame(components=2), "2 components of 8 bits"),
-        (with_frame(components=5), "5 components of 8 bits"),
-        (with_frame(marker=0xC3), "coding 0xc3; allowed: 1, 3 or 4 of 8 bits, baseline"),
-        (with_frame(marker=0xC9), "coding 0xc9"),
+        (with_frame(size=(0, 37)), "cannot be decoded"),
+        (with_frame(bits=12), "cannot be decoded: cannot handle 12-bit layers"),
+        (with_frame(components=2), "cannot be decoded: cannot handle 2-layer images"),
+        (with_frame(components=5), "cannot be decoded: cannot handle 5-layer images"),
         (png_of(100_000, 100_000), "says that it has 100000 x 100000 pixels"),
-        (png_of(0, 5), "says that it has 0 x 5 pixels"),
-        (encode(Image.new("L", (5, 5)), "PNG")[:20], "is a PNG without a header"),
+        (png_of(0, 5), "cannot be decoded"),
+        (encode(Image.new("L", (5, 5)), "PNG")[:20], "cannot be decoded"),
     ],
 )
 def test_what_decoders_would_not_read_or_could_not_hold_is_refused(encoded: bytes, reason: str) -> None:
@@ -294,12 +291,13 @@ def test_grey_of_16_bits_keeps_its_brightness(maximum: int) -> None:
         (b"", "is empty"),
         (b"no picture", "is neither JPEG nor PNG"),
         (b"GIF89a....", "is neither JPEG nor PNG"),
-        (jpeg()[:-40], "ends early"),
-        (jpeg(exif=b"Exif\0\0" + jpeg(size=(5, 5)))[:-40], "ends early"),
-        (jpeg()[:3], "ends early"),
-        (jpeg()[:100], "ends early"),
-        (b"\xff\xd8" + b"x" * 90, "damaged JPEG"),
-        (b"\xff\xd8\xff\xda\0\x02\xff\xd9", "says no size"),
+        (jpeg()[:-4], "ends early"),
+        (jpeg(exif=b"Exif\0\0" + jpeg(size=(5, 5)))[:-4], "ends early"),
+        (jpeg()[:-40], "cannot be decoded"),
+        (jpeg()[:3], "cannot be decoded"),
+        (jpeg()[:100], "cannot be decoded"),
+        (b"\xff\xd8" + b"x" * 90, "cannot be decoded"),
+        (b"\xff\xd8\xff\xda\0\x02\xff\xd9", "cannot be decoded"),
         (encode(Image.new("RGB", (99, 99)), "PNG")[:60], "cannot be decoded"),
         (jpeg("CMYK", (99, 99), (1, 2, 3, 4))[:-60], "ends early"),
     ],

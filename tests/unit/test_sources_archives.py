@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import io
+import shutil
 import tarfile
 import time
 from collections.abc import Callable
@@ -12,7 +13,8 @@ import numpy as np
 import pytest
 from ddlbench.data.datasets import imagenet
 from ddlbench.data.datasets.imagenet import TRAIN, VAL
-from ddlbench.data.source import BadImage, SourceError
+from ddlbench.data.prepare import write_form
+from ddlbench.data.source import BadImage, Place, SourceError
 from PIL import Image
 
 from tests.unit.archives import (
@@ -29,6 +31,7 @@ from tests.unit.archives import (
     tar,
     train,
 )
+from tests.unit.targets import everything
 
 
 @pytest.fixture
@@ -97,7 +100,7 @@ def devkit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         for name, data in (("meta.mat", meta.getvalue()), ("ILSVRC2012_validation_ground_truth.txt", truth)):
             info, data = member(f"ILSVRC2012_devkit_t12/data/{name}", data)
             kit.addfile(info, io.BytesIO(data))
-    monkeypatch.setattr(imagenet, "DEVKIT_MD5", hashlib.md5(path.read_bytes()).hexdigest())
+    monkeypatch.setitem(imagenet.MD5, imagenet.DEVKIT, hashlib.md5(path.read_bytes()).hexdigest())
     return path
 
 
@@ -114,7 +117,7 @@ def test_another_devkit_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch
     path = devkit(folder, monkeypatch)
     path.write_bytes(path.read_bytes()[:-200])
     assert f"{imagenet.DEVKIT}: is not the published file: its MD5 is" in refused(folder, "val")
-    monkeypatch.setattr(imagenet, "DEVKIT_MD5", hashlib.md5(path.read_bytes()).hexdigest())
+    monkeypatch.setitem(imagenet.MD5, imagenet.DEVKIT, hashlib.md5(path.read_bytes()).hexdigest())
     assert f"{imagenet.DEVKIT}: cannot be read" in refused(folder, "val")
 
 
@@ -131,22 +134,18 @@ def test_a_picture_in_an_archive_that_cannot_be_used_is_named(folder: Path) -> N
 
 
 REFUSED = {
-    "absolute": (member("/etc/cron.d/x.JPEG", b"x"), "member '/etc/cron.d/x.JPEG' is refused: its path leads out"),
-    "parent": (member("a/../../x.JPEG", b"x"), r"member 'a/../../x.JPEG' is refused: its path leads out"),
-    "symlink": (
-        member("l.JPEG", type=tarfile.SYMTYPE, linkname="/etc/passwd"),
-        "'l.JPEG' is refused: it is a symbolic",
-    ),
-    "hard link": (member("h.JPEG", type=tarfile.LNKTYPE, linkname="x"), "'h.JPEG' is refused: it is a hard link"),
-    "device": (member("d.JPEG", type=tarfile.BLKTYPE), "'d.JPEG' is refused: it is a device"),
-    "pipe": (member("p.JPEG", type=tarfile.FIFOTYPE), "'p.JPEG' is refused: it is a pipe"),
+    "symlink": (member("l.JPEG", type=tarfile.SYMTYPE, linkname="/etc/passwd"), "'l.JPEG' is refused"),
+    "hard link": (member("h.JPEG", type=tarfile.LNKTYPE, linkname="x"), "'h.JPEG' is refused"),
+    "device": (member("d.JPEG", type=tarfile.BLKTYPE), "'d.JPEG' is refused"),
+    "pipe": (member("p.JPEG", type=tarfile.FIFOTYPE), "'p.JPEG' is refused"),
+    "sparse": (member("s.JPEG", type=tarfile.GNUTYPE_SPARSE), "'s.JPEG' is refused"),
     "twice": (member("N01440764_9.jpeg", picture(1)), "2 members of one name: n01440764_9.jpeg"),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
 @pytest.mark.parametrize("where", ["inner", "val"])
-def test_a_member_that_leads_elsewhere_is_refused(folder: Path, where: str, case: str) -> None:
+def test_a_member_that_is_neither_file_nor_folder_is_refused(folder: Path, where: str, case: str) -> None:
     bad, says = REFUSED[case]
     archive = tar(member("n01440764_9.JPEG", picture(1)), bad)
     if where == "val":
@@ -187,12 +186,6 @@ def test_a_missing_validation_archive_is_told(folder: Path) -> None:
     assert f"{VAL}: cannot be read: No such file" in refused(folder, "val")
 
 
-def holes(data: bytes, at: bytes, length: int = 512) -> bytes:
-    """Zeros where this text begins: what a sparse or preallocated download leaves."""
-    place = data.index(at)
-    return data[:place] + bytes(length) + data[place + length :]
-
-
 def flipped(data: bytes, at: bytes, more: int) -> bytes:
     place = data.index(at) + more
     return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
@@ -201,11 +194,9 @@ def flipped(data: bytes, at: bytes, more: int) -> bytes:
 GOOD = member("n01440764.tar", tar(member("a.JPEG", picture(1))))
 LIST = "validation_synsets.txt"
 NO_SYNSET = "member {!r} is not the archive of a synset, <synset>.tar"
-WITH_HOLES = "bytes follow: a download with holes?"
 # The file, what becomes of its bytes, and what is said behind its name.
 FAULTS: list[tuple[str, Callable[[bytes], bytes], str]] = [
-    (TRAIN, lambda _: tar(GOOD, REFUSED["symlink"][0]), "symbolic link"),
-    (TRAIN, lambda _: tar(GOOD, member("../n02.tar", GOOD[1])), "leads out of the archive"),
+    (TRAIN, lambda _: tar(GOOD, REFUSED["symlink"][0]), "'l.JPEG' is refused"),
     (TRAIN, lambda _: tar(GOOD, member("a.JPEG", picture(1))), "member 'a.JPEG' is not the archive of a synset"),
     (TRAIN, lambda _: tar(GOOD, member("x/N01440764.tar", GOOD[1])), "2 inner archives of one name: n01440764"),
     *(
@@ -221,21 +212,11 @@ FAULTS: list[tuple[str, Callable[[bytes], bytes], str]] = [
     (TRAIN, gzip.compress, "ends early or is damaged after its beginning"),
     (TRAIN, lambda _: tar(), "holds no archives of synsets"),
     (VAL, lambda _: tar(), "holds no pictures"),
-    (TRAIN, lambda data: holes(data, b"n01443537.tar\0"), "is damaged after member"),
-    (TRAIN, lambda data: holes(data, b"n01443537.tar\0"), WITH_HOLES),
-    (TRAIN, lambda data: holes(data, b"n01443537_8.JPEG\0"), "n01443537.tar: is damaged after member"),
-    (TRAIN, lambda data: data[: data.index(b"n01443537.tar\0")].ljust(50_000_000, b"\0"), WITH_HOLES),  # preallocated
-    (
-        VAL,
-        lambda data: holes(data, b"ILSVRC2012_val_00000002"),
-        "is damaged after member 'ILSVRC2012_val_00000003.JPEG'",
-    ),
     (
         VAL,
         lambda data: flipped(data, b"ILSVRC2012_val_00000003", 150),  # in the checksum of a header
         "ends early or is damaged after member 'ILSVRC2012_val_00000004.JPEG'",
     ),
-    (VAL, lambda _: tar(member("bad\udcff.JPEG", picture(1))), r"'bad\udcff.JPEG' is refused: its name is not UTF-8"),
     (LIST, lambda _: b"n01\xff\n", "cannot be read: 'utf-8' codec"),
     (LIST, lambda text: text.replace(b"n01443537", b"n09999999"), "n09999999 is no class of train"),
     (LIST, lambda text: text + b"n01443537\n", "7 lines for the 6 pictures in"),
@@ -267,6 +248,44 @@ def test_a_header_of_many_digits_takes_no_time(folder: Path) -> None:
     began = time.process_time()
     assert "is damaged after its beginning: a header with a number of more than 255 digits" in refused(folder, "val")
     assert time.process_time() - began < 2
+
+
+def test_other_archives_than_those_that_were_published_are_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A download with holes has good headers only. What was compared is not read again, until it is changed."""
+    place = Place(str(folder), folder / "cache")
+    for name in (TRAIN, VAL):
+        monkeypatch.setitem(imagenet.MD5, name, hashlib.md5((folder / name).read_bytes()).hexdigest())
+    source = imagenet.open_source(place)
+    assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == [
+        str(folder / name) for name in (TRAIN, VAL)
+    ]
+    assert imagenet.open_source(place) == source
+    assert capsys.readouterr().out == ""
+    for name in (VAL, TRAIN):
+        path = folder / name
+        whole = path.read_bytes()
+        path.write_bytes(whole[: len(whole) // 2].ljust(len(whole), b"\0"))
+        with pytest.raises(SourceError, match=rf"{name}: is not the published file: its MD5 is") as error:
+            imagenet.open_source(place)
+        assert "\n" not in str(error.value)
+        path.write_bytes(whole)
+
+
+def test_names_that_lead_out_lead_nowhere(folder: Path) -> None:
+    """Nothing is unpacked, and only the last part of a name is used."""
+    names = ["/etc/cron.d/1.JPEG", "a/../../../2.JPEG", "../3.JPEG"]
+    (folder / TRAIN).write_bytes(tar(member("../n01440764.tar", tar(*(member(n, picture(1)) for n in names)))))
+    (folder / VAL).write_bytes(tar(*(member(n, picture(n == "../3.JPEG")) for n in names)))
+    (folder / "validation_synsets.txt").write_text("n01440764\n" * 3)
+    source = opened(folder)
+    assert [e.filename for e in source.entries("train")] == ["1.JPEG", "2.JPEG", "3.JPEG"]
+    before = everything(folder.parent)
+    for form in ("raw", "tfrecord", "webdataset"):
+        write_form(lambda: source, "imagenet", form, folder / "data" / form)
+    shutil.rmtree(folder / "data")
+    assert everything(folder.parent) == before
 
 
 def header(name: bytes, size: bytes, kind: bytes) -> bytes:
@@ -307,7 +326,8 @@ NEGATIVE = b"\xff" + (-600).to_bytes(11, "big", signed=True)
 def test_a_header_of_impossible_size_is_one_line(folder: Path, kind: bytes, size: bytes) -> None:
     good = tar(member("a.JPEG", picture(1)))
     (folder / VAL).write_bytes(header(b"x", size, kind) + good)
-    assert refused(folder, "val").startswith(f"{folder / VAL}: ")
+    message = refused(folder, "val")
+    assert message.startswith(f"{folder / VAL}: ") or (kind == b"5" and "6 lines for the 1 pictures" in message)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import psutil
 
 from ddlbench.core import notes
 from ddlbench.core.files import aside, read_bytes
+from ddlbench.core.plural import gigabytes
 from ddlbench.data.source import BadImage, Entry, SourceError
 
 TO_THE_END = -1
@@ -79,6 +80,22 @@ def checked(path: Path, md5: str) -> Path:
     if digest != md5:
         raise SourceError(f"{path}: is not the published file: its MD5 is {digest}, published is {md5}")
     return path
+
+
+def check_once(path: Path, md5: str, folder: Path) -> None:
+    """Compare a large file with its published digest, and note that in `folder`: as long as its size and its time of
+    change are those that were noted, it is not read again. Raises SourceError."""
+    try:
+        about = path.stat()
+    except OSError as error:
+        raise SourceError(f"{path}: cannot be read: {error.strerror}") from None
+    note = folder / f"{path.name}.md5"
+    line = f"{md5}  {path}  {about.st_size}  {about.st_mtime_ns}\n".encode(errors="surrogateescape")
+    if note.is_file() and note.read_bytes() == line:
+        return
+    print(f"{path}: {gigabytes(about.st_size)} are compared with the published MD5, once", flush=True)
+    checked(path, md5)
+    keep(note, line)
 
 
 def keep(path: Path, data: bytes) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from ddlbench.data import pictures
 from ddlbench.data.datasets import Fixed, _tar
-from ddlbench.data.datasets._files import absolute, checked, one_line, read_stretch, read_words
+from ddlbench.data.datasets._files import absolute, check_once, checked, one_line, read_stretch, read_words
 from ddlbench.data.datasets._tree import Tree, class_folders, each_once
 from ddlbench.data.source import Entry, Picture, Place, Source, SourceError
 
@@ -27,8 +27,13 @@ expected = Fixed(IMAGES, NUM_CLASSES).expected
 # taming/data/imagenet.py), a picture.
 PICTURE_BYTES = (147_897_477_120 + 6_744_924_160) / (1281167 + 50000)
 TRAIN, VAL = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
-# MD5: https://image-net.org/challenges/LSVRC/2012/2012-downloads.php and torchvision, datasets/imagenet.py.
-DEVKIT, DEVKIT_MD5 = "ILSVRC2012_devkit_t12.tar.gz", "fa75699e90414af021442c21a62c3abf"
+DEVKIT = "ILSVRC2012_devkit_t12.tar.gz"
+# Published: https://image-net.org/challenges/LSVRC/2012/2012-downloads.php and torchvision, datasets/imagenet.py.
+MD5 = {
+    TRAIN: "1d675b47d978889d74fa0da5fadfb00e",
+    VAL: "29b22e2961454d5413ddabcf34fc5622",
+    DEVKIT: "fa75699e90414af021442c21a62c3abf",
+}
 # The second is the name of the list that TF-slim publishes (research/slim/datasets).
 SYNSETS = ("validation_synsets.txt", "imagenet_2012_validation_synset_labels.txt")
 LAYOUT = (
@@ -39,7 +44,7 @@ NEEDS = LAYOUT
 
 
 def open_source(place: Place) -> Source:
-    """A tree if the folder holds one, else the archives. Raises SourceError."""
+    """A tree if the folder holds one, else the archives, which must be those that were published. Raises SourceError."""
     if place.given is None:
         raise SourceError(f"imagenet: nothing says where it lies; {LAYOUT}")
     folder = absolute(place.given)
@@ -47,12 +52,15 @@ def open_source(place: Place) -> Source:
         return Tree(class_folders(folder / "train", LAYOUT), {"source": str(folder)}, folder, LAYOUT)
     if not (folder / TRAIN).is_file():
         raise SourceError(f"{folder}: holds neither train/ nor {TRAIN}; {LAYOUT}")
+    there = [name for name in (TRAIN, VAL) if (folder / name).is_file()]
+    for name in there:
+        check_once(folder / name, MD5[name], place.cache)
     with _tar.opened(folder / TRAIN) as stream:
         synsets = tuple(sorted(_synset(m, folder / TRAIN) for m in _tar.members(stream, str(folder / TRAIN))))
     if not synsets:
         raise SourceError(f"{folder / TRAIN}: holds no archives of synsets")
     each_once(synsets, f"{folder / TRAIN}", "inner archives")
-    archives = {name: f"{(folder / name).stat().st_size} bytes" for name in (TRAIN, VAL) if (folder / name).is_file()}
+    archives = {name: f"{(folder / name).stat().st_size} bytes" for name in there}
     return Archives(synsets, {"source": str(folder), "archives": archives}, folder)
 
 
@@ -138,7 +146,7 @@ def _devkit_synsets(path: Path) -> list[str]:
     """
     from scipy.io import loadmat  # arrays and text only, nothing that runs
 
-    checked(path, DEVKIT_MD5)
+    checked(path, MD5[DEVKIT])
     folder = "ILSVRC2012_devkit_t12/data"
     try:
         with tarfile.open(path, "r:gz") as kit:
