@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -101,7 +102,10 @@ def test_the_rule_is_said_and_takes_pictures_by_name(
     described(validation_every=2)
     assert "one picture in 2 of each class, by name" in capfd.readouterr().out
     assert sorted(p.name for p in (tmp_path / "data/raw/val/a").iterdir()) == ["bild 01 ü.png", "bild 03 ü.png"]
-    described(validation_every=5)  # another rule is another job
+    with pytest.raises(TargetError, match=r"one picture in 2 .* asked for is .*one picture in 5 .* rm -r "):
+        described(validation_every=5)  # another rule is another form
+    shutil.rmtree(tmp_path / "data/raw")
+    described(validation_every=5)
     assert sorted(p.name for p in (tmp_path / "data/raw/val/a").iterdir()) == ["bild 04 ü.png"]
 
 

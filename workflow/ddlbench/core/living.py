@@ -1,9 +1,9 @@
 """What it means that a process lives: who it is, whether it still runs, marks of its work, and ending with its parent.
 
-A process leaves a small file that names it where others must know of it: who holds a run (`run/hold.py`), works in a
-folder (`run/survivors.py`) or reads a form (`data/readers.py`). They may be on different nodes of a cluster and share
-nothing but files; locks of the operating system hold on one node only on many cluster file systems. How ranks show that
-they still answer is in `beats.py`.
+A process leaves a small file that names it where others must know of it: who holds a run (`run/hold.py`) or works in a
+folder (`run/survivors.py`). They may be on different nodes of a cluster and share nothing but files; locks of the
+operating system hold on one node only on many cluster file systems. How ranks show that they still answer is in
+`beats.py`.
 """
 
 import ctypes
@@ -65,12 +65,12 @@ def read(path: Path) -> Process | None:
     return process if isinstance(process.born, str) else None  # marks of versions before this told it otherwise
 
 
-def mark(path: Path, every_s: float, **about: str) -> Callable[[], None]:
-    """Leave a file that names this process and says `about`, and touch it every so many seconds; returns what ends it.
+def mark(path: Path, every_s: float) -> Callable[[], None]:
+    """Leave a file that names this process, and touch it every so many seconds; returns what ends it.
 
     Whoever may write where its folder lies may write into the folder. A mark that cannot be written is left out.
     """
-    me, ended = about | asdict(myself()), threading.Event()
+    me, ended = asdict(myself()), threading.Event()
 
     def touch() -> None:
         with suppress(OSError):

@@ -9,8 +9,10 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import os
 import re
 import shutil
+import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -142,7 +144,7 @@ class Manifest:
 
 def copy(path: Path, to: Path) -> None:
     """A copy that is whole or not there, of the same time: what was made from the original is not stale."""
-    with aside(to, to.with_name(f"{KEPT}.copy")) as hidden:
+    with aside(to, to.with_name(f"{KEPT}.copy-{socket.gethostname()}-{os.getpid()}")) as hidden:
         shutil.copy2(path, hidden)
 
 

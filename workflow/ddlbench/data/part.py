@@ -1,22 +1,14 @@
-"""What the forms share: a form is made of parts (a shard, a class folder), each of them whole or not there.
-
-A part is written as `<name>.partial` and renamed when it is complete. What it holds is noted in `.parts/<name>.json`
-just before that, so that a run that goes on after a kill need not read it again.
-"""
+"""What the forms share: a form is made of parts (a shard, a class folder), which processes write side by side."""
 
 import io
-import json
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ddlbench.core.files import aside, printable
+from ddlbench.core.files import printable
 from ddlbench.data.source import BadImage, Entry, Picture, Source
 
-NOTES = ".parts"
 # To open or to check a small picture takes as long as to read so much: a million of them must not hold up a run.
 PICTURE_BYTES = 1 << 14
 AHEAD = 32  # pictures that the kernel is asked for before they are read
@@ -88,26 +80,6 @@ def _ask_for(entries: list[Entry]) -> None:
             os.posix_fadvise(descriptor, entry.offset, max(0, entry.size), os.POSIX_FADV_WILLNEED)
         finally:
             os.close(descriptor)
-
-
-def note(folder: Path, part: Part, written: Written) -> None:
-    """Keep what a part holds. The part's own rename must follow."""
-    path = folder / NOTES / f"{part.name}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_through(path, json.dumps(asdict(written)).encode())
-
-
-def noted(folder: Path, part: Part) -> Written | None:
-    """What was kept of a part, if it was."""
-    with suppress(OSError, ValueError, TypeError):  # none; or a power failure left it empty: the part is made again
-        return Written(**json.loads((folder / NOTES / f"{part.name}.json").read_bytes()))
-    return None
-
-
-def write_through(path: Path, data: bytes) -> None:
-    """A small file that is whole or not there, even after a power failure."""
-    with aside(path, path.with_name(f"{path.name}.partial"), through=True) as hidden:
-        hidden.write_bytes(data)
 
 
 def undecodable(encoded: bytes, height: int | None = None, width: int | None = None) -> str | None:

@@ -1,8 +1,8 @@
 """Prepare one form of one data set: `python -m ddlbench.prepare mnist5k tfrecord <folder>/manifest.json`.
 
 Several processes write the form's parts (shards or class folders) into a folder aside, which is renamed into place when
-all are there; `target.py` says what may be replaced there. Killed at any moment, the next call goes on with the parts
-that are finished, if it has the same job (source, seed, versions), and makes the same bytes. One call at a time
+all are there. Killed at any moment, the form is whole or not there, and the next call begins from the start and makes
+the same bytes. A form that is there and is not the one that is asked for stays (`target.py`). One call at a time
 prepares a form; a second one waits for it, and then has nothing to do.
 """
 
@@ -29,14 +29,15 @@ from ddlbench.core.plural import gigabytes
 from ddlbench.data import datasets
 from ddlbench.data.crew import Crew, CrewError
 from ddlbench.data.manifest import KEPT, NAME, SPLITS, Manifest, Split, copy
-from ddlbench.data.part import Part, Written, noted
+from ddlbench.data.part import Part, Written
 from ddlbench.data.source import BadImage, DataError, Entry, Place, Source, SourceError
-from ddlbench.data.target import JOB, Target, TargetError, clash
+from ddlbench.data.target import Target, TargetError, clash, manifest_in, refusal
 from ddlbench.settings import dataset as own
 from ddlbench.settings import environment_modules
 from ddlbench.settings.config import ConfigError, complain, one_of
 
 EVERY_S = 5  # between two lines of progress
+MOST_LETTERS = 200  # of a value in a message
 
 
 class PrepareError(DataError):
@@ -44,17 +45,16 @@ class PrepareError(DataError):
 
 
 class Progress:
-    """What is printed while a form is made: of a `kind` of parts (shards, class folders), `kept` were done before."""
+    """What is printed while a form is made, of a `kind` of parts (shards, class folders)."""
 
-    def __init__(self, name: str, kind: str, parts: int, kept: int) -> None:
-        self.name, self.kind, self.parts, self.done = name, kind, parts, kept
+    def __init__(self, name: str, kind: str, parts: int) -> None:
+        self.name, self.kind, self.parts, self.done = name, kind, parts, 0
         self.bytes, self.began, self.printed = 0, monotonic(), 0.0
 
     def begin(self, missing: float, work: Path) -> None:
         """Print what is to be done: about `missing` bytes, into the folder `work`."""
-        kept = f", {self.done} of them done before" if self.done else ""
         free = gigabytes(shutil.disk_usage(work).free)
-        self._print(f"{self.parts} {self.kind}{kept}; about {gigabytes(missing)} to write, {free} are free")
+        self._print(f"{self.parts} {self.kind}; about {gigabytes(missing)} to write, {free} are free")
 
     def add(self, size: int) -> None:
         """One more part is done, of `size` bytes."""
@@ -83,13 +83,13 @@ def prepare(
     processes: int = 1,
     on_error: str = "stop",
 ) -> Manifest:
-    """Write the form into `folder` and return its manifest; another form there is replaced at the end only.
+    """Write the form into `folder`, if it is not there, and return its manifest.
 
-    Raises ConfigError, SourceError, BadImage (`on_error` "stop"; "skip" leaves bad pictures out), TargetError (what
-    lies in `folder` must stay), PrepareError, OSError.
+    Raises ConfigError, SourceError, BadImage (`on_error` "stop"; "skip" leaves bad pictures out), TargetError
+    (something else lies in `folder`), PrepareError, OSError.
     """
     place = place or Place(None, folder.parent / "fetched")
-    if place.given and (problem := clash(folder, place.given)):
+    if place.given and not manifest_in(folder) and (problem := clash(folder, place.given)):
         raise TargetError(problem)
     member = datasets.get(dataset)
     opened = partial(member.open_source, place)
@@ -113,9 +113,8 @@ def write_form(
     per split, classes) than are `expected`, a warning says so."""
     rules = registry.member("forms", form)
     target = Target(folder)
-    # The crew is forked before the source is opened, to stay small, and after the lock is taken, to hold it too.
-    with target.alone(), Crew(processes) as crew:
-        target.recover()
+    # The crew is forked before the source is opened, to stay small.
+    with Crew(processes) as crew:
         source = open_source()
         root = str(source.tree.absolute()) if rules.IN_PLACE and source.tree else None
         entries = {split: source.entries(split) for split in SPLITS}
@@ -137,21 +136,20 @@ def write_form(
             {"ddlbench": __version__, "pillow": version("pillow")},
             {split: Split(0, {}, 0, {}, _digest(listed), {}) for split, listed in entries.items()},
         )
+        # Before the lock too, which another user may hold and own.
         if finished := _finished(target.folder, manifest.job, on_error):
-            print(f"{dataset} {form}: is there already", flush=True)
             return finished
-        target.check_free(chain.from_iterable(entries.values()))
-        if finished := _finished(target.work, manifest.job, on_error):  # ended between its last part and its name
+        with target.alone():
+            if finished := _finished(target.folder, manifest.job, on_error):
+                return finished
+            target.begin()
+            parts = [p for split in SPLITS for p in rules.parts(split, entries.pop(split), manifest.classes, seed)]
+            written = _write_parts(crew, parts, source, rules, target, on_error, f"{dataset} {form}")
+            for split in SPLITS:
+                manifest.splits[split] = _sum_up(split, parts, written, manifest)
+            rules.index(target.work, manifest)
+            manifest.write(target.work)
             target.put()
-            return finished
-        _begin(target, manifest)
-        parts = [p for split in SPLITS for p in rules.parts(split, entries.pop(split), manifest.classes, seed)]
-        written = _write_parts(crew, parts, source, rules, target.work, on_error, f"{dataset} {form}")
-        for split in SPLITS:
-            manifest.splits[split] = _sum_up(split, parts, written, manifest)
-        rules.index(target.work, manifest)
-        manifest.write(target.work)
-        target.put()
     return manifest
 
 
@@ -184,59 +182,69 @@ def _digest(entries: Iterable[Entry]) -> str:
 
 
 def _finished(folder: Path, job: dict[str, Any], on_error: str) -> Manifest | None:
-    """The manifest of a whole form of the same job; puts it back if Snakemake has deleted it."""
-    try:
-        manifest = Manifest.read(folder, KEPT)
-    except (FileNotFoundError, ValueError):
+    """Return the manifest of the form that is there, None if there is none; put it back if Snakemake has deleted it.
+
+    Raises TargetError if that form is not the one that is asked for, or not whole.
+    """
+    manifest = manifest_in(folder)
+    if manifest is None:
         return None
-    data = manifest.data(folder)
-    there = all((data / name).exists() for split in manifest.splits.values() for name in split.sha256)
-    skipped = any(split.skipped for split in manifest.splits.values())
-    if manifest.job != job or manifest.faults() or not there or (skipped and on_error == "stop"):
-        return None
+    if why := _difference(folder, manifest, job, on_error):
+        raise refusal(folder, why)
     if not (folder / NAME).exists():
         copy(folder / KEPT, folder / NAME)
+    print(f"{manifest.dataset} {manifest.form}: is there already", flush=True)
     return manifest
 
 
-def _begin(target: Target, manifest: Manifest) -> None:
-    """The folder aside, with what an earlier call finished of the same job; emptied if it had another one."""
-    job = json.dumps(manifest.job | {"versions": manifest.versions}, indent=1).encode()
-    try:
-        same = (target.work / JOB).read_bytes() == job
-    except FileNotFoundError:
-        same = False
-    if not same:
-        target.begin(job)
+def _difference(folder: Path, manifest: Manifest, job: dict[str, Any], on_error: str) -> str | None:
+    """Return why the form of this manifest is not the one that is asked for, in words; None if it is."""
+    for key, asked in job.items():
+        there = manifest.job[key]
+        if there == asked:
+            continue
+        if key == "classes":
+            return f"holds a form of {len(there)} other classes; asked for are {len(asked)}"
+        if key == "listed":
+            return "holds a form of other pictures: their names, labels, sizes or places differ"
+        return f"holds another form: its {key} is {_short(there)}, asked for is {_short(asked)}"
+    if faults := manifest.faults():
+        return faults[0]
+    data = manifest.data(folder)
+    for split in manifest.splits.values():
+        for name in split.sha256:
+            if not (data / name).exists():
+                return f"is not whole: {name} is missing"
+        if split.skipped and on_error == "stop":
+            return f"holds a form without {len(split.skipped)} pictures that were skipped (data.on_error: stop)"
+    return None
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= MOST_LETTERS else f"{text[:MOST_LETTERS]}..."
 
 
 def _write_parts(
-    crew: Crew, parts: list[Part], source: Source, rules: Any, work: Path, on_error: str, name: str
+    crew: Crew, parts: list[Part], source: Source, rules: Any, target: Target, on_error: str, name: str
 ) -> dict[str, Written]:
-    """All parts, by name: those that are there, and those that the crew writes now."""
+    """Have the crew write all parts; return what each holds, by name. If that fails, nothing is left of them."""
     written: dict[str, Written] = {}
-    for part in parts:
-        note = noted(work, part)
-        if note and rules.is_whole(part, source, work, note) and not (note.skipped and on_error == "stop"):
-            written[part.name] = note
-    todo = [part for part in parts if part.name not in written]
-    size = _mean_bytes(source, [entry for part in todo for entry in part.entries])
-    progress = Progress(name, rules.PARTS, len(parts), len(written))
-    progress.begin(_bytes(todo, size), work)
+    size = _bytes(parts, _mean_bytes(source, [entry for part in parts for entry in part.entries]))
+    progress = Progress(name, rules.PARTS, len(parts))
+    progress.begin(size, target.work)
     try:
-        for part, done in crew.map(partial(_write_part, rules.__name__, source, work, on_error), todo):
+        for part, done in crew.map(partial(_write_part, rules.__name__, source, target.work, on_error), parts):
             written[part.name] = done
             progress.add(done.bytes)
     except BaseException as error:
         crew.stop()
-        for part in todo:
-            rules.discard(part, work)
+        target.clear()
         progress.end()
         if isinstance(error, BadImage):
             error.add_note("data.on_error: skip goes on without it")
         if isinstance(error, OSError):
-            missing = _bytes([part for part in todo if part.name not in written], size)
-            raise PrepareError(_explain(error, work, missing)) from error
+            raise PrepareError(_explain(error, target.folder.parent, size)) from error
         raise
     progress.end()
     return written
@@ -266,13 +274,13 @@ def _bytes(parts: list[Part], mean: float) -> float:
     return sum(len(part.entries) for part in parts) * (mean + 300)
 
 
-def _explain(error: OSError, folder: Path, missing: float) -> str:
+def _explain(error: OSError, folder: Path, needed: float) -> str:
     where = error.filename or folder
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         free = shutil.disk_usage(folder).free
         return (
-            f"{where}: {error.strerror}: about {gigabytes(missing)} more are needed, {gigabytes(free)} are free in "
-            f"{folder}; make room and start again, finished parts are kept"
+            f"{where}: {error.strerror}: about {gigabytes(needed)} are needed, {gigabytes(free)} are free in {folder}; "
+            "make room and start again"
         )
     return f"{where}: {error.strerror or error}"
 
@@ -318,7 +326,7 @@ def main() -> None:
     except OSError as error:
         sys.exit(printable(_explain(error, folder.parent, 0)))
     except KeyboardInterrupt:
-        sys.exit("stopped; start again to go on")
+        sys.exit("stopped; nothing was kept: start again")
     for name, split in manifest.splits.items():
         skipped = f", {len(split.skipped)} skipped (the manifest names them)" if split.skipped else ""
         print(f"{a.dataset} {a.form} {name}: {split.images} images, {gigabytes(split.bytes)}{skipped}")

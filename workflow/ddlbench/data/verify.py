@@ -7,7 +7,6 @@ short look that every run takes before it trains.
 
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +15,6 @@ from ddlbench.core.files import printable
 from ddlbench.data.crew import Crew
 from ddlbench.data.manifest import SPLITS, Manifest
 from ddlbench.data.part import Checked
-from ddlbench.data.readers import reading
 
 # One picture in so many is decoded, and at least so many per split.
 DECODE_EVERY = 100
@@ -35,11 +33,7 @@ class Task(NamedTuple):
 
 def verify(folders: Sequence[Path], processes: int = 1) -> list[str]:
     """What is wrong with the forms in these folders, one line each; prints a line for each form that is whole."""
-    with ExitStack() as stack:
-        crew = stack.enter_context(Crew(processes))
-        for folder in folders:
-            if folder.is_dir():
-                stack.enter_context(reading(folder, "verify"))
+    with Crew(processes) as crew:
         return [printable(problem) for problem in _verify(folders, crew)]
 
 

@@ -64,7 +64,7 @@ def execute(
     inputs = {"spec": json.loads(spec.to_json()), "data": str(data), "weights": str(weights) if weights else None}
     write_json(partial / ASSIGNMENT, inputs | {"facts": origin, "silent_s": silent_s})
     print(f"{spec.id}\n$ {shlex.join(command_line)}", flush=True)
-    seen = job.watch_with_data(argv, partial, hidden, data, spec.id, nodes=spec.nodes, silent_s=silent_s, grace_s=0.0)
+    seen = job.watch_with_data(argv, partial, hidden, data, nodes=spec.nodes, silent_s=silent_s, grace_s=0.0)
     code = seen.code
     if code == 0 and not (partial / RECORD).exists():
         print(f"{spec.id}: the launcher ended well but there is no {RECORD}", file=sys.stderr)

@@ -11,7 +11,6 @@ from typing import Any, NoReturn
 
 from ddlbench.core import beats, notes
 from ddlbench.core.files import write_json
-from ddlbench.data.readers import reading
 from ddlbench.data.verify import glance, index
 from ddlbench.plan.launch import HIDDEN
 from ddlbench.run import hold
@@ -69,18 +68,16 @@ def watch_with_data(
     partial: Path,
     hidden: Mapping[str, str],
     data: Path | None,
-    name: str,
     *,
     nodes: int,
     silent_s: float,
     grace_s: float,
 ) -> WatchResult:
-    """`watch`, unless a short look shows that the data are damaged; nobody replaces them meanwhile."""
-    with reading(data, name):
-        if damaged := glance(data) or index(data):
-            return WatchResult(code=1, damaged=damaged)
-        seen = watch(argv, partial, hidden, nodes=nodes, silent_s=silent_s, grace_s=grace_s)
-        beats.tidy(partial)
+    """`watch`, unless a short look shows that the data are damaged."""
+    if damaged := glance(data) or index(data):
+        return WatchResult(code=1, damaged=damaged)
+    seen = watch(argv, partial, hidden, nodes=nodes, silent_s=silent_s, grace_s=grace_s)
+    beats.tidy(partial)
     return seen
 
 

@@ -62,7 +62,7 @@ def execute(
         print(f"goes on from the checkpoint after {checkpoint.summary(saved)['step']} steps", flush=True)
     os.environ["DDLBENCH_FOLDER"] = str(partial)
     waits: dict[str, Any] = {"nodes": spec.nodes, "silent_s": silent_s, "grace_s": grace_s}
-    seen = job.watch_with_data(argv, partial, hidden, data, spec.id, **waits)
+    seen = job.watch_with_data(argv, partial, hidden, data, **waits)
     # The supervisor needs its own when the record cannot be made.
     notes.give_back(partial, *notes.RESERVES[: 2 if seen.code else 1])
     if finish.was_interrupted(spec, folder, partial) and seen.signal is None:

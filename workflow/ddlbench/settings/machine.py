@@ -130,7 +130,7 @@ class Machine(Keys):
         None,
     )
     data_minutes: int | None = key(
-        "Time limit of such a job [min]. Preparing goes on where it was stopped. null is the partition's longest; "
+        "Time limit of such a job [min]. Preparing that is stopped begins anew. null is the partition's longest; "
         "jobs with a shorter limit often start earlier.",
         None,
         minimum=1,

@@ -44,7 +44,7 @@ NEEDS = LAYOUT
 
 
 def open_source(place: Place) -> Source:
-    """A tree if the folder holds one, else the archives, which must be those that were published. Raises SourceError."""
+    """A tree if the folder holds one, else the archives, if they are those that were published. Raises SourceError."""
     if place.given is None:
         raise SourceError(f"imagenet: nothing says where it lies; {LAYOUT}")
     folder = absolute(place.given)

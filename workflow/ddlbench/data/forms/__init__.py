@@ -1,12 +1,11 @@
 """How a data set lies on disk: one file per form; its name is the form's name in a loader's FORMS.
 
-`Form` is what such a file offers. A form is made of parts (a shard, a class folder), each of them whole or not there,
-so that preparing can be shared out to processes and go on after a kill. To add a form, write one more file.
+`Form` is what such a file offers. A form is made of parts (a shard, a class folder), so that preparing can be shared
+out to processes. To add a form, write one more file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -44,7 +43,7 @@ class Form(Protocol):
     PARTS: str
     """What the parts are called, for people: "shards"."""
     FORMAT: int
-    """The version of what is written; a form of another version is made anew."""
+    """The version of what is written; a form of another version is refused."""
     LABEL_OFFSET: int
     """What the form adds to a label that counts from 0."""
     IN_PLACE: bool
@@ -57,16 +56,10 @@ class Form(Protocol):
         """(bytes, files and folders) of a whole form of so many images per split, for the plan. Pure."""
 
     def write(self, part: Part, source: Source, folder: Path, on_error: str) -> Written:
-        """Write one part, in a process of the crew; it gets its name when it is complete.
+        """Write one part into a folder that is new, in a process of the crew.
 
         Raises BadImage (`on_error` "stop"; "skip" leaves bad pictures out), SourceError, OSError.
         """
-
-    def is_whole(self, part: Part, source: Source, folder: Path, written: Written) -> bool:
-        """Whether a part that was noted as `written` is still there."""
-
-    def discard(self, part: Part, folder: Path) -> None:
-        """Remove what an interrupted `write` left of a part."""
 
     def index(self, folder: Path, manifest: Manifest) -> None:
         """Leave beside the manifest what readers want of a whole form, if it is not there, and see that it is what was
@@ -81,9 +74,6 @@ class Form(Protocol):
 
     def names(self, folder: Path, split: str) -> set[str]:
         """The parts of a split that lie in the folder, under the manifest's names (keys of `sha256`)."""
-
-    def strangers(self, folder: Path, manifest: Manifest) -> Iterator[str]:
-        """Files and folders there that are no part of the form: such a form is not replaced."""
 
     def check(
         self, folder: Path, name: str, digest: str, classes: tuple[str, ...], every: int, skipped: set[str]

@@ -11,7 +11,7 @@ import os
 import random
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -19,9 +19,9 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ddlbench.core.files import aside, opened, read_bytes
-from ddlbench.data.manifest import KEPT, NAME, Manifest
-from ddlbench.data.part import PICTURE_BYTES, Part, Written, note, pictures, write_through
+from ddlbench.core.files import opened, read_bytes
+from ddlbench.data.manifest import Manifest
+from ddlbench.data.part import PICTURE_BYTES, Part, Written, pictures
 from ddlbench.data.source import Entry, Picture, Source
 
 # ImageNet's 1 281 167 and 50 000 images make TF-slim's 1024 and 128 shards; small sets get as many images per shard,
@@ -94,39 +94,28 @@ class ShardForm:
         labels: Counter[str] = Counter()
         skipped: dict[str, str] = {}
         sent = 0  # up to here the disk has been told to write
-        with aside(path, _partial(folder, part)) as hidden:
-            with hidden.open("wb") as file:
-                for entry, picture in pictures(part, source, on_error, skipped):
-                    data, line = self.record(entry, picture, source.classes, numbers[entry], offset)
-                    file.write(data)
-                    digest.update(data)
-                    lines.append(line)
-                    labels[source.classes[entry.label]] += 1
-                    offset += len(data)
-                    if offset - sent > SEND_EVERY:
-                        file.flush()
-                        os.posix_fadvise(file.fileno(), sent, offset - sent, os.POSIX_FADV_DONTNEED)
-                        sent = offset
-                file.write(self.end)
-                digest.update(self.end)
-                file.flush()
-                os.fsync(file.fileno())
-            size = offset + len(self.end)
-            written = Written(dict(sorted(labels.items())), size, {part.name: digest.hexdigest()}, skipped)
-            # The shard gets its name last: one that has its name has its index and its note.
-            write_through(index_of(path), (self.head(len(lines)) + "".join(lines)).encode())
-            note(folder, part, written)
-        return written
-
-    def is_whole(self, part: Part, source: Source, folder: Path, written: Written) -> bool:
-        """Whether the shard of this note is there."""
-        path = folder / part.name
-        return path.is_file() and path.stat().st_size == written.bytes
-
-    def discard(self, part: Part, folder: Path) -> None:
-        """Remove what an interrupted `write` left."""
-        _partial(folder, part).unlink(missing_ok=True)
-        index_of(_partial(folder, part)).unlink(missing_ok=True)
+        with path.open("xb") as file:
+            for entry, picture in pictures(part, source, on_error, skipped):
+                data, line = self.record(entry, picture, source.classes, numbers[entry], offset)
+                file.write(data)
+                digest.update(data)
+                lines.append(line)
+                labels[source.classes[entry.label]] += 1
+                offset += len(data)
+                if offset - sent > SEND_EVERY:
+                    file.flush()
+                    os.posix_fadvise(file.fileno(), sent, offset - sent, os.POSIX_FADV_DONTNEED)
+                    sent = offset
+            file.write(self.end)
+            digest.update(self.end)
+            file.flush()
+            os.fsync(file.fileno())
+        with index_of(path).open("xb") as file:
+            file.write((self.head(len(lines)) + "".join(lines)).encode())
+            file.flush()
+            os.fsync(file.fileno())
+        size = offset + len(self.end)
+        return Written(dict(sorted(labels.items())), size, {part.name: digest.hexdigest()}, skipped)
 
     def shards(self, folder: Path, split: str) -> list[Path]:
         """The shards of a split, in order."""
@@ -135,14 +124,6 @@ class ShardForm:
     def names(self, folder: Path, split: str) -> set[str]:
         """The parts of a split that lie in the folder, as the manifest names them."""
         return {path.name for path in self.shards(folder, split)}
-
-    def strangers(self, folder: Path, manifest: Manifest) -> Iterator[str]:
-        """Files and folders that are no part of the form, by their path within it."""
-        shards = {name for split in manifest.splits.values() for name in split.sha256}
-        expected = {NAME, *shards, *(f"{name}.idx" for name in shards)}
-        for file in sorted(os.scandir(folder), key=lambda file: file.name):
-            if not (file.name in expected or file.name.startswith(KEPT)) or not file.is_file(follow_symlinks=False):
-                yield file.name
 
     def glance(self, folder: Path, manifest: Manifest, most_bytes: int) -> list[str]:
         """Sizes and indices of all shards, compared with the manifest; of each shard its first record and, as far as
@@ -236,7 +217,3 @@ def _some(sizes: list[int], most_bytes: int) -> list[int]:
         chosen.append(number)
         budget -= sizes[number] + PICTURE_BYTES
     return sorted(chosen)
-
-
-def _partial(folder: Path, part: Part) -> Path:
-    return folder / f"{part.name}.partial"

@@ -5,16 +5,14 @@ A source that is such a tree already is used where it lies: its files are read a
 
 import os
 import random
-import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ddlbench.core.files import read_bytes
 from ddlbench.data.forms import _kept
-from ddlbench.data.manifest import KEPT, NAME, Manifest, sha256
-from ddlbench.data.part import PICTURE_BYTES, Checked, Part, Written, note, pictures
+from ddlbench.data.manifest import Manifest, sha256
+from ddlbench.data.part import PICTURE_BYTES, Checked, Part, Written, pictures
 from ddlbench.data.pictures import is_named_so
 from ddlbench.data.source import Entry, Source, SourceError
 
@@ -47,13 +45,12 @@ def write(part: Part, source: Source, folder: Path, on_error: str) -> Written:
 
     Raises BadImage, SourceError (two files of one name; a tree that holds more than its source names), OSError.
     """
-    partial, tree = _partial(folder, part), source.tree
+    tree = source.tree
     digests: dict[str, str] = {}
     skipped: dict[str, str] = {}
     size = 0
     if tree is None:
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
+        (folder / part.name).mkdir(parents=True)
     for entry, picture in pictures(part, source, on_error, skipped):
         if entry.filename in digests:
             raise SourceError(f"{entry.path}: {part.name}/{entry.filename} is there twice")
@@ -61,7 +58,7 @@ def write(part: Part, source: Source, folder: Path, on_error: str) -> Written:
         if tree:  # as it lies: it cannot be mended
             encoded = read_bytes(entry.path)
         else:
-            _write(partial / entry.filename, encoded)
+            _write(folder / part.name / entry.filename, encoded)
         digests[entry.filename] = sha256(encoded)
         size += len(encoded)
     if tree:
@@ -70,22 +67,7 @@ def write(part: Part, source: Source, folder: Path, on_error: str) -> Written:
             if name not in digests:
                 raise SourceError(f"{tree / part.name / name}: is no picture of the data set; remove it")
     name = part.name.partition("/")[2]
-    written = Written({name: len(digests)}, size, {f"{part.name}/": _digest(digests.items())}, skipped)
-    note(folder, part, written)
-    if tree is None:
-        shutil.rmtree(folder / part.name, ignore_errors=True)  # of another policy for bad pictures
-        partial.replace(folder / part.name)
-    return written
-
-
-def is_whole(part: Part, source: Source, folder: Path, written: Written) -> bool:
-    """Whether the class folder of this note is there."""
-    return source.tree is not None or (folder / part.name).is_dir()
-
-
-def discard(part: Part, folder: Path) -> None:
-    """Remove what an interrupted `write` left."""
-    shutil.rmtree(_partial(folder, part), ignore_errors=True)
+    return Written({name: len(digests)}, size, {f"{part.name}/": _digest(digests.items())}, skipped)
 
 
 def files(folder: Path, skipped: Iterable[str] = ()) -> list[str]:
@@ -183,27 +165,6 @@ _LISTS = _kept.KeptList(KEPT_AS, _list)
 index, check_index = _LISTS.index, _LISTS.check_index
 
 
-def strangers(folder: Path, manifest: Manifest) -> Iterator[str]:
-    """Files and folders that are no part of the form, by their path within it."""
-    allowed = {*manifest.splits, NAME}
-    top = sorted(path.name for path in folder.iterdir())
-    yield from (name for name in top if name not in allowed and not name.startswith(KEPT))
-    for split, contents in manifest.splits.items():
-        if not (folder / split).is_dir():
-            continue
-        yield from (f"{split}/{path.name}" for path in (folder / split).iterdir() if path.name not in manifest.classes)
-        for name in manifest.classes:
-            there = folder / split / name
-            listed = []
-            with suppress(FileNotFoundError), os.scandir(there) as inside:
-                for file in inside:
-                    if not is_named_so(file.name) or not file.is_file(follow_symlinks=False):
-                        yield f"{split}/{name}/{file.name}"
-                    listed.append(file.name)
-            if len(listed) > contents.images_per_class.get(name, 0):  # the manifest knows their number, not their names
-                yield f"{split}/{name}"
-
-
 def names(folder: Path, split: str) -> set[str]:
     """The parts of a split that lie in the folder, as the manifest names them."""
     with os.scandir(folder / split) as entries:
@@ -255,10 +216,6 @@ def _class(name: str) -> str:
 def _digest(digests: Iterable[tuple[str, str]]) -> str:
     """Of a class folder: covers every file's name and content; what `sha256sum *` prints, sorted by name."""
     return sha256("".join(f"{digest}  {name}\n" for name, digest in sorted(digests)).encode())
-
-
-def _partial(folder: Path, part: Part) -> Path:
-    return folder / f"{part.name}.partial"
 
 
 def _write(path: Path, data: bytes) -> None:

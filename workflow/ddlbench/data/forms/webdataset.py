@@ -322,5 +322,4 @@ _SHARDS = ShardForm(
     numbered=True,
 )
 parts, needs, write = _SHARDS.parts, _SHARDS.needs, _SHARDS.write
-is_whole, discard = _SHARDS.is_whole, _SHARDS.discard
-shards, names, strangers, glance = _SHARDS.shards, _SHARDS.names, _SHARDS.strangers, _SHARDS.glance
+shards, names, glance = _SHARDS.shards, _SHARDS.names, _SHARDS.glance
