@@ -143,6 +143,7 @@ def text(name: str, content: bytes) -> Spoil:
     return spoil(name, lambda _: content)
 
 
+CHANGED = "was changed after the form was finished"
 DIGEST = f"{SHARD}: SHA-256 is not the manifest's"
 
 
@@ -162,64 +163,67 @@ TFRECORD: dict[str, Damage] = {
     # The record, the shard's digest and the class that has one less: no other record, and no other shard.
     **{
         f"a byte of {name}, record {record}": tfrecord(
-            flipped(record, place), f"{SHARD}: record {record}: {said}\n{DIGEST}\n: train: class class", most=3
+            flipped(record, place),
+            f"{SHARD}: record {record}: {said}\n{DIGEST}\n: train: class class",
+            f"{SHARD}: {CHANGED}",
+            most=3,
         )
         for record in (0, 3, 14)
         for name, (place, said) in PLACES.items()
     },
-    **{f"cut {n}": tfrecord(cut(7, n), f"{SHARD}: record 7: ends early", "") for n in (1, 20, 100)},
+    **{f"cut {n}": tfrecord(cut(7, n), f"{SHARD}: record 7: ends early", f"{SHARD}: {CHANGED}") for n in (1, 20, 100)},
     **{
-        f"index {number[:4]}": tfrecord(strange_index(number), SHARD, SHARD)
+        f"index {number[:4]}": tfrecord(strange_index(number), SHARD, f"{INDEX}: {CHANGED}")
         for number in ("9" * 5000, str(10**30), str(10**12), "-5")
     },
     "cut between records": tfrecord(
-        cut(7, 0), f"{SHARD}: ends after record 6; the .idx has 15 records", f"{SHARD}: has "
+        cut(7, 0), f"{SHARD}: ends after record 6; the .idx has 15 records", f"{SHARD}: {CHANGED}"
     ),
-    "cut at its end": tfrecord(spoil(SHARD, lambda data: data[:-10]), "", f"{SHARD}: has "),
-    "one less": tfrecord(cut(14, 0, index_too=True), "", "train: its shards have 59 records, the manifest says 60"),
-    "empty": tfrecord(text(SHARD, b""), "", f"{SHARD}: has 0 bytes"),
-    "endless": tfrecord(endless_length, f"{SHARD}: record 0: ends early"),
-    "an index that says otherwise": tfrecord(moved_record, f"{SHARD}: record 4: lies at "),
+    "cut at its end": tfrecord(spoil(SHARD, lambda data: data[:-10]), "", f"{SHARD}: {CHANGED}"),
+    "one less": tfrecord(cut(14, 0, index_too=True), "", f"{SHARD}: {CHANGED}"),
+    "empty": tfrecord(text(SHARD, b""), "", f"{SHARD}: {CHANGED}"),
+    "endless": tfrecord(endless_length, f"{SHARD}: record 0: ends early", f"{SHARD}: {CHANGED}"),
+    "an index that says otherwise": tfrecord(moved_record, f"{SHARD}: record 4: lies at ", f"{INDEX}: {CHANGED}"),
     "exchanged": tfrecord(exchanged, f"{DIGEST}\n{OTHER}: SHA-256 is not the manifest's", most=2),
     "nobody's shard": tfrecord(
         lambda folder: (folder / "train-00000-of-00003").touch(), "train-00000-of-00003: is not in the manifest", most=1
     ),
-    "label 98": tfrecord(relabelled(98), "", f"{SHARD}: record 3: label 98 is not class"),
-    "label 0": tfrecord(relabelled(0), "", f"{SHARD}: record 3: label 0 is not class"),
-    "another class": tfrecord(relabelled(), "", f"{SHARD}: record 3: label "),
-    "zeroed": tfrecord(zeroed, "", f"{SHARD}: record 3: {CRC['data']}"),
+    "label 98": tfrecord(relabelled(98), "", f"{SHARD}: {CHANGED}"),
+    "label 0": tfrecord(relabelled(0), "", f"{SHARD}: {CHANGED}"),
+    "another class": tfrecord(relabelled(), "", f"{SHARD}: {CHANGED}"),
+    "zeroed": tfrecord(zeroed, "", f"{SHARD}: {CHANGED}"),
     "an index of the first": tfrecord(
         spoil(INDEX, lambda data: 15 * data.splitlines(keepends=True)[0]),
         "",
-        f"{INDEX}: its records do not follow each other",
+        f"{INDEX}: {CHANGED}",
     ),
-    "a huge number": tfrecord(text(INDEX, b"0 1" + 30 * b"0"), "", f"{SHARD}: has "),
-    "an endless number": tfrecord(text(INDEX, b"0 " + 5000 * b"9"), "", f"{INDEX}: cannot be read"),
-    "an index of bytes": tfrecord(text(INDEX, b"\xff\n"), "", f"{INDEX}: cannot be read"),
-    "an odd number": tfrecord(text(INDEX, b"0\n"), "", f"{INDEX}: cannot be read"),
+    "a huge number": tfrecord(text(INDEX, b"0 1" + 30 * b"0"), "", f"{INDEX}: {CHANGED}"),
+    "an endless number": tfrecord(text(INDEX, b"0 " + 5000 * b"9"), "", f"{INDEX}: {CHANGED}"),
+    "an index of bytes": tfrecord(text(INDEX, b"\xff\n"), "", f"{INDEX}: {CHANGED}"),
+    "an odd number": tfrecord(text(INDEX, b"0\n"), "", f"{INDEX}: {CHANGED}"),
     "no index": tfrecord(gone(INDEX), f"{INDEX}: cannot be read", f"{INDEX}: cannot be read: No such file"),
     "no shard": tfrecord(gone(SHARD), f"{SHARD}: cannot be read", f"{SHARD}: cannot be read: No such file"),
     "a folder": tfrecord(lambda f: [(f / SHARD).unlink(), (f / SHARD).mkdir()], f"{SHARD}: ", f"{SHARD}: "),
-    "copied with its index": tfrecord(
-        copied(SHARD, OTHER, "", ".idx"), "", f"{OTHER}: begins with the same record as {SHARD}"
-    ),
+    "copied with its index": tfrecord(copied(SHARD, OTHER, "", ".idx"), "", f"{SHARD}: {CHANGED}"),
 }
 RAW: dict[str, Damage] = {
-    "a byte": raw(lambda folder: flip(folder / PICTURE_FILE, 50), NOT_THE_MANIFESTS, NOT_THE_MANIFESTS),
-    "a file less": raw(gone(PICTURE_FILE), NOT_THE_MANIFESTS, NOT_THE_MANIFESTS),
+    "a byte": raw(lambda folder: flip(folder / PICTURE_FILE, 50), NOT_THE_MANIFESTS),
+    "a file less": raw(gone(PICTURE_FILE), NOT_THE_MANIFESTS, f"val/class1/: {CHANGED}"),
     "a file more": raw(
         lambda folder: shutil.copy(folder / PICTURE_FILE, folder / "val/class1/99999.png"),
         NOT_THE_MANIFESTS,
-        NOT_THE_MANIFESTS,
+        f"val/class1/: {CHANGED}",
     ),
-    "a folder less": raw(lambda folder: shutil.rmtree(folder / "val/class1"), "val/class1", "val/class1/: is missing"),
+    "a folder less": raw(
+        lambda folder: shutil.rmtree(folder / "val/class1"), "val/class1", "val/class1/: cannot be read: No such file"
+    ),
     "a folder more": raw(lambda folder: (folder / "val/class9").mkdir(), "val/class9/: is not in the manifest", most=1),
 }
 
 
 def tar(change: Change, said: str = TAR, end: str = "") -> Damage:
     """Of the shard, or of its index."""
-    return Damage("webdataset", spoil(f"{TAR}{end}", change), said, said)
+    return Damage("webdataset", spoil(f"{TAR}{end}", change), said, f"{TAR}{end}: {CHANGED}")
 
 
 def index(change: Change, said: str = f"{TAR}.idx: ") -> Damage:

@@ -147,4 +147,4 @@ def test_damaged_pictures_are_named_before_a_rank_starts(tmp_path: Path) -> None
     assert (job.code, job.left) == (1, {"failed"})
     failure = json.loads((job.folder / "failed/failure.json").read_text())
     assert failure["cause"] == "data damaged"
-    assert f"{tmp_path}/data: val/class0/: is missing" in failure["message"]
+    assert f"{tmp_path}/data: val/class0/: cannot be read: No such file" in failure["message"]

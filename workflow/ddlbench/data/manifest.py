@@ -15,6 +15,7 @@ import shutil
 import socket
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,15 @@ class Manifest:
         for values, type_ in ((texts, str), (numbers, int), ([self.source, self.versions], dict)):
             if wrong := [value for value in values if not isinstance(value, type_) or isinstance(value, bool)]:
                 raise TypeError(f"{wrong[0]!r} in the place of {type_.__name__}")
+
+
+def finished_ns(folder: Path) -> int | None:
+    """Return when the form was finished [ns since 1970]; None if it is not yet. The hidden manifest says so, whose time
+    a person may set (touch) without making runs stale."""
+    for name in (KEPT, NAME):
+        with suppress(FileNotFoundError):
+            return (folder / name).stat().st_mtime_ns
+    return None
 
 
 def copy(path: Path, to: Path) -> None:

@@ -2,15 +2,15 @@
 
 import io
 import os
-from collections.abc import Iterator, Sequence
+import stat
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
 from ddlbench.core.files import printable
 from ddlbench.data.source import BadImage, Entry, Picture, Source
 
-# To open or to check a small picture takes as long as to read so much: a million of them must not hold up a run.
-PICTURE_BYTES = 1 << 14
 AHEAD = 32  # pictures that the kernel is asked for before they are read
 
 
@@ -80,6 +80,20 @@ def _ask_for(entries: list[Entry]) -> None:
             os.posix_fadvise(descriptor, entry.offset, max(0, entry.size), os.POSIX_FADV_WILLNEED)
         finally:
             os.close(descriptor)
+
+
+def unlike(path: Path, finished_ns: int, kind: Callable[[int], bool] = stat.S_ISREG) -> str | None:
+    """Return what is wrong with a file of a form that was finished then, as far as a look at its name shows; None if
+    nothing is. `kind` is what it has to be, a regular file or a folder."""
+    try:
+        about = path.stat()
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    if not kind(about.st_mode):
+        return "is no regular file" if kind is stat.S_ISREG else "is no folder"
+    if about.st_mtime_ns > finished_ns:
+        return "was changed after the form was finished (verify it; if it is whole, touch its .manifest.json)"
+    return None
 
 
 def undecodable(encoded: bytes, height: int | None = None, width: int | None = None) -> str | None:

@@ -13,13 +13,12 @@ from typing import NamedTuple
 from ddlbench.core import registry
 from ddlbench.core.files import printable
 from ddlbench.data.crew import Crew
-from ddlbench.data.manifest import SPLITS, Manifest
+from ddlbench.data.manifest import SPLITS, Manifest, finished_ns
 from ddlbench.data.part import Checked
 
 # One picture in so many is decoded, and at least so many per split.
 DECODE_EVERY = 100
 DECODE_AT_LEAST = 10
-GLANCE_BYTES = 128 << 20  # a second's reading, on most disks
 
 
 class Task(NamedTuple):
@@ -38,13 +37,13 @@ def verify(folders: Sequence[Path], processes: int = 1) -> list[str]:
 
 
 def glance(folder: Path | None) -> list[str]:
-    """What is wrong with a form, if any, as far as a short look shows it, one line each."""
+    """What is wrong with a form, if any, as far as sizes and times of change show it, one line each."""
     if folder is None:
         return []
     try:
-        manifest = Manifest.read(folder)
+        manifest, finished = Manifest.read(folder), finished_ns(folder)
         form, data = registry.member("forms", manifest.form), manifest.data(folder)
-        problems: list[str] = manifest.faults() or form.glance(data, manifest, GLANCE_BYTES)
+        problems: list[str] = manifest.faults() or form.glance(data, manifest, finished)
     except (OSError, ValueError) as error:
         return [printable(f"{folder}: cannot be used: {error}")]
     return [printable(f"{data}: {problem}") for problem in problems]

@@ -239,7 +239,7 @@ def diagnose(folder: Path, workers: int, seen: WatchResult) -> dict[str, Any]:
     """What caused a failure: {cause, rank, host, message}. Rank and host are None if no rank is to blame."""
     if seen.damaged:
         more = f" (and {len(seen.damaged) - 1} more)" if len(seen.damaged) > 1 else ""
-        message = f"data damaged: {seen.damaged[0]}{more}; look with ddlbench verify, then prepare the form again"
+        message = f"data damaged: {seen.damaged[0]}{more}; ddlbench verify reads all of them"
         return {"cause": "data damaged", "rank": None, "host": socket.gethostname(), "message": message}
     ranks, failures = notes.read(folder, "rank"), notes.read(folder, "failure")
     # Ranks that lost another one are not to blame.

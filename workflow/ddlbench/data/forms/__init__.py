@@ -62,8 +62,8 @@ class Form(Protocol):
         """
 
     def index(self, folder: Path, manifest: Manifest) -> None:
-        """Leave beside the manifest what readers want of a whole form, if it is not there, and see that it is what was
-        left. `prepare` calls it, and each run. Raises OSError, ValueError if it was changed."""
+        """Leave beside the manifest what readers want of a whole form, if it is not there. `prepare` calls it, and each
+        run. Raises OSError, ValueError if what is there is newer than the form."""
 
     def check_index(self, folder: Path, manifest: Manifest) -> list[str]:
         """What is wrong with what `index` left, one line each. For `verify`. Raises OSError."""
@@ -83,6 +83,6 @@ class Form(Protocol):
         Raises OSError if it cannot be read.
         """
 
-    def glance(self, folder: Path, manifest: Manifest, most_bytes: int) -> list[str]:
-        """What is wrong with the form as far as it shows from sizes, indices and about `most_bytes` of its data, one
-        line each. For the start of a run."""
+    def glance(self, folder: Path, manifest: Manifest, finished_ns: int) -> list[str]:
+        """What is wrong with the form as far as it shows from sizes and times of change, one line each: nothing is to
+        be newer than the form, which was finished then. For the start of a run."""

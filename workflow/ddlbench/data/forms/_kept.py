@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench.core.files import aside, opened, read_bytes
-from ddlbench.data.manifest import KEPT, Manifest, sha256
+from ddlbench.data.manifest import KEPT, Manifest, finished_ns
+from ddlbench.data.part import unlike
 
 
 def path(folder: Path, manifest: Manifest, split: str, suffix: str) -> Path:
@@ -30,29 +31,18 @@ class KeptList:
     make: Callable[[Path, Manifest, str], bytes]
 
     def index(self, folder: Path, manifest: Manifest) -> None:
-        """Write the lists of all splits that are not there, and their digests beside them, as `sha256sum` does; compare
-        those that are there with their digest. Lists of earlier versions have none: they are made again and compared.
+        """Write the lists of all splits that are not there, with the time of the form.
 
-        Raises ValueError if one is not what was written, OSError, and what `make` raises.
+        Raises ValueError if one that is there is newer than the form, OSError, and what `make` raises.
         """
-        sums = folder / f"{KEPT}.{manifest.digest()}.sha256"
-        digests = _read(sums)
-        before = dict(digests)
+        finished = finished_ns(folder)
         for split in manifest.splits:
             place = path(folder, manifest, split, self.suffix)
-            if place.exists():
-                if place.name not in digests and os.access(folder, os.W_OK):
-                    digests[place.name] = sha256(self.make(folder, manifest, split))
-                if digests.get(place.name) not in (None, _digest(place)):
-                    raise ValueError(f"{place}: is not the list that ddlbench made; remove it: it is made again")
-                continue
-            data = self.make(folder, manifest, split)
-            _write(place, data)
-            digests[place.name] = sha256(data)
-            _remove_others(folder, place, f"{KEPT}.*.{split}.*")  # of another manifest, or begun elsewhere
-        if digests != before:
-            _write(sums, "".join(f"{value}  {name}\n" for name, value in sorted(digests.items())).encode())
-            _remove_others(folder, sums, f"{KEPT}.*.sha256*")
+            if not place.exists():
+                _write(place, self.make(folder, manifest, split), finished)
+                _remove_others(folder, place, f"{KEPT}.*.{split}.*")  # of another manifest, or begun elsewhere
+            elif finished is not None and (what := unlike(place, finished)):
+                raise ValueError(f"{place}: {what}; or remove it: it is made again")
 
     def check_index(self, folder: Path, manifest: Manifest) -> list[str]:
         """Lists that are there and say something else than is in the form, one line each. Raises OSError."""
@@ -72,23 +62,11 @@ def _remove_others(folder: Path, place: Path, pattern: str) -> None:
             other.unlink(missing_ok=True)
 
 
-def _read(sums: Path) -> dict[str, str]:
-    """Digests by file name; none if they cannot be read."""
-    with suppress(OSError, ValueError):
-        return {name: value for value, name in (line.split("  ") for line in read_bytes(sums).decode().splitlines())}
-    return {}
-
-
-def _digest(place: Path) -> str:
-    """A list's digest; nothing if it cannot be read."""
-    with suppress(OSError):
-        return sha256(read_bytes(place))
-    return ""
-
-
-def _write(place: Path, data: bytes) -> None:
+def _write(place: Path, data: bytes, time_ns: int | None) -> None:
     with aside(place, place.with_suffix(f"{place.suffix}.{socket.gethostname()}-{os.getpid()}")) as hidden:
         hidden.write_bytes(data)
+        if time_ns is not None:
+            os.utime(hidden, ns=(time_ns, time_ns))
 
 
 def mapped(place: Path) -> Any:

@@ -11,34 +11,20 @@ import os
 import random
 from array import array
 from collections import Counter
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple
 
-from ddlbench.core.files import opened, read_bytes
+from ddlbench.core.files import read_bytes
 from ddlbench.data.manifest import Manifest
-from ddlbench.data.part import PICTURE_BYTES, Part, Written, pictures
+from ddlbench.data.part import Part, Written, pictures, unlike
 from ddlbench.data.source import Entry, Picture, Source
 
 # ImageNet's 1 281 167 and 50 000 images make TF-slim's 1024 and 128 shards; small sets get as many images per shard,
 # but no fewer shards than these (and no shard without an image).
 IMAGES_PER_SHARD = {"train": 1251, "val": 391}
 LEAST_SHARDS = {"train": 4, "val": 2}
-AT_ONCE = 16  # shards that `glance` looks at: a cluster's file system answers slowly, but many at once
 SEND_EVERY = 8 << 20  # bytes: the disk writes them while the next are read, not all at the end
-
-
-class Glance(NamedTuple):
-    """What a look at one shard found: records and bytes, the digest of its first record, what is wrong."""
-
-    records: int
-    bytes: int
-    first: str
-    problems: list[str]
 
 
 @dataclass(frozen=True)
@@ -51,8 +37,6 @@ class ShardForm:
     """Of a record beside its picture, and its line in the index."""
     lists: int
     """Files that `index` leaves beside the manifest."""
-    least_bytes: int
-    """Of a whole record."""
     end: bytes
     """What follows a shard's last record."""
     record: Callable[[Entry, Picture, tuple[str, ...], int, int], tuple[bytes, str]]
@@ -60,11 +44,6 @@ class ShardForm:
     split, and the record's offset in the shard [bytes]."""
     head: Callable[[int], str]
     """The first line of the index of so many records, or nothing."""
-    index: Callable[[Path], Sequence[tuple[int, ...]]]
-    """Offset and size of each record of a shard [bytes], and what else its index says. Raises OSError, ValueError."""
-    look: Callable[[bytes, tuple[str, ...], Any], object]
-    """Whether a record is sound and what the index says. Raises ValueError, in words."""
-
     numbered: bool
     """Whether records want numbers: where a picture stands in the raw form, by class and name."""
 
@@ -125,61 +104,18 @@ class ShardForm:
         """The parts of a split that lie in the folder, as the manifest names them."""
         return {path.name for path in self.shards(folder, split)}
 
-    def glance(self, folder: Path, manifest: Manifest, most_bytes: int) -> list[str]:
-        """Sizes and indices of all shards, compared with the manifest; of each shard its first record and, as far as
-        `most_bytes` go, some others by chance. A form that is smaller is read whole."""
-        share = most_bytes // max(1, sum(len(split.sha256) for split in manifest.splits.values()))
+    def glance(self, folder: Path, manifest: Manifest, finished_ns: int) -> list[str]:
+        """Whether all shards and indices are there, none was changed after the form was finished, and their sizes are
+        those of the manifest."""
         problems = []
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            for split, listed in manifest.splits.items():
-                look = partial(self._glance, folder, manifest.classes, share)
-                looks = dict(zip(listed.sha256, pool.map(look, listed.sha256), strict=True))
-                wrong = [problem for result in looks.values() for problem in result.problems]
-                firsts: dict[str, str] = {}
-                for name, result in looks.items():
-                    if result.first and (other := firsts.setdefault(result.first, name)) != name:
-                        wrong.append(f"{name}: begins with the same record as {other}: one was copied over the other")
-                for unit, wanted in (("records", listed.images), ("bytes", listed.bytes)) if not wrong else ():
-                    there = sum(getattr(result, unit) for result in looks.values())
-                    if wanted != there:
-                        wrong.append(f"{split}: its shards have {there} {unit}, the manifest says {wanted}")
-                problems += wrong
+        for split, listed in manifest.splits.items():
+            files = [folder / file for name in listed.sha256 for file in (name, f"{name}.idx")]
+            wrong = [f"{file.name}: {what}" for file in files if (what := unlike(file, finished_ns))]
+            size = 0 if wrong else sum((folder / name).stat().st_size for name in listed.sha256)
+            if not wrong and size != listed.bytes:
+                wrong.append(f"{split}: its shards have {size} bytes, the manifest says {listed.bytes}")
+            problems += wrong
         return problems
-
-    def _glance(self, folder: Path, classes: tuple[str, ...], most_bytes: int, name: str) -> Glance:
-        path = folder / name
-        try:
-            index = self.index(path)
-            file = opened(path)
-        except (OSError, ValueError) as error:
-            where = getattr(error, "filename", None) or index_of(path)
-            reason = error.strerror if isinstance(error, OSError) else error
-            return Glance(0, 0, "", [f"{Path(where).name}: cannot be read: {reason}"])
-        descriptor = file.fileno()
-        try:
-            size = os.fstat(descriptor).st_size
-            offsets, sizes = [place[0] for place in index], [place[1] for place in index]
-            ends = list(accumulate(sizes, initial=0))
-            if offsets != ends[:-1] or min(sizes, default=self.least_bytes) < self.least_bytes:
-                return Glance(len(index), size, "", [f"{name}.idx: its records do not follow each other"])
-            if ends[-1] + len(self.end) != size:
-                wanted = ends[-1] + len(self.end)
-                return Glance(len(index), size, "", [f"{name}: has {size} bytes, its .idx says {wanted}"])
-            problems, first = [], ""
-            for number in _some(sizes, most_bytes):
-                data = os.pread(descriptor, sizes[number], offsets[number])
-                if number == 0:
-                    first = hashlib.sha256(data).hexdigest()
-                try:
-                    self.look(data, classes, index[number])
-                except ValueError as error:
-                    problems.append(f"{name}: record {number}: {error}")
-                    break
-        except OSError as error:
-            return Glance(0, 0, "", [f"{name}: cannot be read: {error.strerror}"])
-        finally:
-            file.close()
-        return Glance(len(index), size, first, problems)
 
 
 def shard_count(split: str, images: int) -> int:
@@ -204,16 +140,3 @@ def _numbers(entries: list[Entry]) -> array[int]:
     for number, n in enumerate(order):
         numbers[n] = number
     return numbers
-
-
-def _some(sizes: list[int], most_bytes: int) -> list[int]:
-    """Numbers of records to read, in order: the first, and others by chance as long as they fit."""
-    others = list(range(1, len(sizes)))
-    random.shuffle(others)  # another choice each time: in the end all are seen
-    chosen, budget = ([0] if sizes else []), most_bytes - sum(sizes[:1])
-    for number in others:
-        if budget <= 0:
-            break
-        chosen.append(number)
-        budget -= sizes[number] + PICTURE_BYTES
-    return sorted(chosen)

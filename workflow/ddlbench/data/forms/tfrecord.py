@@ -140,17 +140,6 @@ def _record(entry: Entry, picture: Picture, classes: tuple[str, ...], number: in
     return data, f"{offset} {len(data)}\n"
 
 
-def unframed(framed: bytes) -> bytes:
-    """A record's data. Raises ValueError, in words, if its length or a CRC is wrong."""
-    if framed[8:12] != packed_crc(framed[:8]):
-        raise ValueError("its length's CRC is wrong")
-    if int.from_bytes(framed[:8], "little") != len(framed) - FRAME_BYTES:
-        raise ValueError(f"has not the {len(framed)} bytes that the .idx says")
-    if framed[-4:] != packed_crc(framed[12:-4]):
-        raise ValueError("its data's CRC is wrong")
-    return framed[12:-4]
-
-
 def packed_crc(*pieces: bytes) -> bytes:
     """The masked CRC as it lies on disk."""
     return struct.pack("<I", masked_crc(*pieces))
@@ -255,12 +244,9 @@ _SHARDS = ShardForm(
     suffix="",
     beside_bytes=250,
     lists=0,
-    least_bytes=FRAME_BYTES,
     end=b"",
     record=_record,
     head=lambda count: "",
-    index=_index,
-    look=lambda framed, classes, place: _understood(unframed(framed), classes),
     numbered=False,
 )
 parts, needs, write = _SHARDS.parts, _SHARDS.needs, _SHARDS.write

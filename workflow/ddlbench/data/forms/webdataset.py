@@ -43,6 +43,7 @@ VERSION = "v1.2"  # of DALI's index
 PICTURES = ("jpg", "png")
 FIELDS = 4  # of a file in the index: extension, offset, size, name
 KEPT_AS = "samples"
+LEAST_BYTES = 6 * BLOCK  # of a sample
 
 
 class Sample(NamedTuple):
@@ -137,7 +138,7 @@ def check(folder: Path, name: str, digest: str, classes: tuple[str, ...], every:
         remaining, end = os.fstat(file.fileno()).st_size, 0
         for number, place in enumerate(places):
             size = place.size
-            if place.offset != end or size < _SHARDS.least_bytes:
+            if place.offset != end or size < LEAST_BYTES:
                 checked.problems.append(f"{name}: record {number}: begins at {end}; the .idx says otherwise")
                 break
             if size > remaining:  # no more is read than is there: a damaged size can be any number
@@ -312,13 +313,10 @@ def _samples(shard: Path) -> list[Sample]:
 _SHARDS = ShardForm(
     suffix=".tar",
     beside_bytes=5 * BLOCK + BLOCK // 2 + 130,  # three headers, label and json, half a block; index and list
-    lists=3,  # one per split, and their digests
-    least_bytes=6 * BLOCK,
+    lists=2,  # one per split
     end=END,
     record=_record,
     head=_head,
-    index=_samples,
-    look=_understood,
     numbered=True,
 )
 parts, needs, write = _SHARDS.parts, _SHARDS.needs, _SHARDS.write
