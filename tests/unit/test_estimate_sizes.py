@@ -1,4 +1,4 @@
-"""How many pictures a form holds, and what forms, records and checkpoints weigh, as the plan counts them."""
+"""How many pictures a form holds, and what forms and records weigh, as the plan counts them."""
 
 import subprocess
 import sys
@@ -9,20 +9,19 @@ import numpy as np
 import pytest
 import torch
 from ddlbench.core import plural, registry
+from ddlbench.core.files import read_csv
 from ddlbench.core.record import STEP_COLUMNS, step_type, writing_table
 from ddlbench.data.prepare import prepare
 from ddlbench.data.source import Place
-from ddlbench.plan import bill, checkpoints, printed, reads
-from ddlbench.plan.estimate import RecordedTime
+from ddlbench.plan import bill, printed, reads
 from ddlbench.plan.kinds.training import STEP_BYTES, guess_minutes
 from ddlbench.plan.runs import Plan, make_plan
 from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import load_study
-from ddlbench.train import checkpoint, models, optimizers
+from ddlbench.train import models
 
 from tests.specs import JUWELS, pick
-from tests.unit.test_checkpoint import save
 
 LAPTOP = replace(load_machine("local"), workers_per_node=8)
 
@@ -134,81 +133,23 @@ def test_what_the_queue_would_find_out_is_said_before(paper: Plan, demo: Plan, t
     assert reads.remarks(prepared, {}, prepared.runs) == []  # who has the form needs no source
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "lars", "adamw", "lamb"])
-def test_room_is_what_checkpoints_take(paper: Plan, tmp_path: Path, optimizer: str) -> None:
-    """Three ranks of a replicated model, with batch norm's statistics, random states and losses of their own."""
-    spec = pick(paper, model="resnet50", framework="ddp", workers=1024, loader="dali-cpu-only")
-    recipe = replace(spec.recipe, optimizer=optimizer, image_size=32)
-    spec = replace(spec, model="resnet8_half", workers=3, recipe=recipe)
-    model = models.build(spec.model, 1000, 32)
-    engine = optimizers.build(recipe, model)
-    model(torch.randn(2, 3, 32, 32)).sum().backward()
-    engine.step()
-    losses, part = [0.1 + n for n in range(1252)], []
-    for rank in range(spec.workers):
-        own = {name: value + rank if "running" in name else value for name, value in model.state_dict().items()}
-        state = {"model": own, "optimizer": engine.state_dict()}
-        random = {"cpu": checkpoint.random_state()["cpu"] + torch.tensor(rank, dtype=torch.uint8)}
-        part.append({"engine": state, "random": random, "losses": losses})
-    written = sum(save(tmp_path, part))
-    room = checkpoints.room(spec)
-    assert room is not None
-    written *= checkpoints.AT_ONCE
-    assert written < room.bytes < written + 1_000_000  # of a small model, what is around its tensors is a large part
-    assert room.inodes == checkpoints.AT_ONCE * len([tmp_path, *(tmp_path / checkpoint.FOLDER).glob("*/*")])
-
-
-def test_replicated_once_whatever_the_workers_and_sharded_with_its_masters(paper: Plan) -> None:
-    """ResNet-50 at 1024 ranks took 209 GB each time when every rank saved all of it."""
-    spec = pick(paper, model="resnet50", framework="ddp", workers=1024, loader="dali-cpu-only")
-    of = {}
-    for stage in (0, 1, 2, 3):
-        options = (("framework", "deepspeed"), ("zero_stage", stage))
-        of[stage] = checkpoints.room(replace(spec, framework="zero", options=options))
-    of["ddp"] = checkpoints.room(spec)
-    gb = {key: round(room.bytes / 1e9, 2) for key, room in of.items() if room}
-    assert gb == {0: 0.97, 1: 1.17, 2: 1.17, 3: 0.97, "ddp": 0.97}
-
-
-def test_a_model_that_is_in_no_table_is_as_large_as_a_record_says(paper: Plan) -> None:
-    spec = replace(pick(paper, model="resnet50", framework="ddp", workers=8, loader="dali-cpu-only"), model="resnet26")
-    assert checkpoints.room(spec) is None
-    told = {"model": "resnet26", "recipe": {"image_size": spec.recipe.image_size}}
-    one = RecordedTime(told, 1, 1.0, 0.0, 1.0, None, None, 8e6)
-    shard, other = replace(one, held_bytes=1e6), replace(one, spec={"model": "other"}, held_bytes=1e9)
-    room = checkpoints.room(spec, [shard, one, other])
-    assert room is not None
-    assert room.bytes == pytest.approx(2 * (2 * 8e6 + 8 * checkpoints.RANK_BYTES + checkpoints.FIRST_RANK_BYTES))
-
-
-def test_the_plan_counts_them(paper: Plan, tmp_path: Path) -> None:
+def test_the_plan_counts_data_and_records(paper: Plan, tmp_path: Path) -> None:
     table = bill.rows(paper, {"imagenet": 1281167}, tmp_path)
-    most = max(row.checkpoint_bytes or 0 for row in table)
-    assert 1.5e9 < most < 2.5e9  # ResNet-152 on 1024 workers
+    records = sum(row.disk_bytes for row in table)
+    data = sum(form.bytes for form in reads.forms(paper, {}))
+    assert records > 0 and data > 0
     text = "\n".join(printed.lines(paper, table, reads.forms(paper, {})))
-    assert f"Checkpoints: at most {plural.amount(most / 1e9)} GB for a run while it trains" in text
-    table = [replace(row, model="own", checkpoint_bytes=None, checkpoint_inodes=None) for row in table[:1]]
-    text = "\n".join(printed.lines(paper, [replace(row, loader="staged") for row in table], []))
+    assert f"Disk in all, without checkpoints: {plural.amount((records + data) / 1e9)} GB" in text
+    text = "\n".join(printed.lines(paper, [replace(row, loader="staged") for row in table[:1]], []))
     assert "Memory: loader staged fills up to 0 GB of a node's; " in text
-    assert "Checkpoints of own are not counted: nobody knows how large before there is a record." in text
-
-
-def test_models_of_all_studies_are_counted() -> None:
-    known = set()
-    shows_others_records = {"mlperf"}  # it has no runs, and is refused where its records are not
-    for path in (CONFIG / "studies").glob("*.yaml"):
-        if path.stem in shows_others_records:
-            continue
-        for block in load_study(path.stem).blocks:
-            known |= {(model, block.recipe_file.image_size) for model in block.models or ()}
-    assert len(known) > 10
-    assert [key for key in known if key not in checkpoints.sizes() and (key[0], None) not in checkpoints.sizes()] == []
 
 
 @pytest.mark.slow
-def test_sizes_are_the_models() -> None:
-    for (name, image_size), size in checkpoints.sizes().items():
+def test_sizes_that_figures_compute_with_are_those_of_the_models() -> None:
+    rows = read_csv(CONFIG / "references/model-sizes.csv")
+    assert rows
+    for row in rows:
         with torch.device("meta"):
-            model = models.build(name, 1000, image_size or 224)
-        assert size.parameters == sum(p.numel() for p in model.parameters()), name
-        assert size.buffers == sum(b.numel() for b in model.buffers()), name
+            model = models.build(row["model"], 1000, int(row["image_size"] or 224))
+        assert float(row["parameters"]) == sum(p.numel() for p in model.parameters()), row["model"]
+        assert float(row["buffers"]) == sum(b.numel() for b in model.buffers()), row["model"]

@@ -28,8 +28,7 @@ class Row:
 
     `estimate` says from what hours are, `estimate_by` whether they are measured, predicted or guessed (`estimate.py`).
     `block` is the first that names the run; `place` is its place in the order in which runs are made, from 1.
-    `gpu_hours` are hours of workers, also where those are cores; `disk_bytes` and `inodes` are its record's;
-    `checkpoint_bytes` and `checkpoint_inodes` the most that its checkpoints take while it trains.
+    `gpu_hours` are hours of workers, also where those are cores; `disk_bytes` and `inodes` are its record's.
 
     `rule` is that which makes it: the kind of job.
     """
@@ -61,8 +60,6 @@ class Row:
     disk_bytes: float
     inodes: int
     asks: str | None
-    checkpoint_bytes: float | None = None
-    checkpoint_inodes: int | None = None
     estimate_by: str | None = None
     rule: str = "train"
 

@@ -62,8 +62,7 @@ class RecordedTime:
     """What a record says of time. `spec` is as it was written: another version may not know its fields.
 
     `took_s` is the run's wall time from its first process to its last, without interruptions, of which `beside_s` is no
-    training; `epoch_s` an epoch with its validation; `power_w` the mean of a worker, None where it was not measured;
-    `held_bytes` the most that a rank held of the model, likewise.
+    training; `epoch_s` an epoch with its validation; `power_w` the mean of a worker, None where it was not measured.
     """
 
     spec: dict[str, Any]
@@ -73,7 +72,6 @@ class RecordedTime:
     epoch_s: float
     energy_j: float | None
     power_w: float | None
-    held_bytes: float | None = None
 
     @property
     def rate(self) -> float:
@@ -303,8 +301,7 @@ def _measured(last: dict[str, Event], epochs: list[float], first_s: float) -> Re
         return None
     power_w = energy_j / trained_s / spec["workers"] if energy_j is not None else None
     images: int = last["train_samples"].value
-    held_bytes = max((rank.get("parameters_bytes") or 0 for rank in ranks), default=0) or None
-    return RecordedTime(spec, images, trained_s + beside, beside, epoch_s, energy_j, power_w, held_bytes)
+    return RecordedTime(spec, images, trained_s + beside, beside, epoch_s, energy_j, power_w)
 
 
 def read_all(runs: Path) -> dict[str, RecordedTime]:

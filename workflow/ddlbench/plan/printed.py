@@ -183,21 +183,11 @@ def _disk(todo: Sequence[Row], forms: Sequence[PlannedForm]) -> list[str]:
         room = max((form.bytes + PAGE_BYTES * form.inodes for form in forms), default=0.0)
         text.append(f"Memory: loader {loader} fills up to {_gb(room)} of a node's; hours count its time once measured.")
     size, inodes = sum(row.disk_bytes for row in todo), sum(row.inodes for row in todo)
-    runs = [row for row in todo if kinds.trains(row.rule)]
-    sizes = [row.checkpoint_bytes for row in runs if row.checkpoint_bytes is not None]
-    room, files = sum(sizes), sum(row.checkpoint_inodes or 0 for row in todo)
     if todo:
         text.append(f"Records: {_gb(size)}, {inodes} inodes.")
-    if sizes:
-        text.append(
-            f"Checkpoints: at most {_gb(max(sizes))} for a run while it trains, {_gb(room)} and {files} inodes if all "
-            "runs trained at once."
-        )
-    if len(sizes) < len(runs):
-        models = ", ".join(sorted({row.model for row in runs if row.checkpoint_bytes is None}))
-        text.append(f"Checkpoints of {models} are not counted: nobody knows how large before there is a record.")
-    total = size + room + sum(form.bytes for form in new)
-    return [*text, f"Disk in all: {_gb(total)}, {inodes + files + sum(form.inodes for form in new)} inodes."]
+    total = size + sum(form.bytes for form in new)
+    files = inodes + sum(form.inodes for form in new)
+    return [*text, f"Disk in all, without checkpoints: {_gb(total)}, {files} inodes."]
 
 
 def _gb(size: float) -> str:

@@ -13,7 +13,7 @@ from ddlbench.core.recipe import for_schedule
 from ddlbench.core.record import MLLOG, STEPS
 from ddlbench.core.spec import RunSpec
 from ddlbench.data import datasets
-from ddlbench.plan import checkpoints, first_guess, fits, launch, stale
+from ddlbench.plan import first_guess, fits, launch, stale
 from ddlbench.plan.bill import Row, make_row
 from ddlbench.plan.estimate import RecordedTime, taken
 from ddlbench.plan.kinds import Books, Job, PlanBasis, Resources
@@ -138,11 +138,11 @@ def judged(
 def _row(job: Job[RunSpec], books: Books, done: RecordedTime | None, columns: dict[str, Any]) -> Row:
     spec, estimator, images = job.spec, books.estimator, books.images[job.spec.dataset]
     if done:
-        took, energy_j, room = taken(done.took_s), done.energy_j, None
+        took, energy_j = taken(done.took_s), done.energy_j
     else:
         limit = job.resources.get("runtime")
         took = estimator.estimate(spec, images, limit if isinstance(limit, int) else None)
-        energy_j, room = None, checkpoints.room(spec, books.records.values())
+        energy_j = None
     per_worker_w = estimator.power_w(spec)
     if energy_j is None and took.s is not None and per_worker_w is not None:
         energy_j = per_worker_w * spec.workers * took.s
@@ -154,8 +154,6 @@ def _row(job: Job[RunSpec], books: Books, done: RecordedTime | None, columns: di
         **columns,
         disk_bytes=_record_bytes(spec, images, job.folder(books.results), columns["state"]),
         inodes=FILES + spec.profiled,
-        checkpoint_bytes=room.bytes if room else None,
-        checkpoint_inodes=room.inodes if room else None,
     )
 
 

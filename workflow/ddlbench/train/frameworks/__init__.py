@@ -114,10 +114,6 @@ class Framework(Protocol):
         Asked on a node that trains, by the preflight and by every rank before `start`.
         """
 
-    def saved_beside(self, spec: RunSpec) -> float:
-        """Copies of all parameters that are in a checkpoint, over all ranks, beside the weights themselves and what the
-        recipe's optimizer keeps. For the plan. Pure."""
-
     def environment(self, spec: RunSpec, machine: Machine) -> dict[str, str]:
         """Variables that every rank gets. Pure."""
 

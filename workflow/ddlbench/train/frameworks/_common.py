@@ -223,11 +223,6 @@ def gather(tensor: Tensor) -> Tensor:
     return torch.stack(parts)
 
 
-def saved_beside(spec: RunSpec) -> float:
-    """No more copies of the parameters in a checkpoint than the weights and the optimizer's state."""
-    return 0.0
-
-
 def lacks(device: str, options: Mapping[str, Any]) -> str | None:
     """NCCL, without which GPUs do not meet; None if it is there, or not needed."""
     if device == "cuda":

@@ -43,7 +43,7 @@ OPTIONS: Options = _common.OPTIONS | {
 
 local_launcher, lacks, close = _common.torchrun, _common.lacks, _common.close
 average, gather = _common.average, _common.gather
-environment, saved_beside = _common.environment, _common.saved_beside
+environment = _common.environment
 
 
 def refuses(spec: RunSpec) -> str | None:

@@ -50,17 +50,6 @@ OPTIONS, refuses = _deepspeed_options.OPTIONS, _deepspeed_options.refuses
 local_launcher, average, gather = _common.torchrun, _common.average, _common.gather
 
 
-def saved_beside(spec: RunSpec) -> float:
-    """In copies of the parameters. ZeRO 1 and 2 save them a second time, as shards; ZeRO 3 has nothing but shards.
-
-    With one-bit optimizers every rank saves two kinds of errors: those of its own messages, and those of the part that
-    it adds up for all. 0/1 Adam also saves what it gathers.
-    """
-    if spec.option("compression") != "none":
-        return spec.workers + (2.0 if spec.option("compression") == "0/1-adam" else 1.0)
-    return float(spec.option("zero_stage") in (1, 2))
-
-
 def environment(spec: RunSpec, machine: Machine) -> dict[str, str]:
     """Tells DeepSpeed the accelerator, which it would otherwise guess from installed packages."""
     return {"DS_ACCELERATOR": machine.device, **_common.environment(spec, machine)}

@@ -33,7 +33,7 @@ OPTIONS: Options = _common.OPTIONS | {
 
 local_launcher, lacks, close = _common.torchrun, _common.lacks, _common.close
 average, gather = _common.average, _common.gather
-environment, start, saved_beside = ddp.environment, ddp.start, _common.saved_beside
+environment, start = ddp.environment, ddp.start
 
 
 def refuses(spec: RunSpec) -> str | None:

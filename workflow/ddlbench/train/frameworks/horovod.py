@@ -56,8 +56,6 @@ OPTIONS: Options = _common.OPTIONS | {
     ),
 }
 
-saved_beside = _common.saved_beside
-
 
 def refuses(spec: RunSpec) -> str | None:
     """Why this run cannot be trained, or None."""
