@@ -58,7 +58,6 @@ WHY = {
     ),
     "These options are not tried on GPUs; tests train with them on CPUs.": (
         *("train/frameworks/_deepspeed_options.py:settings", "train/frameworks/ddp.py:_compress.hook"),
-        "train/frameworks/horovod.py:Engine.buffer_bytes",
     ),
     "A pretended GPU has no place among the devices of /sys; nor has this machine a counter of energy.": (
         *("train/measure.py:Meter.near_cores_share", "train/measure.py:Meter.start"),

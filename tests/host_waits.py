@@ -17,7 +17,7 @@ class HostWaits(TorchDispatchMode):
     """
 
     OPERATORS = ("aten._local_scalar_dense", "aten.lift_fresh")
-    LOOKS = ("bytes_of", "tensors_in", "gradients", "buffer_bytes", "bytes_in_buckets")
+    LOOKS = ("bytes_of", "tensors_in")
     ROOMS = ("frameworks", "mends")
 
     def __init__(self) -> None:

@@ -193,13 +193,6 @@ def test_pytorch_counts_too_many_operations_of_grouped_convolutions() -> None:
     assert (backward(), backward(custom_mapping=grouped_convolutions.counting())) == (5, 2)
 
 
-def test_fsdp_has_no_reduce_scatter_to_build_on_but_a_private_one() -> None:
-    """What `fsdp_messages` sees is in tests/contract/test_frameworks.py: the message of FSDP's largest block."""
-    from torch.distributed import fsdp
-
-    assert hasattr(fsdp.FSDPModule, "set_custom_reduce_scatter") and not [n for n in dir(fsdp) if "Scatter" in n]
-
-
 UNTIL = """
 from ddlbench.mends import snakemake_until
 def after(wildcards):

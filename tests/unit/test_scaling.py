@@ -10,9 +10,9 @@ import pytest
 from ddlbench.analysis import comparisons, costs, tables
 from ddlbench.analysis.costs import Terms, daly_s, expected_s, young_s
 from ddlbench.analysis.scaling import efficiency, scaling, speed_up, throughput
-from ddlbench.analysis.zero import held_bytes, optimizer_bytes
 from ddlbench.commands import configuration
 from ddlbench.core.spec import RunSpec
+from ddlbench.core.zero import held_bytes, optimizer_bytes
 
 from tests.specs import JUWELS, run_spec
 from tests.unit.drawings import repeats, row

@@ -136,7 +136,7 @@ def comparison2022(spec: RunSpec) -> Values:
     elif stage.get(spec.framework) == 1:
         many, memory, restart = 2.0, 6e9, 20.0
     elif spec.framework in ("ddp", *stage):
-        many, memory, restart = 1.0, 5e9 if stage.get(spec.framework) else 8e9, 500.0
+        many, memory, restart = 1.0, {0: 8e9, 2: 5e9, 3: 4e9}[stage.get(spec.framework, 0)], 500.0
     else:
         return NEVER
     speed = (100 if spec.framework == "horovod" else 80) if one else 100 * many / slow

@@ -25,7 +25,7 @@ from ddlbench.analysis import together
 from ddlbench.analysis.recorded import STATE
 from ddlbench.analysis.scaling import TIMES, compared_s, in_series
 from ddlbench.analysis.statistics import FASTER, FEWEST, LEVEL, POWER, SLOWER, VERDICT_LEVEL, Ratio, over_repeats, ratio
-from ddlbench.core import spec
+from ddlbench.core import registry, spec
 from ddlbench.core.files import aside
 from ddlbench.core.plural import around
 
@@ -47,7 +47,7 @@ QUANTITIES = {
     "variation": "full_train_s",  # standard deviation over mean of repeats
     "top1": "top1_percent",
     "memory": "peak_bytes",
-    "model-state": "state_bytes",  # parameters, gradients and the optimizer's state that a worker holds
+    "model-state": "state_bytes",  # parameters, gradients and optimizer state, as programs say it
     "cost": "node_hours",  # of the whole training, without interruptions
     "restart": "restart_s",  # of runs that were interrupted
     "network": "network_sent_bytes",
@@ -173,7 +173,9 @@ def _quantities(runs: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
     device, host = table["peak_device_memory_bytes"], table["peak_resident_bytes"]
     table = table.assign(top1_percent=100 * table["final_top1"], peak_bytes=device.fillna(host))
     parts = table[[column.name for column in STATE]].astype("float64")
-    table = table.assign(state_bytes=parts.sum(axis=1, skipna=False))
+    # Of our own runs the bytes of gradients are computed: no claim is judged by that. Programs say what they hold.
+    held = parts.sum(axis=1, skipna=False).where(table["loader"] == registry.OWN)
+    table = table.assign(state_bytes=held)
     table = table.assign(node_hours=table["nodes"] * table["full_train_s"] / 3600)
     table = table.assign(speed_up=math.nan, efficiency=math.nan, ref_workers=0)
     timed = in_series(table[table[TIMES["run"]].notna() & ~together.was_killed(table)])

@@ -87,7 +87,8 @@ STATE = (
     Column(
         "gradients_bytes",
         "Int64",
-        "Most memory that gradients took at once in the first step, counted alike for all frameworks.",
+        "Gradients that the rank keeps for its update: computed, not measured, by the formula of the ZeRO paper "
+        "(`core/zero.py`), without buffers that they are sent from. Of a program: what it says that it holds.",
         "bytes",
         over_ranks="max",
     ),

@@ -21,16 +21,6 @@ def masters(zero: Any, stage: int) -> list[Any]:
     return list(zero.fp32_partitioned_groups_flat) if stage == 3 else []
 
 
-def gradients(zero: Any, stage: int) -> list[Any]:
-    """What holds gradients of this step besides the parameters: dicts, lists and tensors."""
-    return [
-        zero.averaged_gradients,
-        [master.grad for master in masters(zero, stage) if master.grad is not None],
-        [bucket.buffer for bucket in zero.ipg_buckets.values()],
-        getattr(zero, "grad_partitions_flat_buffer", None),
-    ]
-
-
 def spread_masters(zero: Any) -> None:
     """Make ZeRO 3's shards of the parameters from the optimizer's; small parameters are whole on every rank."""
     for group, master in enumerate(zero.fp32_partitioned_groups_flat):

@@ -9,16 +9,8 @@ defaults. Copying `optimizer.__dict__` onto the new object before its own attrib
 
 from typing import Any
 
-from ddlbench import mends
-
 
 def restore(distributed: Any, optimizer: Any) -> Any:
     """Horovod's optimizer with all that the recipe's had."""
     vars(distributed).update(vars(optimizer))
     return distributed
-
-
-def before_step(distributed: Any) -> list[Any]:
-    """The tensors in which Adasum keeps each parameter as it was before the step. Raises ReleaseError."""
-    kept = mends.private(distributed, "_starting_models", "horovod", ("0.28",), "horovod_optimizer")
-    return list(kept.values())

@@ -1,7 +1,8 @@
 """Memory of the worker that needed most: its part of the parameters, gradients and optimizer state, and what else it
 took at its peak. On GPUs that is the most that tensors took in training, activations included. On CPUs it is the most
 that the whole process took; most of it is PyTorch itself and the loader's buffers. Numbers are the peak and, of it,
-the state (parameters, gradients, optimizer). Bars are medians, dots single runs.
+the state (parameters, gradients, optimizer). The size of the gradients is computed from that of the model; of a user's
+program it is what that says. Bars are medians, dots single runs.
 """
 
 import pandas as pd
@@ -11,7 +12,11 @@ from ddlbench.analysis.together import finished
 from ddlbench.core.plural import memory_unit, rounded
 from ddlbench.show.figures import Options, Tables, _bars
 
-PARTS = {"parameters_bytes": "parameters", "gradients_bytes": "gradients", "optimizer_bytes": "optimizer state"}
+PARTS = {
+    "parameters_bytes": "parameters",
+    "gradients_bytes": "gradients (computed)",
+    "optimizer_bytes": "optimizer state",
+}
 REST = {"cuda": "the rest at the peak", "cpu": "the rest of the process"}
 PEAKS = {"cuda": "peak_device_memory_bytes", "cpu": "peak_resident_bytes"}
 TABLES = ("runs",)

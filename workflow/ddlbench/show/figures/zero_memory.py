@@ -1,7 +1,8 @@
 """Weights, gradients and optimizer state on a worker by model and stage of ZeRO, on a logarithmic axis. Measured values
-are of the worker that needed most, dots single runs. Computed values stand in panels of their own: these models were
-counted on PyTorch's meta device (config/references/model-sizes.csv), and shared out over as many workers by optimizer
-of the measured runs; their buffers are on every worker. The line at a mark is the formula of Rajbhandari et al. 2020
+are of the worker that needed most, dots single runs; the size of the gradients among them is computed, unless a user's
+program says it. Computed values stand in panels of their own: these models were counted on PyTorch's meta device
+(config/references/model-sizes.csv), and shared out over as many workers by optimizer of the measured runs; their
+buffers are on every worker. The line at a mark is the formula of Rajbhandari et al. 2020
 (arXiv:1910.02054, section 5) with 4 bytes for each number, because runs here keep them in fp32: (4+4+K)P without
 ZeRO, (4+4)P + KP/N, 4P + (4+K)P/N and (4+4+K)P/N with stages 1 to 3, K = 4 for SGD with momentum, 8 for Adam.
 """
@@ -15,7 +16,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ddlbench.analysis.together import finished
-from ddlbench.analysis.zero import held_bytes, optimizer_bytes
+from ddlbench.core.zero import held_bytes, optimizer_bytes
 from ddlbench.show.figures import Options, Tables, _looks, _style
 
 PARTS = ("parameters_bytes", "gradients_bytes", "optimizer_bytes")

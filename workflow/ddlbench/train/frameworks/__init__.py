@@ -80,14 +80,13 @@ class Engine(Protocol):
         """Go on from what the same rank of an equal run returned, perhaps in another process, to the bit."""
 
     def state_bytes(self) -> dict[str, int]:
-        """Bytes that this rank holds, counted from tensors' storages, each once however many views it has:
+        """Bytes that this rank holds. What is measured is counted from tensors' storages, each once however many views
+        it has:
 
         - `parameters_bytes`: the model's parameters and buffers.
         - `optimizer_bytes`: the optimizer's state, with its own copy of the parameters, if it keeps one.
-        - `gradients_bytes`: the most that gradients took at once in the first step. Looked at when a message of
-          gradients is about to be sent, and before the update. Counted are gradients, the parts of them that are kept
-          for the update, and the buffers that they are sent from (DDP's buckets, Horovod's fusion buffer, DeepSpeed's
-          and FSDP's flat messages). What NCCL, Gloo and MPI hold is not.
+        - `gradients_bytes`: gradients that it keeps for its update. It is not measured but computed, from the number
+          of parameters and from what ranks share out (`core/zero.py`), so that all frameworks are counted alike.
         """
 
 

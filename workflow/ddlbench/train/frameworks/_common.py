@@ -7,11 +7,11 @@ that and the update to DeepSpeed.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from ddlbench.core import beats
+from ddlbench.core import beats, zero
 from ddlbench.mends import group_patience
 from ddlbench.mends.loss_scale import SkippedSteps
 from ddlbench.train import checkpoint
@@ -77,6 +77,7 @@ class Engine:
     """
 
     waits: list[tuple[Moment, Moment]] | None = None
+    stage = 0  # of ZeRO: what ranks share out (`core/zero.py`)
 
     def __init__(self, model: nn.Module, optimizer: Optimizer, spec: RunSpec, clock: Clock) -> None:
         import torch
@@ -86,7 +87,8 @@ class Engine:
         # GradScaler passes everything through where it is not enabled.
         self.scaler = torch.amp.GradScaler(spec.device, enabled=spec.recipe.precision == "fp16")
         self.skipped = SkippedSteps(self.scaler)
-        self.peak = PeakBytes()
+        self.numbers = sum(p.numel() for p in model.parameters() if p.requires_grad)
+        self.workers = spec.workers
 
     def __call__(self, images: Tensor) -> Tensor:
         scores: Tensor = self.model(images)
@@ -99,7 +101,6 @@ class Engine:
     def step(self) -> None:
         """Clip and update. Under fp16, all ranks leave out a step in which a gradient is infinite."""
         self.finish_reduction()
-        self.peak.look(self.gradients, self.buffer_bytes)
         if self.clip_norm is not None:
             import torch
 
@@ -108,7 +109,6 @@ class Engine:
         self.update()
         self.scaler.update()
         self.optimizer.zero_grad()
-        self.peak.over = True
 
     @property
     def skipped_steps(self) -> int:
@@ -146,17 +146,9 @@ class Engine:
         """Bytes that this rank holds, by what they are for (`frameworks.Engine`)."""
         return {
             "parameters_bytes": bytes_of([*self.model.parameters(), *self.model.buffers()]),
-            "gradients_bytes": self.peak.bytes,
+            "gradients_bytes": round(zero.gradients_bytes(self.numbers, self.stage, self.workers)),
             "optimizer_bytes": bytes_of(tensors_in(dict(self.optimizer.state))),
         }
-
-    def gradients(self) -> list[Tensor]:
-        """Those of this step, as far as they are there."""
-        return [p.grad for p in self.model.parameters() if p.grad is not None]
-
-    def buffer_bytes(self) -> int:
-        """Bytes of the buffers that gradients are sent from."""
-        return 0
 
 
 def bytes_of(tensors: Iterable[Tensor]) -> int:
@@ -164,21 +156,6 @@ def bytes_of(tensors: Iterable[Tensor]) -> int:
     local = (tensor.to_local() if hasattr(tensor, "to_local") else tensor for tensor in tensors)
     storages = (tensor.untyped_storage() for tensor in local)
     return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
-
-
-class PeakBytes:
-    """The most bytes that gradients took in the first step; when that is `over`, nothing is looked at any more."""
-
-    def __init__(self) -> None:
-        self.bytes, self.over = 0, False
-
-    def look(self, held: Callable[[], Iterable[Tensor]], further_bytes: Callable[[], int] = int) -> None:
-        """Ask what is held now, and how many bytes that no tensor of Python's shows.
-
-        Both are functions, because later steps must not even list what is held: that takes as long as they do.
-        """
-        if not self.over:
-            self.bytes = max(self.bytes, bytes_of(held()) + further_bytes())
 
 
 def tensors_in(state: Any) -> list[Tensor]:

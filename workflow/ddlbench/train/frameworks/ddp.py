@@ -122,7 +122,6 @@ class Engine(_common.Engine):
             find_unused_parameters=spec.option("compression") == "powersgd",
         )
         self.power: Any = _compress(self.ddp, spec)
-        self.copies = not spec.option("gradient_as_bucket_view")
         super().__init__(model, make_optimizer(model), spec, clock)
         self.accumulation = spec.recipe.accumulation
         self._forwards = 0
@@ -173,7 +172,3 @@ class Engine(_common.Engine):
                 else value
             )
             setattr(self.power, name, on_device)
-
-    def buffer_bytes(self) -> int:
-        """The buckets, which have room for each gradient once, unless gradients lie in them."""
-        return sum(p.nbytes for p in self.model.parameters() if p.requires_grad) if self.copies else 0

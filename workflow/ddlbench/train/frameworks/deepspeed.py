@@ -8,7 +8,7 @@ that they make. What is changed within DeepSpeed is in files `deepspeed_*.py` of
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -104,10 +104,10 @@ class Engine(_common.Engine):
         given = {"model_parameters": optimizer.param_groups} if self.compressed else {"optimizer": optimizer}
         self.engine, *_ = deepspeed.initialize(model=model, config=config, **given)
         super().__init__(model, self.engine.basic_optimizer, spec, clock)  # with ZeRO, DeepSpeed counts skipped steps
+        self.numbers = numbers  # ZeRO 3 has left none in the parameters themselves
         self.zero: Any = self.engine.optimizer if self.stage else None
         self._part, self._last = 0, True
         deepspeed_watchers.watch_reductions(self.engine, self.zero, self.stage, self._timed, lambda: self._last)
-        deepspeed_watchers.watch_messages(self.engine, self.zero, self.stage, self._look)
         if self.compressed:
             deepspeed_one_bit.take_first_step(self.optimizer)
             self.engine.enable_backward_allreduce = True
@@ -158,20 +158,9 @@ class Engine(_common.Engine):
         self.engine.backward(loss, scale_wrt_gas=False)
 
     def step(self) -> None:
-        self._look()
         with deepspeed_watchers.watched_update(self.stage, self._timed):
             self.engine.step()
         self._part = 0
-        self.peak.over = True
-
-    def _look(self, tensors: Iterable[Tensor] = (), further_bytes: Callable[[], int] = int) -> None:
-        """At all gradients of this step that exist now, and at further ones."""
-        self.peak.look(lambda: [*self.gradients(), *tensors], further_bytes)
-
-    def gradients(self) -> list[Tensor]:
-        """The model's, the optimizer's, and those in buckets."""
-        beside = tensors_in(deepspeed_zero.gradients(self.zero, self.stage)) if self.stage else []
-        return [*super().gradients(), *beside]
 
     def state(self) -> dict[str, Any]:
         """All that training changes on this rank. Tensors are not copied: save it before the next step."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ddlbench.mends import fsdp_messages
 from ddlbench.train.frameworks import _common, ddp
 
 if TYPE_CHECKING:
@@ -56,6 +55,8 @@ def blocks(model: nn.Module) -> Iterator[nn.Module]:
 class Engine(_common.Engine):
     """The model sharded by block. `waits` is None: nobody can tell from outside how long a step waits."""
 
+    stage = 3
+
     def __init__(self, model: nn.Module, make_optimizer: MakeOptimizer, spec: RunSpec, clock: Clock) -> None:
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import FSDPModule, fully_shard
@@ -66,11 +67,6 @@ class Engine(_common.Engine):
         assert isinstance(model, FSDPModule)  # its class is now this one too
         self.sharded = model
         super().__init__(model, make_optimizer(model), spec, clock)
-        # The message, and the block's gradients that were copied into it.
-        fsdp_messages.watch(model, self._look)
-
-    def _look(self, message: Tensor) -> None:
-        self.peak.look(lambda: [*self.gradients(), message], lambda: message.nbytes)
 
     def reduced_backward(self, loss: Tensor, last: bool) -> None:
         self.sharded.set_requires_gradient_sync(last)

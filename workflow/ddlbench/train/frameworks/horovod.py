@@ -174,8 +174,6 @@ class Engine(_common.Engine):
     def __init__(self, model: nn.Module, make_optimizer: MakeOptimizer, spec: RunSpec, clock: Clock) -> None:
         import horovod.torch as hvd
 
-        self.fusion_bytes: int = spec.option("fusion_threshold_mb") * 2**20
-        self.halved = spec.option("compression") == "fp16"
         self.adasum = spec.option("reduction") == "adasum" and hvd.size() > 1
         recipes = make_optimizer(model)
         optimizer = hvd.DistributedOptimizer(
@@ -211,24 +209,6 @@ class Engine(_common.Engine):
             return
         with self.distributed.skip_synchronize():
             super().update()
-
-    def buffer_bytes(self) -> int:
-        """Horovod's fusion buffer, and what it sends in place of gradients.
-
-        The buffer lies outside of Python. It is as large as the threshold, and kept for good, once two gradients are
-        sent together; on CPUs only what is ever written of it takes memory.
-        """
-        import horovod.torch as hvd
-
-        if hvd.size() == 1:
-            return 0
-        sent = [p.grad for p in self.model.parameters() if p.grad is not None]
-        sent_bytes, copies = _common.bytes_of(sent), 0
-        if self.adasum:  # keeps each parameter as it was before the step
-            copies = _common.bytes_of(horovod_optimizer.before_step(self.distributed))
-        elif self.halved:
-            copies = sent_bytes = 2 * sum(gradient.numel() for gradient in sent)
-        return copies + (self.fusion_bytes if sent[0].is_cuda else min(self.fusion_bytes, sent_bytes))
 
 
 def average(tensor: Tensor) -> Tensor:

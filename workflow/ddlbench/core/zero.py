@@ -22,9 +22,22 @@ def held_bytes(
     """
     if stage not in STAGES:
         raise ValueError(f"stage {stage}: allowed: {', '.join(map(str, STAGES))}")
-    shares = [1 if stage < first else 1 / workers for first in (3, 2, 1)]
-    kinds = (number_bytes, number_bytes, optimizer_bytes)
-    return parameters * sum(size * share for size, share in zip(kinds, shares, strict=True))
+    weights = parameters * number_bytes * _share(stage, 3, workers)
+    state = parameters * optimizer_bytes * _share(stage, 1, workers)
+    return weights + gradients_bytes(parameters, stage, workers, number_bytes) + state
+
+
+def gradients_bytes(parameters: float, stage: int, workers: int, number_bytes: float = NUMBER_BYTES) -> float:
+    """Return the bytes of the gradients that one worker keeps for its update; FSDP is as stage 3.
+
+    Buffers that they are sent from are not in it. Autocast leaves weights and gradients in fp32 in every precision.
+    """
+    return parameters * number_bytes * _share(stage, 2, workers)
+
+
+def _share(stage: int, first: int, workers: int) -> float:
+    """The worker's share of what is sharded from stage `first` on."""
+    return 1.0 if stage < first else 1 / workers
 
 
 def optimizer_bytes(optimizer: str, momentum: float = 0.9) -> float:
