@@ -3,12 +3,15 @@
 Two real ranks (`engines.py`). That these train alike and resume by the bit is in test_frameworks.py.
 """
 
+import json
 import math
 from functools import cache
 
 import pytest
 import torch
 import torch.nn.functional as F
+from ddlbench.analysis import operations
+from ddlbench.core.record import FLOPS
 from ddlbench.mends.timm_layer_dropping import decisions, keep_probability
 from ddlbench.train import optimizers
 
@@ -82,8 +85,12 @@ def test_blocks_are_dropped_on_the_published_schedule(results, variant):
 
 def test_tables_of_operations_and_messages_are_written(results, engines_folder):
     results(name_of("tables", "sgd"))
-    flops = (engines_folder / "first" / "flops.txt").read_text()
-    assert "Flops Profiler" in flops and "fwd MACs per GPU" in flops
+    profile = json.loads((engines_folder / "first" / FLOPS).read_text())
+    counted = operations.rows(profile, {}, spec_of(CASES[name_of("tables", "sgd")]))
+    numbers = sum(p.numel() for p in model_of("lenet").parameters())
+    assert (counted[0]["module"], counted[0]["parameters"]) == ("(model)", numbers)
+    whole, *modules = (row["deepspeed_flops_per_image"] for row in counted)
+    assert whole == sum(modules) > 0 and counted[0]["forward_s"] < 60  # not the time since 1970
     lines = (engines_folder / "first" / "comms.txt").read_text().splitlines()
     at = lines.index("all_reduce")
     gradients = sum(p.numel() for p in model_of("lenet").parameters()) * 4

@@ -1,15 +1,15 @@
-"""DeepSpeed's tables of operations and messages become ours. `deepspeed/` holds what DeepSpeed 0.19.6 really wrote
-about three steps of resnet8_half with eight pictures of 32 pixels, and PyTorch's own count.
+"""DeepSpeed's counts of operations and messages become tables. `deepspeed/` holds what DeepSpeed 0.19.6 really counted
+of resnet8_half and eight pictures of 32 pixels, its log of messages of three steps, and PyTorch's own count.
 
 Shares of kernel time: of profiled runs' records, and which kernel is of which kind.
 """
 
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -27,24 +27,22 @@ from tests.unit.drawings import OPTIONS, legend
 from tests.unit.records import SPEC, seal_again, write_record
 
 LEFT = Path(__file__).parent / "deepspeed"
-TEXT = (LEFT / FLOPS).read_text(encoding="utf-8")
+PROFILE = json.loads((LEFT / FLOPS).read_text(encoding="utf-8"))
 COUNTED = json.loads((LEFT / FLOPS_COUNTED).read_text(encoding="utf-8"))
 LOG = (LEFT / COMMS).read_text(encoding="utf-8")
 RESNET = replace(SPEC, model="resnet8_half")
 
 
 def made() -> pd.DataFrame:
-    return pd.DataFrame(operations.rows(operations.parse(TEXT), COUNTED, RESNET)).set_index("module")
+    return pd.DataFrame(operations.rows(PROFILE, COUNTED, RESNET)).set_index("module")
 
 
 def test_every_module_of_the_model_is_there() -> None:
-    profile = operations.parse(TEXT)
-    assert (profile.batch, profile.forward_s) == (8, pytest.approx(0.00635))
-    # 9 modules, of which 3 hold one that holds 5
-    assert len(profile.modules) == 1 + 9 + 3 * (1 + 5)
     table = made()
+    # 9 modules, of which 3 hold one that holds 5
+    assert len(table) == 1 + 9 + 3 * (1 + 5)
     assert table.index[0] == "(model)"
-    assert table.loc["5.convolutions.3", ["kind", "depth", "parameters"]].tolist() == ["Conv2d", 3, 9220]
+    assert table.loc["5.convolutions.3", ["kind", "depth", "parameters"]].tolist() == ["Conv2d", 3, 9216]
     assert table.loc["3", "kind"] == "_Residual"
 
 
@@ -53,41 +51,35 @@ def test_deepspeed_and_pytorch_count_the_same_operations_of_one_picture() -> Non
     ours, theirs = table["deepspeed_flops_per_image"], table["torch_flops_per_image"]
     assert theirs["(model)"] == 6_341_248
     assert theirs["6"] == ours["6"] == 0  # a pooling layer, which neither counts
-    assert (ours - theirs).abs().max() <= 0.005 * theirs.max()
-    assert ours.tolist() == pytest.approx(theirs.tolist(), rel=0.005)  # DeepSpeed writes two decimals
+    assert ours.tolist() == theirs.tolist()
 
 
-def test_a_time_that_cannot_be_is_null() -> None:
-    """DeepSpeed 0.19.6 misses the start of the whole model, and writes the time since 1970."""
-    table = made()
-    assert "1.8 Gs" in TEXT
-    assert pd.isna(table.loc["(model)", "forward_s"])
-    assert table.loc["0", "forward_s"] == pytest.approx(0.00259)
-    assert table["forward_s"].dropna().max() < 0.00635
-
-
-def test_modules_that_torch_writes_in_one_line_are_each_a_module() -> None:
-    counts = "0 = 0% Params, 0 MACs = 0% MACs, 1 us = 0% latency, 0 FLOPS"
-    text = TEXT.replace(
-        "  (6): Adaptive", f"  (9): ModuleList(\n    {counts}\n    (2-4): 3 x Identity({counts})\n  )\n  (6): Adaptive"
-    )
-    places = [".".join(module.path) for module in operations.parse(text).modules]
-    assert [place for place in places if place.startswith("9")] == ["9", "9.2", "9.3", "9.4"]
+def test_a_module_takes_as_long_as_its_parts_at_least() -> None:
+    took = made()["forward_s"]
+    assert took["(model)"] >= took["5"] >= took["5.convolutions"] >= took["5.convolutions.3"] > 0
 
 
 @pytest.mark.parametrize(
-    "change",
+    "profile",
     [
-        lambda text: "",
-        lambda text: text[: len(text) // 2],
-        lambda text: text[: text.index("\n)\n")],  # only the end of the model is missing
-        lambda text: text.replace("batch size per GPU", "batch"),
-        lambda text: text.replace("MACs,", "things,"),
+        {},
+        [],
+        {"images": 8},
+        PROFILE | {"images": 0},
+        {"images": 8, "modules": [{"module": "", "kind": "Linear", "parameters": 1, "macs": -1, "forward_s": 1.0}]},
+        {"images": 8, "modules": [{"module": "", "kind": "Linear", "parameters": 1, "macs": None, "forward_s": 1.0}]},
+        {"images": 8, "modules": [{"module": ""}]},
     ],
+    ids=str,
 )
-def test_a_damaged_profile_is_a_reason(change: Callable[[str], str], tmp_path: Path) -> None:
-    (tmp_path / FLOPS).write_text(change(TEXT))
-    assert str(operations.of_run(tmp_path, RESNET)).startswith("flops.txt")
+def test_a_damaged_profile_is_a_reason(profile: Any, tmp_path: Path) -> None:
+    (tmp_path / FLOPS).write_text(json.dumps(profile))
+    assert str(operations.of_run(tmp_path, RESNET)).startswith(FLOPS)
+
+
+def test_a_profile_that_is_cut_off_is_a_reason(tmp_path: Path) -> None:
+    (tmp_path / FLOPS).write_text(json.dumps(PROFILE)[:100])
+    assert str(operations.of_run(tmp_path, RESNET)).startswith(FLOPS)
 
 
 def test_published_counts_stand_beside_whole_models_of_their_size_only() -> None:
@@ -106,7 +98,7 @@ def test_messages_by_operation_and_size() -> None:
     rows = operations.parse_messages(LOG)
     assert {row["operation"] for row in rows} == {"broadcast", "all_reduce"}
     gradients = rows[-1]
-    weights = 4 * sum(p["parameters"] for p in operations.rows(operations.parse(TEXT), {}, RESNET)[:1])
+    weights = 4 * sum(p["parameters"] for p in operations.rows(PROFILE, {}, RESNET)[:1])
     assert gradients["message_bytes"] == pytest.approx(weights, rel=0.001)  # one message of all gradients for each step
     assert (gradients["messages"], gradients["bytes"]) == (3, 3 * gradients["message_bytes"])
 
@@ -137,7 +129,7 @@ def test_collect_writes_both_tables_and_reads_them_again_when_they_change(tmp_pa
     assert pd.read_parquet(tmp_path / "tables/operations.parquet").empty
     assert len(pd.read_parquet(tmp_path / "tables/runs.parquet")) == 2
     reasons = pd.read_parquet(tmp_path / "tables/not_measured.parquet").set_index("column")["reason"]
-    assert reasons["operations"].startswith("flops.txt")
+    assert reasons["operations"].startswith(FLOPS)
 
 
 def test_the_figure_cuts_a_model_into_as_many_modules_as_can_be_read() -> None:
@@ -151,7 +143,7 @@ def test_the_figure_cuts_a_model_into_as_many_modules_as_can_be_read() -> None:
 
 
 def test_the_figure_has_a_bar_of_each_counter_and_what_was_published() -> None:
-    rows = operations.rows(operations.parse(TEXT), COUNTED, RESNET)
+    rows = operations.rows(PROFILE, COUNTED, RESNET)
     rows = operations.add_published(rows, {("resnet8_half", RESNET.recipe.image_size): (7e6, "somebody")})
     member = registry.member("figures", "operations")
     data = member.data({"operations": pd.DataFrame(rows)}, OPTIONS)

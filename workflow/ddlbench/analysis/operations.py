@@ -1,11 +1,11 @@
-"""Tables `operations` and `messages`, of what DeepSpeed logs: its FLOPS profiler's counts, module by module, beside
+"""Tables `operations` and `messages`, of what DeepSpeed counts: operations of each module by its FLOPS profiler, beside
 PyTorch's own counter, and what its ranks sent each other, by operation and size of the message.
 
-Runs with option `flops_profiler` leave `flops.txt`, DeepSpeed's text about the forward pass of one step, and
-`flops.json`, what PyTorch's FlopCounterMode counts of the same model for one picture (`train/models.py`). Published
-counts of whole models are in `config/references/operations.csv`. Everything is made one picture's: DeepSpeed counts a
-batch. All counts here take a multiplication and an addition as two operations; DeepSpeed and most publications count
-pairs of them (MACs), which are doubled.
+Runs with option `flops_profiler` leave `flops-deepspeed.json`, what DeepSpeed counts of the forward pass of one step
+(`train/frameworks/_deepspeed_flops.py`), and `flops.json`, what PyTorch's FlopCounterMode counts of the same model for
+one picture (`train/models.py`). Published counts of whole models are in `config/references/operations.csv`. Everything
+is made one picture's: DeepSpeed counts a batch. All counts here take a multiplication and an addition as two
+operations; DeepSpeed and most publications count pairs of them (MACs), which are doubled.
 
 Runs with option `comms_logger` leave `comms.txt`, what rank 0 logged since the run last started. Sizes are those that
 DeepSpeed was asked to send, rounded as it writes them, and not bytes on a network: headers are not in them, nor what an
@@ -14,9 +14,9 @@ that operation so far (its timer is read without a reset), and sums these sums. 
 """
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +35,11 @@ COLUMNS = (
     Column("module", "str", "Place in the model; `(model)` is the whole of it."),
     Column("kind", "str", "The module's class."),
     Column("depth", "Int64", "How deep it lies: 0 is the whole model."),
-    Column("parameters", "float64", "Its parameters, rounded as DeepSpeed writes them."),
+    Column("parameters", "float64", "Its parameters, as far as the rank holds them."),
     Column(
         "deepspeed_flops_per_image",
         "float64",
-        "Operations of the forward pass over one picture by DeepSpeed's profiler: twice its multiply-adds, rounded "
-        "as it writes them.",
+        "Operations of the forward pass over one picture by DeepSpeed's profiler: twice its multiply-adds.",
     ),
     Column("torch_flops_per_image", "float64", "The same by PyTorch's FlopCounterMode."),
     Column("published_flops_per_image", "float64", "The same as published, of whole models at the published size."),
@@ -48,8 +47,7 @@ COLUMNS = (
     Column(
         "forward_s",
         "float64",
-        "Time of the module in the forward pass of the profiled step, with its parts, for a worker's whole batch; null "
-        "where DeepSpeed wrote a time that cannot be.",
+        "Time of the module in the profiled forward pass, with its parts, for all pictures of the pass.",
         "s",
     ),
 )
@@ -64,117 +62,48 @@ MESSAGES = (
     Column("bytes", "float64", "All of them together.", "bytes"),
 )
 WHOLE = "(model)"
-SCALES = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12, "m": 1e-3, "u": 1e-6}
-_NUMBER = r"([0-9.e+-]+) ?([KMBGTmu]?)"
-_COUNTS = re.compile(rf"{_NUMBER} ?= \S+% Params, {_NUMBER}MACs = \S+% MACs, {_NUMBER}s = \S+% latency")
-_CHILD = re.compile(r"\((?P<name>[^()\s]+)\): (?:(?P<times>\d+) x )?(?P<kind>\w+)\((?P<rest>.*)$")
-_HEADER = re.compile(rf"^(batch size per GPU|fwd latency): +{_NUMBER}s? *$", re.MULTILINE)
 HEAD = "Comm. Op"
 UNITS = {unit: 1024**power for power, unit in enumerate(("B", "KB", "MB", "GB", "TB", "PB"))}
 _SIZE = re.compile(r"^\s+([0-9.]+) ?([KMGTP]?B)\s+(\d+)(?:\s+[0-9.e+-]+){4}\s*$")
 _OPERATION = re.compile(r"^\w+$")
 
 
-@dataclass(frozen=True)
-class Module:
-    """A module of a profile: its place, its class, and what DeepSpeed says of it, for a worker's batch."""
+def rows(profile: Mapping[str, Any], counted: Mapping[str, float], spec: RunSpec) -> list[dict[str, Any]]:
+    """One row per module of what DeepSpeed counts, without what was published. `counted` is PyTorch's count by place,
+    "" for the model.
 
-    path: tuple[str, ...]
-    kind: str
-    parameters: float
-    macs: float
-    forward_s: float
-
-
-@dataclass(frozen=True)
-class Profile:
-    """`batch` are a worker's pictures in the profiled forward pass, `forward_s` its time; parts follow their parent."""
-
-    batch: int
-    forward_s: float
-    modules: tuple[Module, ...]
-
-
-def parse(text: str) -> Profile:
-    """What `flops.txt` says. Raises ValueError if it is cut off, or no such text."""
-    header = {name: float(number) * SCALES[unit] for name, number, unit in _HEADER.findall(text)}
-    _, heading, detail = text.partition("Detailed Profile per GPU")
-    if not heading or set(header) != {"batch size per GPU", "fwd latency"}:
-        raise ValueError("is no profile of DeepSpeed's")
-    modules: list[Module] = []
-    open_: list[tuple[str, str]] = []  # modules whose end has not come: their names and classes
-    ended = False
-    lines = detail.splitlines()
-    for number, line in enumerate(lines):
-        stripped = line.strip()
-        if stripped == ")" and open_:
-            open_.pop()
-            ended = not open_
-            continue
-        child = _CHILD.match(stripped) if open_ else None
-        if not open_ and number + 1 < len(lines) and re.fullmatch(r"\w+\(", line) and _COUNTS.search(lines[number + 1]):
-            open_.append(("", line[:-1]))
-        elif not open_ and re.match(r"\w+\(", line) and _COUNTS.search(line):  # a model that is one module
-            modules.append(_module((), line.partition("(")[0], line))
-            ended = True
-        elif child and child["rest"]:
-            modules += [
-                _module((*(name for name, _ in open_[1:]), name), child["kind"], child["rest"])
-                for name in _names(child["name"], child["times"])
-            ]
-        elif child:
-            open_.append((child["name"], child["kind"]))
-        elif open_ and _COUNTS.match(stripped):
-            modules.append(_module(tuple(name for name, _ in open_[1:]), open_[-1][1], stripped))
-        if ended:
-            break
-    if not modules or not ended:
-        raise ValueError("ends within the list of modules")
-    return Profile(int(header["batch size per GPU"]), header["fwd latency"], tuple(modules))
-
-
-def _names(name: str, times: str | None) -> list[str]:
-    """torch writes modules of a ModuleList that look alike in one line: `(0-2): 3 x Identity()`."""
-    if times is None:
-        return [name]
-    first = int(name.partition("-")[0])
-    return [str(number) for number in range(first, first + int(times))]
-
-
-def _module(path: tuple[str, ...], kind: str, text: str) -> Module:
-    match = _COUNTS.search(text)
-    if match is None:
-        raise ValueError(f"says nothing of module {'.'.join(path) or WHOLE}")
-    words = match.groups()
-    counts = [float(number) * SCALES[unit] for number, unit in zip(words[::2], words[1::2], strict=True)]
-    return Module(path, kind, *counts)
-
-
-def rows(profile: Profile, counted: Mapping[str, float], spec: RunSpec) -> list[dict[str, Any]]:
-    """One row per module, without what was published. `counted` is PyTorch's count by place, "" for the model."""
-    names = [column.name for column in COLUMNS]
+    Raises KeyError, TypeError or ValueError for what is no such count.
+    """
+    about = {"run": spec.id, "model": spec.model, "image_size": spec.recipe.image_size, "framework": spec.framework}
+    images = int(profile["images"])
+    if images < 1:
+        raise ValueError(f"is about {images} images")
     table = []
-    for module in profile.modules:
-        place, flops = ".".join(module.path), 2 * module.macs / profile.batch
-        about = (spec.id, spec.model, spec.recipe.image_size, spec.framework, place or WHOLE, module.kind)
-        # Its counter names only modules in which it counted something.
-        ours = counted.get(place, 0.0)
-        possible = module.forward_s <= 1.05 * profile.forward_s  # of the model itself DeepSpeed does not see the start
-        counts = (len(module.path), module.parameters, flops, ours, None, None, module.forward_s if possible else None)
-        table.append(dict(zip(names, (*about, *counts), strict=True)))
+    for module in profile["modules"]:
+        place = str(module["module"])
+        counts = {name: float(module[name]) for name in ("parameters", "macs", "forward_s")}
+        if not all(0 <= count < math.inf for count in counts.values()):
+            raise ValueError(f"has counts of module {place or WHOLE} that cannot be")
+        table.append(
+            about
+            | {"module": place or WHOLE, "kind": str(module["kind"]), "depth": len(place.split(".")) if place else 0}
+            | {"parameters": counts["parameters"], "deepspeed_flops_per_image": 2 * counts["macs"] / images}
+            # PyTorch's counter names only modules in which it counted something.
+            | {"torch_flops_per_image": counted.get(place, 0.0)}
+            | {"published_flops_per_image": None, "published_by": None, "forward_s": counts["forward_s"]}
+        )
     return table
 
 
 def of_run(folder: Path, spec: RunSpec) -> list[dict[str, Any]] | Why:
     """The rows of a run with a profile, none of a run without, or the reason why its profile gives none."""
-    path = folder / FLOPS
-    if not path.exists():
+    if not (folder / FLOPS).exists():
         return []
     try:
         counted = json.loads((folder / FLOPS_COUNTED).read_text(encoding="utf-8"))
-        return rows(parse(path.read_text(encoding="utf-8", errors="replace")), counted, spec)
-    except (OSError, ValueError, AttributeError, TypeError) as error:
-        return Why(f"{path.name} or {FLOPS_COUNTED} cannot be read: {error}")
+        return rows(json.loads((folder / FLOPS).read_text(encoding="utf-8")), counted, spec)
+    except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
+        return Why(f"{FLOPS} or {FLOPS_COUNTED} cannot be read: {error!r}")
 
 
 def read_published() -> dict[tuple[str, int], tuple[float, str]]:

@@ -30,7 +30,7 @@ STEPS = "steps.parquet"
 ROWS = "steps.rows"  # while the run is made: rows as they come, one after the other, of `step_type`
 WEIGHTS = "weights.pt"  # the model's state dict at the end, of runs whose model inference asks (`inference/`)
 KERNELS = "kernels.parquet"  # of profiled runs: train/profiler.py says what is in it
-FLOPS = "flops.txt"  # of runs with option flops_profiler: DeepSpeed's table
+FLOPS = "flops-deepspeed.json"  # of runs with option flops_profiler: what DeepSpeed counts of each module
 FLOPS_COUNTED = "flops.json"  # beside it: PyTorch's count of each module's forward pass over one picture
 COMMS = "comms.txt"  # of runs with option comms_logger: DeepSpeed's table
 # What tables read beside the log.

@@ -123,7 +123,7 @@ def _kept(folder: Path, stamps: Stamps) -> Summary | None:
         head = json.loads(first)
         if head["version"] != VERSION or head["sha256"] != _digest(body):
             return None
-        if not all(_same(folder / name, stamp, head["files"][name]) for name, stamp in stamps.items()):
+        if not all(_same(folder / name, stamp, head["files"].get(name)) for name, stamp in stamps.items()):
             return None
         summary: Summary = json.loads(body)
         _sound.check_summary(folder / SUMMARY, summary)

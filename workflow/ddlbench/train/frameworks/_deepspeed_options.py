@@ -5,12 +5,9 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddlbench.core.recipe import needs_whole_layers
-from ddlbench.core.record import FLOPS
 from ddlbench.train.frameworks import _common
 from ddlbench.train.frameworks._common import flag, number, one_of
 
@@ -74,7 +71,9 @@ OPTIONS: Options = _common.OPTIONS | {
         0.001,
         minimum=0,
     ),
-    "flops_profiler": flag("Write DeepSpeed's table of the second step's operations to flops.txt. That step is slow."),
+    "flops_profiler": flag(
+        "Write what DeepSpeed's profiler counts of each module in the second step. That step is slow."
+    ),
     "comms_logger": flag(
         "Write DeepSpeed's table of messages, since the run last started, to comms.txt. Every step gets "
         "slower, because each message is waited for."
@@ -149,9 +148,6 @@ def settings(spec: RunSpec, numbers: int) -> dict[str, Any]:
     if spec.option("progressive_layer_dropping"):
         theta, gamma = spec.option("layer_dropping_theta"), spec.option("layer_dropping_gamma")
         config["progressive_layer_drop"] = {"enabled": True, "theta": theta, "gamma": gamma}
-    if spec.option("flops_profiler"):
-        table = str(Path(os.environ["DDLBENCH_FOLDER"]) / FLOPS)
-        config["flops_profiler"] = {"enabled": True, "profile_step": 1, "output_file": table}
     if spec.option("comms_logger"):
         config["comms_logger"] = {"enabled": True, "verbose": False, "prof_all": True, "debug": False}
     return config

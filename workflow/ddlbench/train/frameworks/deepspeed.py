@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddlbench.core import registry
-from ddlbench.core.record import COMMS
+from ddlbench.core.files import write_json
+from ddlbench.core.record import COMMS, FLOPS
 from ddlbench.mends import (
     ReleaseError,
     deepspeed_devices,
@@ -25,7 +26,7 @@ from ddlbench.mends import (
     deepspeed_zero,
 )
 from ddlbench.mends.timm_layer_dropping import LayerDropping
-from ddlbench.train.frameworks import _common, _deepspeed_options
+from ddlbench.train.frameworks import _common, _deepspeed_flops, _deepspeed_options
 from ddlbench.train.frameworks._common import bytes_of, tensors_in
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ COMMUNICATES = (
     "after it (1) or during it (2), and all-gather of parameters after the update; ZeRO 3: all-gather of parameters "
     "during both passes; one-bit optimizers: compressed momentum; NCCL on GPUs, Gloo on CPUs"
 )
+PROFILED_STEP = 1  # from 0: the first may compile something
 COUNTERS = ("global_steps", "global_samples", "micro_steps", "skipped_steps", "gas_boundary_ctr")  # of the engine
 OPTIONS, refuses = _deepspeed_options.OPTIONS, _deepspeed_options.refuses
 local_launcher, average, gather = _common.torchrun, _common.average, _common.gather
@@ -107,6 +109,7 @@ class Engine(_common.Engine):
         self.numbers = numbers  # ZeRO 3 has left none in the parameters themselves
         self.zero: Any = self.engine.optimizer if self.stage else None
         self._part, self._last = 0, True
+        self.profiles = spec.option("flops_profiler") and self.engine.global_rank == 0
         deepspeed_watchers.watch_reductions(self.engine, self.zero, self.stage, self._timed, lambda: self._last)
         if self.compressed:
             deepspeed_one_bit.take_first_step(self.optimizer)
@@ -147,7 +150,13 @@ class Engine(_common.Engine):
         if self.dropping:
             # After a step DeepSpeed sets the theta of the step that is over; this is the one of the step that begins.
             self.engine.progressive_layer_drop.update_state(self.engine.global_steps)
-        scores: Tensor = self.engine(images)
+        scores: Tensor
+        first_pass = (self.engine.global_steps, self._part) == (PROFILED_STEP, 0)
+        if self.profiles and self.model.training and first_pass:
+            scores, counts = _deepspeed_flops.profiled(self.model, self.engine, images)
+            write_json(Path(os.environ["DDLBENCH_FOLDER"]) / FLOPS, counts)
+            return scores
+        scores = self.engine(images)
         return scores
 
     def backward(self, loss: Tensor, last: bool) -> None:
