@@ -10,7 +10,7 @@ from functools import cache
 import pytest
 import torch
 import torch.nn.functional as F
-from ddlbench.analysis import operations
+from ddlbench.analysis.sheets import operations
 from ddlbench.core.record import FLOPS
 from ddlbench.mends.timm_layer_dropping import decisions, keep_probability
 from ddlbench.train import optimizers

@@ -5,8 +5,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pandas as pd
-from ddlbench.analysis import costs
 from ddlbench.analysis.losses import PARTS
+from ddlbench.analysis.sheets import costs
 from ddlbench.core import registry
 from ddlbench.core.record import STEP_PARTS
 from ddlbench.settings.config import CONFIG

@@ -26,6 +26,9 @@ CONTRACTS = {
     "exports": "Export",
     "kinds": "Kind",
     "readings": "ReadingMember",
+    "sheets": "SheetMember",
+    "prediction": "Predictor",
+    "sections": "SectionMember",
 }
 MEMBERS = [(room, name) for room in CONTRACTS for name in registry.members(room)]
 
@@ -102,6 +105,9 @@ BROKEN = [
     ("exports", "application", 'PACKAGE = ""', "", "PACKAGE"),
     ("kinds", "inference", "OUTPUTS = (RECORD,)", "OUTPUTS = RECORD", "OUTPUTS"),
     ("readings", "lines", "def wanted(spec: RunSpec)", "def wanted(spec: str)", "wanted"),
+    ("sheets", "costs", "SHEET = Sheet(", "SHEET = tuple(", "SHEET"),
+    ("prediction", "last_rate", "rates: Mapping[int, float], workers: int", "rates: Mapping[int, float]", "of_worker"),
+    ("sections", "costs", 'READS = ("costs.parquet",)', "", "READS"),
     ("loaders", "synthetic", "def epoch(self, epoch: int, first_step: int = 0)", "def epoch(self)", "Loader"),
 ]
 

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-from ddlbench.analysis import claims, comparisons, costs
+from ddlbench.analysis import claims, comparisons
+from ddlbench.analysis.sheets import costs
 from ddlbench.analysis.tables import frame
 from ddlbench.settings.config import CONFIG
 from matplotlib.figure import Figure

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 import yaml
-from ddlbench.analysis import inference, tables
+from ddlbench.analysis import tables
 from ddlbench.analysis.refusals import RefusedError
+from ddlbench.analysis.sheets import inference
 from ddlbench.core import registry
 from ddlbench.plan.runs import figure_runs, make_plan, outputs
 from ddlbench.settings.study import load_study

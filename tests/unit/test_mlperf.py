@@ -67,7 +67,7 @@ def values(folder: Path, lines: list[str] | bytes) -> dict[str, Any]:
     """The measures of one log, with what `submissions` says."""
     made = mlperf.read(place(folder, lines))
     assert made is not None
-    return made["run"] | made["values"] | made["submissions"] | {"why": made["why"], "epochs": made["epochs"]}
+    return made["run"] | made["values"] | made["submissions"][0] | {"why": made["why"], "epochs": made["epochs"]}
 
 
 def check(made: dict[str, Any]) -> None:

@@ -13,9 +13,10 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from ddlbench.analysis import operations
 from ddlbench.analysis.collect import collect
 from ddlbench.analysis.kernels import CLASSES, beside, kind, shares
+from ddlbench.analysis.published_operations import read_published
+from ddlbench.analysis.sheets import messages, operations
 from ddlbench.core import registry
 from ddlbench.core.columns import Why
 from ddlbench.core.record import COMMS, FLOPS, FLOPS_COUNTED, KERNELS
@@ -83,7 +84,7 @@ def test_a_profile_that_is_cut_off_is_a_reason(tmp_path: Path) -> None:
 
 
 def test_published_counts_stand_beside_whole_models_of_their_size_only() -> None:
-    published = operations.read_published()
+    published = read_published()
     assert published["resnet50", 224][0] == 2 * 4.089e9
     rows = [
         {"model": "resnet50", "image_size": size, "module": module}
@@ -95,7 +96,7 @@ def test_published_counts_stand_beside_whole_models_of_their_size_only() -> None
 
 
 def test_messages_by_operation_and_size() -> None:
-    rows = operations.parse_messages(LOG)
+    rows = messages.parse(LOG)
     assert {row["operation"] for row in rows} == {"broadcast", "all_reduce"}
     gradients = rows[-1]
     weights = 4 * sum(p["parameters"] for p in operations.rows(PROFILE, {}, RESNET)[:1])
@@ -106,7 +107,7 @@ def test_messages_by_operation_and_size() -> None:
 @pytest.mark.parametrize("text", ["", "all_reduce\n", LOG.replace("KB", "kilobytes"), LOG.replace("all_reduce", "a b")])
 def test_a_damaged_log_of_messages_is_a_reason(text: str, tmp_path: Path) -> None:
     (tmp_path / COMMS).write_text(text)
-    assert isinstance(operations.messages(tmp_path, SPEC), Why)
+    assert isinstance(messages.of_run(tmp_path, SPEC), Why)
 
 
 def test_collect_writes_both_tables_and_reads_them_again_when_they_change(tmp_path: Path) -> None:
@@ -160,7 +161,7 @@ def test_published_counts_are_those_of_the_models_here() -> None:
     """By PyTorch's counter on the meta device. Published ones have two to five digits."""
     from ddlbench.train import models
 
-    for (name, size), (flops, by) in operations.read_published().items():
+    for (name, size), (flops, by) in read_published().items():
         counted = models.forward_flops(models.build(name, 1000, size), size)[""]
         assert counted == pytest.approx(flops, rel=0.005), (name, by)
 

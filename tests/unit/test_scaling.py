@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from ddlbench.analysis import comparisons, costs, tables
-from ddlbench.analysis.costs import Terms, daly_s, expected_s, young_s
+from ddlbench.analysis import comparisons, tables
 from ddlbench.analysis.scaling import efficiency, scaling, speed_up, throughput
+from ddlbench.analysis.sheets import Terms, costs
+from ddlbench.analysis.sheets.costs import daly_s, expected_s, young_s
 from ddlbench.commands import configuration
 from ddlbench.core.spec import RunSpec
 from ddlbench.core.zero import held_bytes, optimizer_bytes

@@ -8,14 +8,11 @@ COLLECTED = (
     "step_times",
     "losses",
     "comparisons",
-    "costs",
     "kernels",
-    "operations",
-    "messages",
     "not_measured",
-    "submissions",
     "failures",
     "refused",
+    *SHEETS,
 )
 PARTS = runs.parts(PLAN)
 
@@ -33,7 +30,7 @@ READING = {
     "terms": configuration.terms(MACHINE, config["checkpoint"]["minutes"]),
 }
 READERS = [
-    *[registry.source("analysis", name) for name in registry.members("analysis")],
+    *[registry.source(room, name) for room in ("analysis", "sheets") for name in registry.members(room)],
     *[os.path.relpath(path) for path in sorted(registry.PACKAGE.glob("records/*.py"))],
     registry.source("train", "measure"),
     "config/references/operations.csv",

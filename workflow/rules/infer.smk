@@ -28,7 +28,10 @@ rule infer:
 rule infer_table:
     input:
         records=[str(job.outputs()[0]) for job in INFERRED],
-        code=[registry.source("analysis", name) for name in ("inference", "statistics", "tables")],
+        code=[
+            registry.source("sheets", "inference"),
+            *[registry.source("analysis", name) for name in ("statistics", "tables")],
+        ],
     output:
         multiext(layout.table(PLAN.home, "inference"), ".parquet", ".csv"),
     log:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ddlbench.analysis import refusals
 from ddlbench.analysis.collect import collect
-from ddlbench.analysis.costs import Terms
+from ddlbench.analysis.sheets import Terms
 from ddlbench.core import layout, registry
 from ddlbench.core.files import logged
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ddlbench.analysis.collect import collect
-from ddlbench.analysis.costs import Terms
+from ddlbench.analysis.sheets import Terms
 from ddlbench.audit import _findings
 from ddlbench.audit._audit import audit
 from ddlbench.audit._material import of_study

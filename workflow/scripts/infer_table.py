@@ -1,10 +1,11 @@
-"""Rule infer_table: records of inference to their table (`ddlbench.analysis.inference`)."""
+"""Rule infer_table: records of inference to their table (`ddlbench.analysis.sheets.inference`)."""
 
 import sys
 from pathlib import Path
 
-from ddlbench.analysis import inference, tables
+from ddlbench.analysis import tables
 from ddlbench.analysis.refusals import RefusedError
+from ddlbench.analysis.sheets import inference
 from ddlbench.train.inference import InferSpec
 
 with Path(snakemake.log[0]).open("w") as log:

@@ -5,7 +5,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from ddlbench.analysis import comparisons, costs, failures, kernels, operations, refusals, summary, tables
+from ddlbench.analysis import comparisons, failures, kernels, refusals, sheets, summary, tables
+from ddlbench.analysis.sheets import Terms
 from ddlbench.analysis.summary import Summary
 from ddlbench.analysis.tables import TABLES, Rows
 from ddlbench.core import registry
@@ -23,7 +24,7 @@ def collect(
     scaling: Mapping[str, str] | None = None,
     price: tuple[float | None, str | None] = (None, None),
     read: Callable[[Path, str | None], Summary | None] | None = None,
-    terms: costs.Terms | None = None,
+    terms: Terms | None = None,
     beside: Iterable[Path] = (),
 ) -> Rows:
     """Read run folders and write all tables into `folder`, rows sorted by run id. Gives the rows of table `refused`.
@@ -33,10 +34,9 @@ def collect(
     `peaks` are the machine's `peak_tflops_per_worker`, by precision; `settings` are digests of what the plan has for
     each run (`records/_planned.py`), without which a record of any settings is taken; `order` are the plan's runs in
     their order, `scaling` what its blocks say of them (`plan/runs.py`), `price` that of a worker's hour, with its
-    currency; `terms` are for table `costs`. A folder with a log is a record. One that cannot be believed is in table
-    `refused` and in no other, and keeps no other run from its tables. A folder without a log that a failed run left
-    something in is in table `failures`, and so are those of the folders `beside`, of jobs
-    that do not train.
+    currency; `terms` are for tables of `sheets/`. A folder with a log is a record. One that cannot be believed is in
+    table `refused` and in no other, and keeps no other run from its tables. A folder without a log that a failed run
+    left something in is in table `failures`, and so are those of the folders `beside`, of jobs that do not train.
     """
     read = read or registry.member("records", "ours").read
     rows: dict[str, Rows] = {name: [] for name in TABLES if name not in LONG}
@@ -57,8 +57,9 @@ def collect(
                 add[name](columns_of(name, of_run))
     _as_planned(rows["runs"], order, scaling or {})
     rows["comparisons"] = comparisons.rows(tables.frame("runs", rows["runs"]), *price)
-    rows["operations"] = operations.add_published(rows["operations"], operations.read_published())
-    rows["costs"] = costs.rows(tables.frame("runs", rows["runs"]), terms or costs.Terms())
+    for name, sheet in sheets.every().items():
+        if sheet.of_study:
+            rows[name] = sheet.of_study(rows[name], tables.frame("runs", rows["runs"]), terms or Terms())
     for name, some in rows.items():
         tables.write(name, some, folder)
     return rows["refused"]
@@ -82,12 +83,12 @@ def rows_of(of_run: Summary, peaks: Mapping[str, float]) -> dict[str, Rows]:
     values = {column.name: values.get(column.name, Why(UNKNOWN)) for column in summary.COLUMNS}
     rows = {"not_measured": _not_measured(run["run"], values)}
     rows["runs"] = [run | {name: None if isinstance(value, Why) else value for name, value in values.items()}]
-    for name in ("step_times", "losses", "kernels", "submissions"):
+    for name in ("step_times", "losses", "kernels"):
         rows[name] = [of_run[name]] if of_run.get(name) else []
     if of_run["no_kernels"]:
         percents = [column.name for column in kernels.COLUMNS if column.unit == "%"]
         rows["not_measured"] += _not_measured(run["run"], dict.fromkeys(percents, Why(of_run["no_kernels"])))
-    rows |= {name: of_run.get(name, []) for name in ("operations", "messages")}  # others' records have none
+    rows |= {name: of_run[name] for name in sheets.every() if name in of_run}
     unread = {name: Why(reason) for name, reason in of_run.get("unread", {}).items()}
     rows["not_measured"] += _not_measured(run["run"], unread)
     return rows

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from ddlbench.analysis import accuracy, kernels, losses, operations, recorded, times
+from ddlbench.analysis import accuracy, kernels, losses, recorded, sheets, times
 from ddlbench.analysis.record import Record
 from ddlbench.core.columns import PROFILER, SHARING, UNKNOWN, Column, Values, Why
 
@@ -30,14 +30,14 @@ FULL_ENERGY = Column(
 COLUMNS = (*times.COLUMNS, MFU, *accuracy.COLUMNS, *recorded.RESOURCES, FULL_ENERGY, *recorded.COLUMNS)
 # Of what `make` gives. Raise it where that changes for a record that is there: all summaries are then made again.
 VERSION = 4
+OF_RECORDS = {name: sheet for name, sheet in sheets.every().items() if sheet.of_record}
 LISTS = {"epochs": accuracy.EPOCHS, "learning_rates": accuracy.LEARNING_RATES}
 TABLES = LISTS | {
     "values": COLUMNS,
     "step_times": times.MEDIANS,
     "losses": losses.COLUMNS,
     "kernels": kernels.COLUMNS,
-    "operations": operations.COLUMNS,
-    "messages": operations.MESSAGES,
+    **{name: sheet.columns for name, sheet in OF_RECORDS.items()},
 }
 
 Summary = dict[str, Any]
@@ -48,15 +48,16 @@ def make(record: Record) -> Summary:
 
     `run`: columns of table `runs` that are no measures. `values`: its measures, by name; `why`: the reasons of those
     that are null. `epochs`, `learning_rates`: columns of these tables without the run, lists by name. `step_times`,
-    `losses`, `kernels`: the run's row, or None. `no_kernels`: why a profiled run has none, or None. `operations`,
-    `messages`: the run's rows of these tables; `unread`: why it has none of one, by its name.
+    `losses`, `kernels`: the run's row, or None. `no_kernels`: why a profiled run has none, or None. By the names
+    of OF_RECORDS (`sheets/`): the run's rows of these tables; `unread`: why it has none of one, by its name.
     """
     spec = record.spec
     row = spec.columns() | {"status": "success" if record.success else "failed"} | recorded.origin(record)
     row |= {"records": "ours", "images": record.images, "extrapolated": spec.epochs < spec.full_epochs}
     row["control"] = spec.control
     summary: Summary = {"run": row, **dict.fromkeys(("step_times", "losses", "kernels", "no_kernels"))}
-    summary |= {"operations": [], "messages": [], "unread": {}, "epochs": {}, "learning_rates": {}}
+    summary |= {name: [] for name in OF_RECORDS}
+    summary |= {"unread": {}, "epochs": {}, "learning_rates": {}}
     epochs = accuracy.epochs(record) if record.success else pd.DataFrame()
     if record.success:
         summary["epochs"] = _lists(epochs)
@@ -67,8 +68,8 @@ def make(record: Record) -> Summary:
         if spec.profiled:
             shares = kernels.row(record)
             summary["no_kernels" if isinstance(shares, Why) else "kernels"] = shares
-        for name, rows_of in (("operations", operations.of_run), ("messages", operations.messages)):
-            rows = rows_of(record.folder, spec)
+        for name, sheet in OF_RECORDS.items():
+            rows = sheet.of_record(record) if sheet.of_record else []
             if isinstance(rows, Why):
                 summary["unread"][name] = rows
             else:

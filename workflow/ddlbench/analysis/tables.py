@@ -5,7 +5,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,33 +14,23 @@ import pandas as pd
 from ddlbench.analysis import (
     accuracy,
     comparisons,
-    costs,
     failures,
-    inference,
     kernels,
     losses,
-    operations,
     recorded,
     refusals,
+    sheets,
     summary,
     times,
 )
+from ddlbench.analysis.sheets import Rows as Rows
+from ddlbench.analysis.sheets import Sheet
 from ddlbench.core import spec
 from ddlbench.core.columns import PROFILER, SHARING, Column, types
 from ddlbench.core.files import aside
 from ddlbench.core.recipe import Recipe
 
-Rows = list[dict[str, Any]]
 AT_ONCE = 100_000  # rows that `writing` holds in memory
-
-
-@dataclass(frozen=True)
-class Sheet:
-    """A table: what its rows are, its columns, and whether it is also written as csv."""
-
-    means: str
-    columns: tuple[Column, ...]
-    csv: bool = True
 
 
 # Columns of `runs` beside a RunSpec's and the measures.
@@ -65,31 +55,8 @@ NOT_MEASURED = (
     Column("column", "str", "The measure that is null."),
     Column("reason", "str", "Why."),
 )
-# What records of others say beside what their clocks say: `records/mlperf.py` makes the rows.
-SUBMISSIONS = (
-    Column("run", "str", "The run."),
-    Column("org", "str", "Who submitted it: the folder's name."),
-    Column("division", "str", "`closed` or `open`: whether the recipe had to be the reference's."),
-    Column("benchmark", "str", "The benchmark."),
-    Column("system", "str", "The system: the folder's name."),
-    Column("accelerator", "str", "The accelerator, as the system's file names it."),
-    Column("framework", "str", "The framework, as the system's file names it."),
-    Column("file", "str", "The log."),
-    Column("status", "str", "What `run_stop` says; null without one."),
-    Column("said_images_per_s", "float64", "Median of the rates in the log.", "images/s"),
-    Column("clock_images_per_s", "float64", "Samples of its intervals divided by their times.", "images/s"),
-    Column("clocks", "str", "Which marks those times are of: `epochs`, `blocks` or `evaluations`."),
-    Column("run_images_per_s", "float64", "Samples seen by the time from `run_start` to `run_stop`.", "images/s"),
-    Column("reached", "float64", "The best accuracy in the log."),
-    Column("statuses", "str", "What the `run_stop` of all ranks say."),
-    Column("said_samples", "float64", "`train_samples` of the log."),
-    Column("samples", "float64", "Samples of an epoch that are counted: the benchmark's, where its size is fixed."),
-    Column("seen_samples", "float64", "Samples that were trained until the last evaluation."),
-    Column("clock_back_s", "float64", "How far times of successive marks go back, at most.", "s"),
-    Column("lines", "int64", "MLPerf lines in the log."),
-    Column("damaged_lines", "int64", "Those that cannot be read."),
-)
-TABLES = {
+# What everything rests on; further tables are members of `sheets/`.
+CORE = {
     "runs": Sheet("One row per run that left a record.", (*RUN, *summary.COLUMNS)),
     "epochs": Sheet("One row per epoch of each successful run.", accuracy.EPOCHS),
     "learning_rates": Sheet(
@@ -105,33 +72,18 @@ TABLES = {
         losses.COLUMNS,
     ),
     "comparisons": Sheet("One row per pair of frameworks, loaders or forms, of equal settings.", comparisons.COLUMNS),
-    "costs": Sheet(
-        "What trainings cost where nodes are interrupted (`analysis/costs.py`): per setting one row for the chosen "
-        "interval between checkpoints, for the best ones, and for each point of the curve over intervals.",
-        costs.COLUMNS,
-    ),
     "kernels": Sheet("One row per profiled run: shares of its kernel time.", kernels.COLUMNS),
-    "operations": Sheet(
-        "One row per module of each run with DeepSpeed's FLOPS profiler: its counts beside PyTorch's own counter and, "
-        "of whole models, published ones (`config/references/operations.csv`).",
-        operations.COLUMNS,
-    ),
-    "messages": Sheet(
-        "One row per operation and size of message of each run with DeepSpeed's log of messages. The log's times are "
-        "left out: DeepSpeed 0.19.6 writes running sums in their place.",
-        operations.MESSAGES,
-    ),
     "not_measured": Sheet(
         "One row per measure that is null, in `runs` or in `kernels`, and per table that a file of a run should be in.",
         NOT_MEASURED,
     ),
-    "submissions": Sheet("One row per record of others: what it says beside what its clocks say.", SUBMISSIONS),
     "failures": Sheet("One row per run, and per job of inference, that failed and left no record.", failures.COLUMNS),
     "refused": Sheet("One row per record that cannot be true or read; it is in no other table.", refusals.COLUMNS),
 }
-# Tables that `collect` does not write.
-BESIDE = {"inference": Sheet("One row per job of inference and batch size (rule `infer`).", inference.COLUMNS)}
-EVERY = TABLES | BESIDE
+_SHEETS = {name: replace(sheet, place=10 * n) for n, (name, sheet) in enumerate(CORE.items(), 1)} | sheets.every()
+EVERY = dict(sorted(_SHEETS.items(), key=lambda item: item[1].place))
+TABLES = {name: sheet for name, sheet in EVERY.items() if sheet.of_job is None}
+BESIDE = {name: sheet for name, sheet in EVERY.items() if sheet.of_job is not None}  # `collect` does not write them
 
 
 def frame(name: str, rows: Rows) -> pd.DataFrame:

@@ -82,7 +82,7 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def terms(machine: Machine, minutes: float | None) -> tuple[float | None, float | None, str | None, float | None]:
-    """The fields of `analysis.costs.Terms`, with a checkpoint every so many minutes. A node is paid for as a whole."""
+    """The fields of `analysis.sheets.Terms`, with a checkpoint every so many minutes. A node is paid for as a whole."""
     worker = machine.price_per_gpu_hour
     price = None if worker is None else worker * machine.workers_per_node
     return machine.node_hours_between_interruptions, price, machine.currency, minutes

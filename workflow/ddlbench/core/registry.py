@@ -28,6 +28,9 @@ WITHIN = {
     "exports": "outlook",
     "kinds": "plan",
     "readings": "run",
+    "sheets": "analysis",
+    "prediction": "analysis",
+    "sections": "show/page",
 }
 
 

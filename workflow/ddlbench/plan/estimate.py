@@ -7,8 +7,8 @@ worker, validation included. Where the rate and its interval come from:
 
 - Records that are alike (`alike`) with as many workers: measured. The interval reaches from the slowest to the fastest
   repeat; a single repeat is widened by ONE_RUN.
-- Records that are alike with other numbers of workers: predicted, with its interval, by the default model of
-  `prediction/`, which `snakemake predict` asks too.
+- Records that are alike with other numbers of workers: predicted, with its interval, by the members of
+  `analysis/prediction/`, the first that can; `snakemake predict` asks the same.
 - Where that refuses (beyond a node from points within one), and from records of the same model with another framework,
   loader or batch, which are widened by ANOTHER: guessed. Between two measured numbers of workers the rate is
   interpolated linearly over log2(workers), which is how efficiency falls. Beyond them a doubling of workers costs
@@ -28,8 +28,7 @@ from pathlib import Path
 from statistics import fmean, geometric_mean, median
 from typing import Any
 
-from ddlbench.analysis import prediction, together
-from ddlbench.analysis.prediction import _priors, last_rate
+from ddlbench.analysis import together
 from ddlbench.analysis.recorded import resources
 from ddlbench.core import registry
 from ddlbench.core.columns import Why
@@ -239,16 +238,14 @@ class Estimator:
         return rate, f", extrapolated from {nearest} workers", GUESSED
 
     def _predicted(self, spec: RunSpec, like: RecordGroup) -> Rates | None:
-        """Predicts by the model that `snakemake predict` asks; None where it refuses, or where there is no numpy."""
-        counts, batch = tuple(like.rates), spec.global_batch / spec.workers
-        rates = tuple(count * rate.mean for count, rate in like.rates.items())
-        measured = prediction.Measured(counts, rates, (batch,) * len(counts), self.machine.workers_per_node)
-        try:
-            forecast = last_rate.predict(measured, [spec.workers], [batch], _priors.read())
-        except (prediction.TooLittleError, ImportError):
-            return None
-        ends = forecast.low, forecast.images_per_s, forecast.high
-        return Rates(*(float(rate[0]) / spec.workers for rate in ends))
+        """What the first member of `analysis/prediction/` that can predicts; None where none can."""
+        known, batch = {count: rate.mean for count, rate in like.rates.items()}, spec.global_batch / spec.workers
+        for name in registry.members("prediction"):
+            member = registry.member("prediction", name)
+            rates = member.of_worker(known, spec.workers, batch, self.machine.workers_per_node)
+            if rates:
+                return Rates(*rates)
+        return None
 
     def _typical(self, spec: RunSpec) -> float:
         """What a doubling leaves: the geometric mean of the published numbers that are nearest to the run."""

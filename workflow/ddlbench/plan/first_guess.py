@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from statistics import geometric_mean
 
-from ddlbench.analysis.operations import read_published
+from ddlbench.analysis.published_operations import read_published
 from ddlbench.core import registry
 from ddlbench.settings.machine import Machine
 

@@ -1,4 +1,4 @@
-"""Is this record sound? What ours, those of others and their summaries must satisfy to be believed.
+"""Is this record sound? What ours, and the summaries of all kinds of records, must satisfy to be believed.
 
 Each check raises RefusedError, which names the file and what is wrong. A record can be wrong because files were copied,
 mixed up, cut off or damaged, or because a clock was set meanwhile.
@@ -23,14 +23,9 @@ from ddlbench.core.files import sha256
 from ddlbench.core.recipe import Recipe
 from ddlbench.core.record import NULLABLE, STEP_COLUMNS, STEP_PARTS, Event, ended_well
 from ddlbench.core.spec import RunSpec, steps_per_epoch
-from ddlbench.records._mllog import ACCURACY, MOST_EPOCHS, Log, plain
 
 LARGEST = 2**63  # whole numbers in tables have 64 bits
 ROUNDING_S = 1e-6  # times are differences of floating point numbers: nothing may come out a little below zero
-# What a number of another's log may be. `time_ms` lies between 2001 and 2286; 0 is what some write for no time.
-TIMES_MS = (1e12, 1e13)
-MOST = 1e12  # samples, of a batch or of a training, or epochs
-MEND = "mend the file, or leave it out of records.folder"
 
 # Parts of a step [s]; communication is null where the framework cannot measure it.
 SECONDS = (*STEP_PARTS, "end_s")
@@ -308,28 +303,6 @@ def check_column(path: Path, values: pd.Series[Any], name: str, allowed: str) ->
     bad = ~is_time(values)
     if bad.any():
         raise RefusedError(path, f"{name} is {values[bad].iloc[0]} in {int(bad.sum())} rows; allowed: {allowed}")
-
-
-def check_published(place: Path, log: Log, fixed: int | None = None, is_share: bool = False) -> None:
-    """The numbers of another's log can be true: else they would make others wrong, or no table could hold them. `fixed`
-    is how many samples an epoch has, where the rules fix it; `is_share`: accuracies are from 0 to 1."""
-    for key, marks in log.marks.items():
-        rows, most = np.frombuffer(marks.rows).reshape(-1, 3), MOST if marks.in_samples or not fixed else MOST_EPOCHS
-        share = key == ACCURACY and is_share
-        for name, numbers, good in (
-            ("time_ms", rows[:, 0], (rows[:, 0] >= TIMES_MS[0]) & (rows[:, 0] < TIMES_MS[1]) | (rows[:, 0] == 0)),
-            ("how much was trained", rows[:, 1], (rows[:, 1] >= 0) & (rows[:, 1] <= most)),
-            ("epoch_count", rows[:, 2], (key != "block_start") | (rows[:, 2] >= 0) & (rows[:, 2] <= MOST)),
-            ("accuracy", rows[:, 2], (not share) | (rows[:, 2] >= 0) & (rows[:, 2] <= 1)),
-        ):
-            bad = ~np.isnan(numbers) & ~good
-            if bad.any():
-                raise RefusedError(place, f"{key}: {name} cannot be {numbers[bad][0]:g}", MEND)
-    for key, most in (("global_batch_size", fixed or MOST), ("train_samples", MOST)):
-        number = plain(log.keys.get(key, 1))
-        if not (1 <= number <= most and number == int(number)):
-            complaint = f"{key} is no whole number from 1 to {most:.0f}: {str(log.keys[key])[:40]!r}"
-            raise RefusedError(place, complaint, MEND)
 
 
 def check_summary(path: Path, summary: Summary, todo: str | None = None) -> None:

@@ -49,7 +49,7 @@ def find(folder: Path, benchmarks: Sequence[str] = ()) -> list[Path]:
 
 def read(place: Path, wanted: str | None = None) -> Summary | None:
     """One log; `wanted` is of no use here. Raises RefusedError if it is none, or nothing says how many accelerators."""
-    from ddlbench.records import _sound
+    from ddlbench.records import _published, _sound
 
     try:
         log = _mllog.read(place)
@@ -59,9 +59,9 @@ def read(place: Path, wanted: str | None = None) -> Summary | None:
         raise RefusedError(place, f"cannot be read ({error.strerror})") from error
     if not log.lines:
         raise RefusedError(place, "has no MLPerf line (:::MLLOG, or :::MLL of 0.6)", "use a log of MLPerf training")
-    _sound.check_published(place, log, _samples(log, place.parent.name), place.parent.name == "resnet")
+    _published.check(place, log, _samples(log, place.parent.name), place.parent.name == "resnet")
     summary = _summary(place, log)
-    _sound.check_summary(place, summary, _sound.MEND)
+    _sound.check_summary(place, summary, _published.MEND)
     return summary
 
 
@@ -82,14 +82,14 @@ def _summary(place: Path, log: Log) -> Summary:
         "epochs": _times.epochs(log, times, benchmark) if log.status == "success" else {},
         "learning_rates": {},
         **dict.fromkeys(("step_times", "losses", "kernels", "no_kernels")),
-        "submissions": _submission(place, log, system, times, row),
+        "submissions": [_submission(place, log, system, times, row)],
     }
 
 
 def _system(place: Path, log: Log) -> System:
     """The system that a log is of. Raises RefusedError if nothing says how many accelerators it has, or the log's own
     words cannot be of so many, or of its benchmark."""
-    from ddlbench.records._sound import MEND
+    from ddlbench.records._published import MEND
 
     file = place.parents[3] / "systems" / f"{place.parents[1].name}.json"
     try:

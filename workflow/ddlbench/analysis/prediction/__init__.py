@@ -7,8 +7,9 @@ series. `outlook/predictions.py` asks it about a study; `bench/prediction.py` me
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,3 +57,13 @@ class Prediction:
     images_per_s: Floats
     low: Floats
     high: Floats
+
+
+class Predictor(Protocol):
+    """One file of this room that the plan asks. Importing it imports no numpy: the plan runs where there is none."""
+
+    def of_worker(
+        self, rates: Mapping[int, float], workers: int, batch_per_worker: float, workers_per_node: int
+    ) -> tuple[float, float, float] | None:
+        """(low, likely, high rate of one worker) at another number of workers, from rates of one at others; None where
+        nothing can be predicted."""

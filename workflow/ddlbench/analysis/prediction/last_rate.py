@@ -16,10 +16,10 @@ within a node, one beyond it. Beyond three doublings it reaches further, because
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ddlbench.analysis.prediction import Measured, Prediction, TooLittleError
+from ddlbench.analysis.prediction import Measured, Prediction, TooLittleError, _priors
 from ddlbench.core.plural import count_of
 
 if TYPE_CHECKING:
@@ -131,3 +131,18 @@ def next_run(measured: Measured, target: int, candidates: dict[int, float]) -> i
     }
     best = max(gains, key=lambda count: gains[count], default=None)
     return best if best is not None and gains[best] > 0 else None
+
+
+def of_worker(
+    rates: Mapping[int, float], workers: int, batch_per_worker: float, workers_per_node: int
+) -> tuple[float, float, float] | None:
+    """(low, likely, high rate of one worker) at another number of workers, from rates of one at others; None where
+    nothing can be predicted, or where there is no numpy."""
+    totals = tuple(count * rate for count, rate in rates.items())
+    measured = Measured(tuple(rates), totals, (batch_per_worker,) * len(rates), workers_per_node)
+    try:
+        forecast = predict(measured, [workers], [batch_per_worker], _priors.read())
+    except (TooLittleError, ImportError):
+        return None
+    low, likely, high = (float(ends[0]) / workers for ends in (forecast.low, forecast.images_per_s, forecast.high))
+    return low, likely, high

@@ -104,8 +104,7 @@ class Kind(Protocol):
     FOLDER: str  # in `results/`, a folder in it per job
     OUTPUTS: tuple[str, ...]  # there if and only if a job has ended well; the first says what it is of
     LOG: str  # what its processes print
-    # The study's table of them: `core.kinds.RUNS` if its jobs train, else a module of `analysis/` with COLUMNS and
-    # `of_record`.
+    # The study's table of them: `core.kinds.RUNS` if its jobs train, else a member of `analysis/sheets/` with `of_job`.
     TABLE: str
     NOUN: tuple[str, str]  # what people call a job, in two parts: the first gets the plural
     KEY: str  # of a study, that names its jobs

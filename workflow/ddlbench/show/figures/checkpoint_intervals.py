@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ddlbench.analysis.costs import CHOSEN, DALY, YOUNG
+from ddlbench.analysis.sheets.costs import CHOSEN, DALY, YOUNG
 from ddlbench.core.plural import count_of, worker
 from ddlbench.show.figures import Options, Tables, _bars, _looks, _style
 from ddlbench.show.figures._data import distinguishing

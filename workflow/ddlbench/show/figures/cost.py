@@ -7,7 +7,7 @@ Daly 2006, doi:10.1016/j.future.2004.11.016).
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ddlbench.analysis.costs import CHOSEN
+from ddlbench.analysis.sheets.costs import CHOSEN
 from ddlbench.show.figures import Options, Tables, _bars
 
 PARTS = {"training": "training", "loss": "expected loss by interruptions"}

@@ -67,9 +67,9 @@ def first(study: PageStudy, tables: Mapping[str, pd.DataFrame], audit: Sequence[
         *sized,
         *asked.schedules(runs, *(int(answer.take.replace(",", "")) for answer in sized)),
         *asked.times(study, runs, targets),
-        *asked.costs(study, runs, tables["costs"]),
+        *asked.costs(study, runs, tables.get("costs", pd.DataFrame())),
         *asked.memory(study, runs),
-        *(answer for kind in kinds.beside() for answer in asked.latencies(tables[kind.TABLE])),
+        *(answer for kind in kinds.beside() for answer in asked.latencies(tables.get(kind.TABLE, pd.DataFrame()))),
     ]
     named = OF_PROGRAMS if len(runs) and (runs["loader"] == OWN).all() else ASKED
     asks = {question.replace("workers", study.unit): key for question, key in named.items()}

@@ -299,7 +299,7 @@ def costs(study: PageStudy, runs: pd.DataFrame, table: pd.DataFrame) -> Iterator
     """The cheapest and the fastest whole training, where a price or energy is known."""
     timed = runs[runs["full_train_s"].notna() & runs["timed"].astype(bool)]
     spent, unit = timed["full_energy_j"].astype("float64") / 1e3, "kJ"
-    sold = table[table["cost"].notna() & (table["node_hours"] > 0)]
+    sold = table[table["cost"].notna() & (table["node_hours"] > 0)] if "cost" in table else table
     if len(sold):
         hours = timed["nodes"] * timed["full_train_s"] / 3600
         spent, unit = hours * float(sold["cost"].iloc[0] / sold["node_hours"].iloc[0]), str(sold["currency"].iloc[0])

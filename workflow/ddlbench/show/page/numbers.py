@@ -58,7 +58,7 @@ def found(
             {"question": answer.question, "take": answer.take, "sure": answer.sure, "words": " ".join(answer.words)}
             for answer in first.answers
         ],
-        "verdicts": records(read["verdicts"]),
+        "verdicts": records(read.get("verdicts", pd.DataFrame())),
         "findings": [dict(row) for row in _findings.worst(audit, SEVERITIES[1])],
     }
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import pandas as pd
 
-from ddlbench.analysis import claims, frameworks, tables
+from ddlbench.analysis import frameworks, tables
 from ddlbench.analysis.collect import collect
-from ddlbench.analysis.costs import Terms
 from ddlbench.analysis.refusals import RefusedError
+from ddlbench.analysis.sheets import Terms
 from ddlbench.audit import _findings
 from ddlbench.audit._audit import audit
 from ddlbench.audit._material import of_study
@@ -26,15 +26,15 @@ from ddlbench.core.columns import write_csv
 from ddlbench.core.files import hidden_name, remove_left
 from ddlbench.plan import bill, reads, runs
 from ddlbench.plan.estimate import read_published
-from ddlbench.settings.config import CONFIG, CONVERGENCE, ConfigError
+from ddlbench.settings.config import CONVERGENCE, ConfigError
 from ddlbench.settings.study import Figure
 from ddlbench.show.figures import Options, _data
 from ddlbench.show.figures._make import draw, write_data
-from ddlbench.show.page import about, spent, write
+from ddlbench.show.page import about, sections, spent, write
 
 
 def make(config: Mapping[str, Any], terms: Sequence[Any], results: Path = layout.RESULTS) -> list[str]:
-    """Makes all of it from the records that are there; lines for people. `terms` are the fields of `costs.Terms`.
+    """Makes all of it from the records that are there; lines for people. `terms` are the fields of `Terms`.
 
     Raises ConfigError for a study of others' records, of which nothing is missing.
     """
@@ -75,18 +75,19 @@ def _tables_of(plan: runs.Plan, terms: Sequence[Any], folder: Path, results: Pat
         terms=Terms(*terms),
         beside=[job.folder(results) for job in plan.beside.values()],
     )
-    claims.write(
-        CONFIG / "references/claims.csv", folder / "runs.parquet", folder / "kernels.parquet", folder / "verdicts.csv"
-    )
+    for section in sections.every():
+        if section.make:
+            section.make(folder)
     frameworks.write(folder / "frameworks.csv")
     write_csv(audit(of_study(folder, CONVERGENCE)), _findings.COLUMNS, folder / "audit.csv")
     for name, jobs in plan.by_kind().items():
         table = registry.member("kinds", name).TABLE
-        if table in tables.BESIDE:
+        of_job = tables.BESIDE[table].of_job if table in tables.BESIDE else None
+        if of_job:
             rows: tables.Rows = []
             for job in jobs:
                 with suppress(RefusedError):  # the table of the whole study says why
-                    rows += registry.member("analysis", table).of_record(job.outputs(results)[0], job.spec)
+                    rows += of_job(job.outputs(results)[0], job.spec)
             tables.write(table, rows, folder)
 
 

@@ -17,6 +17,7 @@ from ddlbench.analysis.failures import FAILED
 from ddlbench.analysis.tables import EVERY
 from ddlbench.analysis.together import sample, settings
 from ddlbench.core import layout, spec
+from ddlbench.core.columns import Column
 from ddlbench.core.plural import count_of
 from ddlbench.core.record import MLLOG, STEPS
 from ddlbench.core.registry import OWN
@@ -77,6 +78,15 @@ def runs_cell(runs: Iterable[str], ids: set[str]) -> Cell:
     links = tuple((f"{place}", f"#{quote(anchor(run))}") for place, run in enumerate(names[:MANY], 1) if run in ids)
     named = "\n".join(names[:NAMED] + ([f"and {len(names) - NAMED} more"] if len(names) > NAMED else []))
     return Cell(count_of(len(names), "run"), float(len(names)), links, named)
+
+
+def meanings(columns: Iterable[Column], *without: str) -> dict[str, str]:
+    """The columns' explanations by name."""
+    return {
+        column.name: f"{column.means}{f' [{column.unit}]' if column.unit else ''}"
+        for column in columns
+        if column.name not in without
+    }
 
 
 def plain(

@@ -25,11 +25,11 @@ from ddlbench.core.files import sha256, write_json, write_text
 from ddlbench.core.plural import between, count_of, listed
 from ddlbench.core.registry import OWN
 from ddlbench.preflight.__main__ import summary
-from ddlbench.show.page import answer, asked, numbers, page_tables, picture, rows, sources, spent
+from ddlbench.show.page import answer, asked, numbers, page_tables, picture, rows, sections, spent
 from ddlbench.show.page.about import PageFigure, PageStudy
 
 HERE = Path(__file__).parent
-TABLES = ("runs", "comparisons", "losses", "kernels", "operations", "messages", "costs", "failures", "refused")
+TABLES = ("runs", "comparisons", "losses", "kernels", "failures", "refused")
 MEASURED = 20  # lines of what a preflight measured; its file has all
 
 
@@ -47,7 +47,7 @@ def _read(study: PageStudy, home: Path) -> tuple[dict[str, pd.DataFrame], list[d
     """The tables that a page shows, by name, and the audit's findings."""
     folder = home / "tables"
     read = {name: pd.read_parquet(folder / f"{name}.parquet") for name in TABLES}
-    read |= {name: pd.read_csv(folder / f"{name}.csv") for name in ("verdicts", "frameworks")}
+    read |= {"frameworks": pd.read_csv(folder / "frameworks.csv")} | sections.read(folder)
     read["reached"] = _reached(study, home)
     for name in BESIDE:  # of a study with such jobs
         path = folder / f"{name}.parquet"
@@ -75,7 +75,11 @@ def html(
     environment.filters["code"] = _code
     figures = [_figure(figure, runs, ids, home) for figure in study.figures]
     page = page_tables.every(study, read, audit, ids, about, results)
-    shown, others = sources.tables(study.name, read, page, ids)
+    shown, others, given = list[rows.PageTable](), page, sections.Given(study, read, ids, results)
+    for section in sections.every():
+        if section.first:
+            taken, others = section.first(given, others)
+            shown += taken
     return environment.get_template("page.html.jinja").render(
         study=study,
         policy=f"default-src 'none'; img-src data:; style-src {_digest(style)}; script-src {_digest(script)}; "
@@ -202,7 +206,7 @@ def _preflight(study: PageStudy, results: Path) -> dict[str, Any] | None:
 
 def _files(study: PageStudy, home: Path) -> list[tuple[str, str, str]]:
     """(file, its address from the page, its SHA-256): what the page is made of."""
-    paths = [home / "tables" / f"{name}.parquet" for name in TABLES]
-    paths += [home / "tables" / f"{name}.csv" for name in ("verdicts", "audit", "frameworks")]
+    names = dict.fromkeys([f"{name}.parquet" for name in TABLES] + [*sections.files()])
+    paths = [home / "tables" / name for name in (*names, "audit.csv", "frameworks.csv")]
     paths += [home / "figures" / f"{figure.name}.csv" for figure in study.figures]
     return [(path.name, path.relative_to(home).as_posix(), sha256(path)) for path in paths]

@@ -2,8 +2,8 @@
 
 `Way` is what a file of this room offers, `InferSpec` what is measured in one job: one model, served in one way, with
 each of a few batch sizes. A sixth way is one more file. `_measure.py` sends requests and takes the time,
-`__main__.py` is the process of one rank; `plan/kinds/inference.py` plans the jobs, `analysis/inference.py` makes a
-table of what they left.
+`__main__.py` is the process of one rank; `plan/kinds/inference.py` plans the jobs, `analysis/sheets/inference.py` makes
+a table of what they left.
 
 Importing a member is cheap: torch, torchao and DeepSpeed are imported inside functions.
 """

@@ -10,13 +10,13 @@ Computer Systems 22 (3), 303-312, doi:10.1016/j.future.2004.11.016. Checkpoints 
 """
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from ddlbench.analysis import together
+from ddlbench.analysis.sheets import Sheet, Terms
 from ddlbench.core.columns import Column
 from ddlbench.core.roles import AXIS, SETTING, SIZE
 
@@ -47,16 +47,6 @@ COLUMNS = (
     Column("currency", "str", "Of that price."),
     Column("why", "str", "Why there is no loss."),
 )
-
-
-@dataclass(frozen=True)
-class Terms:
-    """What a machine and the configuration say: None where nobody knows, and of `checkpoint_minutes`: never."""
-
-    node_hours_between: float | None = None  # mean time between interruptions of one node [h]
-    node_hour_price: float | None = None  # of a whole node
-    currency: str | None = None
-    checkpoint_minutes: float | None = None
 
 
 def young_s(checkpoint_s: float, between_s: float) -> float:
@@ -130,3 +120,12 @@ def _of_setting(row: dict[str, Any], train_s: float, killed: pd.DataFrame, terms
         return row | values | {"loss_cost": None if price is None else lost * price}
 
     return [priced(*interval) for interval in at]
+
+
+SHEET = Sheet(
+    "What trainings cost where nodes are interrupted (`analysis/sheets/costs.py`): per setting one row for the chosen "
+    "interval between checkpoints, for the best ones, and for each point of the curve over intervals.",
+    COLUMNS,
+    place=65,
+    of_study=lambda _, runs, terms: rows(runs, terms),
+)

@@ -13,11 +13,10 @@ import numpy as np
 
 from ddlbench.analysis import statistics
 from ddlbench.analysis.refusals import RefusedError
+from ddlbench.analysis.sheets import Rows, Sheet
 from ddlbench.core.columns import Column
 from ddlbench.train.inference import InferSpec
 from ddlbench.train.inference._record import FORMAT, RECORD
-
-Rows = list[dict[str, Any]]
 
 COLUMNS = (
     Column("run", "str", "The job's id, which is also its folder in `results/inference`."),
@@ -56,10 +55,10 @@ COLUMNS = (
 
 def rows(folders: Iterable[Path], specs: Iterable[InferSpec]) -> Rows:
     """The rows of these jobs, in their order. Raises RefusedError for a record that cannot be true, or be read."""
-    return [row for folder, spec in zip(folders, specs, strict=True) for row in of_record(folder / RECORD, spec)]
+    return [row for folder, spec in zip(folders, specs, strict=True) for row in of_job(folder / RECORD, spec)]
 
 
-def of_record(path: Path, spec: InferSpec) -> Rows:
+def of_job(path: Path, spec: InferSpec) -> Rows:
     """The rows of one job, one per batch size. Raises RefusedError."""
     again = "remove it, and start the workflow again"
     try:
@@ -111,3 +110,6 @@ def times(path: Path, asked: dict[str, Any]) -> dict[str, Any]:
         "latency_p95_s": float(np.quantile(kept, 0.95)),
         "throughput_images_per_s": asked["batch"] * len(kept) / float(kept.sum()),
     }
+
+
+SHEET = Sheet("One row per job of inference and batch size (rule `infer`).", COLUMNS, place=110, of_job=of_job)

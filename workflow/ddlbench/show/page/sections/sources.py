@@ -14,18 +14,18 @@ from ddlbench.analysis import claims
 from ddlbench.core.plural import around, digits
 from ddlbench.settings.config import CONFIG, read_yaml
 from ddlbench.show.page.rows import Cell, PageTable, plain, runs_cell
+from ddlbench.show.page.sections import Given, Section
 
+READS: tuple[str, ...] = ()  # the tables that every page reads
 FILE = CONFIG / "references/tables.yaml"
 ELSEWHERE = ("dataset", "device", "gpu", "recipe", "model")  # conditions that small twins do not meet
 
 
-def tables(
-    study: str, data: Mapping[str, pd.DataFrame], page: Sequence[PageTable], ids: set[str]
-) -> tuple[list[PageTable], list[PageTable]]:
+def first(given: Given, page: Sequence[PageTable]) -> tuple[list[PageTable], list[PageTable]]:
     """The tables of this study's sources, and those of the `page` that are none of them."""
-    given: list[Any] = [item for item in read_yaml(FILE)["tables"] if study in item["studies"]]
-    taken = {item.get("table") for item in given}
-    found = [replace(table, folded=False) for item in given for table in _of(item, data, page, ids)]
+    items: list[Any] = [item for item in read_yaml(FILE)["tables"] if given.study.name in item["studies"]]
+    taken = {item.get("table") for item in items}
+    found = [replace(table, folded=False) for item in items for table in _of(item, given.tables, page, given.ids)]
     return found, [table for table in page if table.id not in taken]
 
 
@@ -61,3 +61,6 @@ def _said(claim: claims.Claim, data: Mapping[str, pd.DataFrame]) -> tuple[str, l
             measured = f"{around(row['measured'], row['low'], row['high'], digits)}, {row['n']:.0f} repeats"
             return f"{row['verdict']}{where}: {claim.claim}: {measured}", str(row["runs"]).split()
     return f"{row['verdict']}: {row['why']}", []
+
+
+SECTION = Section(0, first=first)

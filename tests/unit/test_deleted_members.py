@@ -1,0 +1,70 @@
+"""Whoever deletes the file of a member loses what it makes, and nothing else: what everything rests on does without."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from ddlbench.analysis import claims
+from ddlbench.audit import _findings
+from ddlbench.core import registry
+from ddlbench.core.columns import write_csv
+from ddlbench.plan.estimate import GUESSED, PREDICTED
+
+from tests.conftest import ROOT
+from tests.unit.records import SPEC, write_record
+
+ROOMS = ("sheets", "prediction", "sections", "records")
+MEMBERS = [registry.path(room, name) for room in ROOMS for name in registry.members(room) if name != "ours"]
+# Modules that are asked by sections of the page, and by commands, alone.
+MEMBERS += [registry.PACKAGE / f"analysis/{name}.py" for name in ("claims", "nodes")]
+WITHOUT = ["nothing", *(str(path.relative_to(registry.PACKAGE)) for path in MEMBERS)]
+PREDICTOR = "analysis/prediction/last_rate.py"
+# Tables by the file without which they are not made; that of jobs is made by another rule.
+TABLES = {file: Path(file).stem for file in WITHOUT if file.startswith("analysis/sheets/")}
+TABLES.pop("analysis/sheets/inference.py")
+
+
+def naming(file: str, package: Path) -> list[Path]:
+    """The sections of the page that import the module in a file: who deletes it deletes them."""
+    room, _, name = ".".join(["ddlbench", *Path(file).with_suffix("").parts]).rpartition(".")
+    lines = (f"from {room}.{name} import ", f"from {room} import {name}\n")
+    sections = sorted((package / "show/page/sections").glob("*.py"))
+    return [path for path in sections if any(line in path.read_text(encoding="utf-8") for line in lines)]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a copy of the package makes of the record of a run on two workers, without each of these files."""
+    folder = tmp_path_factory.mktemp("copy")
+    package = folder / "ddlbench"
+    shutil.copytree(registry.PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
+    write_record(folder / "runs", SPEC)
+    write_csv([], _findings.COLUMNS, folder / "beside/audit.csv")
+    pd.DataFrame(columns=claims.COLUMNS).to_csv(folder / "beside/verdicts.csv", index=False)
+    files = {file: [str(package / file), *map(str, naming(file, package))] for file in WITHOUT[1:]}
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("without.py")), str(folder)],
+        input=json.dumps({WITHOUT[0]: []} | files),
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    answers: dict[str, Any] = json.loads(done.stdout)
+    return answers
+
+
+@pytest.mark.parametrize("file", WITHOUT)
+def test_the_rest_is_made_without_it(file: str, made: dict[str, Any]) -> None:
+    answer = made[file]
+    assert isinstance(answer, dict), answer
+    assert {*TABLES.values()} & {*answer["tables"]} == {*TABLES.values()} - {TABLES.get(file)}
+    assert answer["estimate_by"] == (GUESSED if file == PREDICTOR else PREDICTED)
