@@ -42,8 +42,9 @@ def naming(file: str, package: Path) -> list[Path]:
 def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What a copy of the package makes of the record of a run on two workers, without each of these files."""
     folder = tmp_path_factory.mktemp("copy")
-    package = folder / "ddlbench"
+    package = folder / "workflow/ddlbench"
     shutil.copytree(registry.PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "config").symlink_to(ROOT / "config")
     write_record(folder / "runs", SPEC)
     write_csv([], _findings.COLUMNS, folder / "beside/audit.csv")
     pd.DataFrame(columns=claims.COLUMNS).to_csv(folder / "beside/verdicts.csv", index=False)
@@ -52,7 +53,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         [sys.executable, str(Path(__file__).with_name("without.py")), str(folder)],
         input=json.dumps({WITHOUT[0]: []} | files),
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(folder)},
+        env=os.environ | {"PYTHONPATH": str(package.parent)},
         capture_output=True,
         text=True,
         check=False,

@@ -20,14 +20,8 @@ import psutil
 import pyarrow.parquet
 import scipy.special
 
-SHARED = (
-    jinja2,
-    matplotlib.pyplot,
-    pandas,
-    psutil,
-    pyarrow.parquet,
-    scipy.special,
-)  # imported before the first process is forked
+# Imported before the first process is forked.
+SHARED = (jinja2, matplotlib.pyplot, pandas, psutil, pyarrow.parquet, scipy.special)
 
 
 def make(record: Path, folder: Path) -> dict[str, Any]:
@@ -56,7 +50,7 @@ def make(record: Path, folder: Path) -> dict[str, Any]:
 
     (said,) = (event.value for event in read_log(record / MLLOG) if event.key == "ddlbench_spec")
     spec = RunSpec.from_json(json.dumps(said))
-    machine = replace(load_machine("local"), workers_per_node=8)
+    machine = replace(load_machine("local"), name=spec.machine, workers_per_node=8)
     estimator = Estimator(machine, [RecordedTime(said, 1000, 10.0, 1.0, 5.0, None, None)], read_published())
     took = estimator.estimate(replace(spec, workers=4, global_batch=2 * spec.global_batch), 1000)
     assert "torch" not in sys.modules
