@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from ddlbench.analysis import collect, tables
-from ddlbench.core import spec
+from ddlbench.core import kinds, registry, spec
 from ddlbench.core.columns import Column
 from ddlbench.core.plural import amount, between, count_of, duration, gigabytes, percents, rounded, total, worker
 from ddlbench.train import measure
@@ -39,6 +39,9 @@ def test_every_column_is_on_the_page() -> None:
 def test_every_table_is_made_by_the_rule(tmp_path: Path) -> None:
     rule = (ROOT / "workflow/rules/analysis.smk").read_text(encoding="utf-8")
     made = set(re.findall(r'^    "(\w+)",$', rule.partition("COLLECTED = ")[2].partition(")")[0], re.M))
+    assert made == {name for name, table in tables.CORE.items() if table.csv}
+    # The rule adds those of `analysis/sheets/` whose rows are not of jobs that do not train.
+    made |= {name.replace("-", "_") for name in registry.members("sheets")} - {kind.TABLE for kind in kinds.beside()}
     made_without_csv = {"learning_rates"}
     assert 'f"{TABLES}/learning_rates.parquet"' in rule
     assert made == {name for name, table in tables.TABLES.items() if table.csv}

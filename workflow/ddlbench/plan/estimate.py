@@ -239,10 +239,10 @@ class Estimator:
 
     def _predicted(self, spec: RunSpec, like: RecordGroup) -> Rates | None:
         """What the first member of `analysis/prediction/` that can predicts; None where none can."""
-        known, batch = {count: rate.mean for count, rate in like.rates.items()}, spec.global_batch / spec.workers
+        means, batch = {count: rate.mean for count, rate in like.rates.items()}, spec.global_batch / spec.workers
         for name in registry.members("prediction"):
             member = registry.member("prediction", name)
-            rates = member.of_worker(known, spec.workers, batch, self.machine.workers_per_node)
+            rates = member.of_worker(means, spec.workers, batch, self.machine.workers_per_node)
             if rates:
                 return Rates(*rates)
         return None
