@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from string import Formatter
 from typing import Any
 
@@ -25,19 +25,26 @@ PLACEHOLDERS = {
     "folder": "an empty folder for what the program writes",
 }
 IMAGES = "images"  # what our own trainings count
+AXES = ("step", "sample", "epoch", "epoch_x1000")  # what a program may count on the axis of its scalars
 EACH, OWN = "each", "own"  # who starts the ranks: ddlbench, or the program itself
 # Named groups that a pattern of reading `lines` may have, and what each gives.
 GROUPS = {
-    "step": "the number of the step",
+    "step": "the number of the step, in its epoch or over the whole run",
+    "epoch": "the number of the epoch; alone, for one line an epoch or parts of epochs, it needs steps_per_epoch",
+    "of": "the total behind step, seen or seen_all: how many of them an epoch has",
     "seen": "in place of step: the samples that one rank has seen in its epoch, a multiple of its batch",
+    "seen_all": "in place of step: the samples that all ranks have seen, in the epoch or over the whole run",
+    "percent": "in place of step: how much of the epoch is done, in percent; it needs steps_per_epoch",
     "loss": "its loss",
     "lr": "its learning rate",
     "samples": "its samples over all ranks",
     "samples_per_s": "a rate, which is compared with the clock",
     "workers": "how many ranks train together: with any other number than the run's, its steps are refused",
-    "top1": "top-1 accuracy of a validation, a fraction or in percent",
+    "top1": "top-1 accuracy of a validation; key top1_in says its unit",
     "eval_loss": "the loss of a validation",
+    "pause": "any text: the line is of something else than training, such as a validation or a checkpoint",
 }
+COUNTS = ("step", "seen", "seen_all", "percent", "epoch")  # groups that say how far training is
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +53,8 @@ class Program:
 
     `patterns` are those of reading `lines`. `environment` is the folder of a Python environment as the file names it,
     or names of modules. `digest` is SHA-256 over the program's files.
+
+    Fields of READS only say how the program's output is read: they make no run another one, and stand in no JSON.
     """
 
     name: str
@@ -53,11 +62,20 @@ class Program:
     ranks: str = EACH
     settings: tuple[tuple[str, Scalar], ...] = ()
     sample: str = "samples"
-    reads: str = "lines"
-    patterns: tuple[str, ...] = ()
     resume: str | None = None
     environment: str | tuple[str, ...] | None = None
     digest: str = ""
+    reads: str = field(default="lines", compare=False)
+    patterns: tuple[str, ...] = field(default=(), compare=False)
+    columns: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+    file: str | None = field(default=None, compare=False)
+    axis: str | None = field(default=None, compare=False)
+    steps_per_epoch: int | None = field(default=None, compare=False)
+    samples_per_epoch: int | None = field(default=None, compare=False)
+    steps_per_line: int | None = field(default=None, compare=False)
+    parts_per_step: int | None = field(default=None, compare=False)
+    rate_of: str | None = field(default=None, compare=False)
+    top1_in: str | None = field(default=None, compare=False)
 
     @property
     def framework(self) -> str:
@@ -78,14 +96,28 @@ class Program:
         return [word.format_map({**dict(self.settings), **values}) for word in shlex.split(text)]
 
     def written(self) -> dict[str, Any]:
-        """What JSON holds of it: the fields that differ from their defaults."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+        """Return what JSON holds of it: the fields that differ from their defaults, without READS."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.compare and getattr(self, f.name) != f.default}
+
+    def how_it_is_read(self) -> dict[str, Any]:
+        """Return the fields of READS that differ from their defaults."""
+        return {name: getattr(self, name) for name in READS if getattr(self, name) != DEFAULTS[name]}
+
+    def read_as(self, other: Program) -> Program:
+        """Return this program, read in the way of another one."""
+        return replace(self, **{name: getattr(other, name) for name in READS})
 
     @classmethod
     def parse(cls, written: Mapping[str, Any]) -> Program:
         """The program that `written` gave, also after JSON. Raises TypeError, ValueError."""
         values: Any = {name: tuple(value) if isinstance(value, list) else value for name, value in written.items()}
-        return cls(**values | {"settings": tuple((str(name), value) for name, value in written.get("settings", ()))})
+        for name in ("settings", "columns"):
+            values[name] = tuple((str(key), value) for key, value in written.get(name, ()))
+        return cls(**values)
+
+
+READS = tuple(f.name for f in fields(Program) if not f.compare)
+DEFAULTS = {f.name: f.default for f in fields(Program)}
 
 
 def placeholders(text: str) -> set[str]:

@@ -15,7 +15,7 @@ from pydantic import Field
 from ddlbench.core import registry
 from ddlbench.core.files import sha256
 from ddlbench.core.layout import RESULTS
-from ddlbench.core.program import EACH, GROUPS, OWN, PLACEHOLDERS, Program, Scalar, placeholders
+from ddlbench.core.program import AXES, COUNTS, EACH, GROUPS, OWN, PLACEHOLDERS, READS, Program, Scalar, placeholders
 from ddlbench.settings.config import CONFIG, ConfigError, complain, expand, one_of, read_yaml
 from ddlbench.settings.keys import Keys, Name, key, mapping, value_of
 
@@ -63,6 +63,25 @@ class ProgramFile(Keys):
         f"Patterns (Python's re) of the lines that it prints, for reads lines, with named groups: {explained(GROUPS)}.",
         (),
     )
+    columns: Annotated[tuple[tuple[str, Any], ...], mapping(str, Setting, in_order=False)] = key(
+        "For reads table and tensorboard: which column, or scalar, is what. Left are groups of lines (step, loss, ...) "
+        "and, for table, time: seconds, or a date.",
+        (),
+    )
+    file: str = key("For reads table: the file below {folder}, such as metrics.csv or *.jsonl.", None)
+    axis: str = key(
+        "For reads tensorboard: what the steps of its scalars count. Left out, it must show by itself.",
+        None,
+        enum=[*AXES],
+    )
+    steps_per_epoch: int = key("Steps of an epoch, where lines do not say it.", None, minimum=1)
+    samples_per_epoch: int = key("Samples of an epoch, over all ranks: a proof of what is read.", None, minimum=1)
+    steps_per_line: int = key(
+        "Steps that each line with a loss stands for, where no line has a number.", None, minimum=1
+    )
+    parts_per_step: int = key("Of how many numbers that the program calls steps one step is made.", None, minimum=2)
+    rate_of: str = key("Whose rate it prints: that of all ranks, or of one worker.", None, enum=["all", "worker"])
+    top1_in: str = key("The unit of top1. Left out, a value above 1 shows it.", None, enum=["fraction", "percent"])
     resume: str = key("Words added to the command when a run goes on after an interruption. Left out, it cannot.", None)
     environment: str | Texts = key(
         "The folder of its own Python environment (with bin/python), or a list of environment modules. Left out, "
@@ -80,12 +99,13 @@ class ProgramFile(Keys):
 
     def at(self, settings: Mapping[str, Scalar]) -> Program:
         """The program with one value for each of its settings."""
-        shared = ("name", "command", "ranks", "sample", "reads", "resume", "digest")
+        shared = ("name", "command", "ranks", "sample", "resume", "digest", *READS)
+        patterns = (self.lines,) if isinstance(self.lines, str) else self.lines
         return Program(
             settings=tuple(settings.items()),
-            patterns=(self.lines,) if isinstance(self.lines, str) else self.lines,
+            patterns=patterns,
             environment=self.environment,
-            **{name: getattr(self, name) for name in shared},
+            **{name: getattr(self, name) for name in shared if name != "patterns"},
         )
 
 
@@ -144,9 +164,10 @@ def _check_patterns(given: ProgramFile, path: Path) -> None:
                 raise complain(path, "lines", f"(?P<{name}>", one_of(GROUPS, name))
         if not groups:
             raise complain(path, "lines", pattern, f"it has no named group; {one_of(GROUPS)}")
-        steps |= "step" in groups or "seen" in groups
+        steps |= bool({*COUNTS} & {*groups}) or (given.steps_per_line is not None and "loss" in groups)
     if patterns and not steps:
-        raise complain(path, "lines", list(patterns), "allowed: at least one pattern with (?P<step>...)")
+        counts = ", ".join(f"(?P<{name}>...)" for name in COUNTS)
+        raise complain(path, "lines", list(patterns), f"allowed: at least one pattern with one of {counts}")
 
 
 def _digest(files: Iterable[str], path: Path, project: Path) -> str:

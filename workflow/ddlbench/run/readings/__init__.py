@@ -4,158 +4,186 @@
 record of it. A way that reads files finds them in the program's own folder, `{folder}` of its command.
 """
 
-import itertools
 import math
-import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any
 
 from ddlbench.core.record import StepRow
 from ddlbench.core.spec import RunSpec
+from ddlbench.run.readings import _counting, _proof
+from ddlbench.run.readings._values import (
+    Evaluation,
+    Line,
+    NotFiniteError,
+    Output,
+    Reading,
+    ReadingMember,
+    StepEnd,
+    UnreadError,
+)
 
+__all__ = ["Evaluation", "Line", "NotFiniteError", "Output", "Reading", "ReadingMember", "StepEnd", "UnreadError"]
 MOST_ROWS = 20_000_000  # of all ranks
 TOTAL = "only the time of whole steps is known: put the recorder into the program to tell parts apart"
+FRACTION, PERCENT = "fraction", "percent"  # values of key top1_in
 
 
-class UnreadError(ValueError):
-    """The program left no steps that could be read; the message says what was looked for and what was there."""
+def reading(
+    source: Output,
+    points: Iterable[StepEnd],
+    evaluations: Sequence[Evaluation] = (),
+    *,
+    paused_s: Sequence[float] = (),
+    step_s: float | None = None,
+    **evidence: Any,
+) -> Reading:
+    """Return the steps between points; the first point only says when they began.
 
-
-class Line(NamedTuple):
-    """A line that a rank of the program printed, and when it was read [s since 1970]; rank 0 if nobody says which."""
-
-    time_s: float
-    text: str
-    rank: int = 0
-
-
-class StepEnd(NamedTuple):
-    """The end of a step as a program tells it. Steps are counted in its own way; None where it does not say it."""
-
-    time_s: float  # [s since 1970]
-    step: int
-    loss: float | None = None
-    lr: float | None = None
-    samples: float | None = None  # of the step, over all ranks
-
-
-class Evaluation(NamedTuple):
-    """What the program says of a validation. `time_s` [s since 1970]; `top1` is a fraction."""
-
-    time_s: float
-    top1: float | None = None
-    loss: float | None = None
-
-
-@dataclass(frozen=True)
-class Output:
-    """What a reading may look at: the run, the program's own folder, that of the record, and what it printed.
-
-    `lines` are those that the reading wants; `last` are the last ones that it printed, whatever they say. `again_s` are
-    the times when an interrupted run was started again [s since 1970].
+    Where steps lie between two points, each of them took an equal share. A step without samples has those of the
+    global batch. `paused_s` are times at which the program does something else, `step_s` is how long a step takes by
+    its own word, `evidence` fields of `_proof.Facts`. Raises UnreadError if there are fewer than two points, numbers
+    that count no steps, or a contradiction; NotFiniteError of a loss that is no finite number.
     """
-
-    spec: RunSpec
-    folder: Path
-    partial: Path
-    lines: Sequence[Line]
-    last: Sequence[str] = ()
-    again_s: Sequence[float] = ()
-
-    def newest(self, pattern: str) -> Path:
-        """The file of this name that was written last, below the program's folder. Raises UnreadError without one."""
-        there = [path for path in self.folder.rglob(pattern) if path.is_file()]
-        if not there:
-            raise UnreadError(f"no {pattern} in its folder: does the command write into {{folder}}?")
-        return max(there, key=lambda path: path.stat().st_mtime)
-
-
-@dataclass
-class Reading:
-    """Steps of a run. `began_s` is when the first one began [s since 1970]; `rows` holds each rank's row of each step.
-
-    `not_known` gives reasons by column of `steps.parquet`; such a column is NaN, but that the whole of a step stands in
-    `forward_s` where its parts are not known. `remarks` go into the record, and `ranks`: columns of each rank's memory.
-    """
-
-    began_s: float
-    rows: list[StepRow]
-    evaluations: list[Evaluation] = field(default_factory=list)
-    not_known: dict[str, str] = field(default_factory=dict)
-    remarks: dict[str, object] = field(default_factory=dict)
-    ranks: dict[int, dict[str, int]] = field(default_factory=dict)
-
-
-class ReadingMember(Protocol):
-    """One file of this room. Importing it imports no package that only some have."""
-
-    def wanted(self, spec: RunSpec) -> list[re.Pattern[str]]:
-        """Patterns of the lines that it needs; others are not kept."""
-
-    def read(self, source: Output) -> Reading:
-        """The steps. Raises UnreadError if there are none; its message is for people."""
-
-
-def reading(source: Output, points: Iterable[StepEnd], evaluations: Sequence[Evaluation] = ()) -> Reading:
-    """The steps between points; the first point only says when they began.
-
-    The first mention of a step counts. Where steps lie between two points, each of them took an equal share. A step
-    without samples has those of the global batch. Raises UnreadError if there are fewer than two points, or numbers
-    that count no steps.
-    """
-    spec, again_s = source.spec, [*source.again_s]
-    ends: list[StepEnd] = []
-    seen: dict[int, int] = {}
-    before, offset, since = 0, 0, 0  # the last step as it was told; what is added to it; points since that changed
-    lost_s = 0.0  # between an interruption and the step with which the run went on
-    for point in points:
-        if not math.isfinite(point.time_s):
-            continue
-        if point.samples is not None and not 0 <= point.samples < 1e15:  # no number of samples, or none at all
-            point = point._replace(samples=None)
-        interrupted = [again_s.pop(0) for at_s in [*again_s] if at_s <= point.time_s]
-        if ends and not interrupted and since >= 3 and point.step < before and point.step <= ends[0].step:
-            offset, since = offset + before + (1 if ends[0].step == 0 else 0), 0  # it counts each epoch anew
-        before, number = point.step, point.step + offset
-        if ends and interrupted:
-            lost_s = point.time_s - ends[seen.get(number, -1)].time_s
-        if number in seen:
-            kept = ends[seen[number]]
-            ends[seen[number]] = kept._replace(**{k: v for k, v in point._asdict().items() if getattr(kept, k) is None})
-        elif not ends or number > ends[-1].step:
-            seen[number], since = len(ends), since + 1
-            ends.append(point._replace(step=number, time_s=point.time_s - lost_s))
-    if len(ends) < 2:
-        raise UnreadError(f"steps that were read: {len(ends)}; at least 2 are needed: run longer, or let it tell more")
-    if (ends[-1].step - ends[0].step) * spec.workers > MOST_ROWS:
-        raise UnreadError(f"it tells steps from {ends[0].step} to {ends[-1].step}: are these numbers of steps?")
-    rows: list[StepRow] = []
-    first, every = ends[0], [b.step - a.step for a, b in itertools.pairwise(ends)]
-    for start, end in itertools.pairwise(ends):
-        count = end.step - start.step
-        each_s = max(end.time_s - start.time_s, 0.0) / count
-        for place in range(1, count + 1):
-            number, last = start.step + place - first.step - 1, place == count
-            at_s = start.time_s - first.time_s + place * each_s
-            rows += shares(spec, number, each_s, at_s, end if last else end._replace(loss=None, lr=None))
-    run = Reading(first.time_s, rows, list(evaluations), dict.fromkeys(UNSPLIT, TOTAL))
+    spec = source.spec
+    points = [_checked(point) for point in points]
+    per_epoch = spec.program.steps_per_epoch if spec.program else None
+    of = _counting.numbered(points, source.again_s, per_epoch, spec.workers)
+    if len(of.ends) < 2:
+        raise UnreadError(
+            f"steps that were read: {len(of.ends)}; at least 2 are needed: run longer, or let it tell more"
+        )
+    if (of.ends[-1].step - of.ends[0].step) * spec.workers > MOST_ROWS:
+        raise UnreadError(f"it tells steps from {of.ends[0].step} to {of.ends[-1].step}: are these numbers of steps?")
+    of.ends, bursts = _counting.in_bursts(of.ends)
+    parts, doubt = _counting.intervals(of, paused_s, step_s)
+    run = Reading(of.ends[0].time_s, _rows(spec, of, parts), [*evaluations], dict.fromkeys(UNSPLIT, TOTAL))
     for name in ("loss", "lr"):
-        if all(getattr(end, name) is None for end in ends[1:]):
+        if all(getattr(end, name) is None for end in of.ends[1:]):
             run.not_known[name] = "the program does not say it"
-    if max(every) > 1:
-        run.remarks["told_every_steps"] = max(every)
-    if all(end.samples is None for end in ends[1:]):
+    every = max(part.steps for part in parts)
+    if every > 1:
+        run.remarks["told_every_steps"] = every
+    if bursts:
+        run.remarks["bursts"] = bursts
+        print(
+            f"{len(of.ends)} lines came in {bursts} bursts: steps have mean times; let it print unbuffered", flush=True
+        )
+    if all(end.samples is None for end in of.ends[1:]):
         run.remarks["samples"] = "the global batch: the program does not say its samples"
+    if of.per_epoch:
+        run.remarks["steps_per_epoch"] = of.per_epoch
+    _tell_pauses(run, spec, parts, doubt)
+    program = spec.program
+    prove(
+        run,
+        spec,
+        sum(part.took_s - part.pause_s for part in parts),
+        steps_per_epoch=of.per_epoch,
+        printed_steps_per_epoch=of.per_epoch if all(end.total is not None for end in of.ends) else None,
+        printed_step_s=step_s,
+        samples_per_epoch=program.samples_per_epoch if program else None,
+        **evidence,
+    )
     return run
+
+
+def _checked(point: StepEnd) -> StepEnd:
+    """Return the point without a number of samples that is none. Raises NotFiniteError."""
+    if point.loss is not None and not math.isfinite(point.loss):
+        raise NotFiniteError(point.loss, point.step)
+    if point.samples is not None and not 0 <= point.samples < 1e15:
+        return point._replace(samples=None)
+    return point
+
+
+def _rows(spec: RunSpec, of: _counting.Numbering, parts: Sequence[_counting.Interval]) -> list[StepRow]:
+    """Return each rank's row of each step. A pause stands before the steps of its interval, or behind those that end
+    the epoch."""
+    rows: list[StepRow] = []
+    first = of.ends[0]
+    for part in parts:
+        before = 0
+        if part.why == "epoch" and of.per_epoch and part.start.step % of.per_epoch:
+            before = of.per_epoch - int(part.start.step % of.per_epoch)
+        for place in range(1, part.steps + 1):
+            number, last = int(part.start.step - first.step) + place - 1, place == part.steps
+            at_s = part.start.time_s - first.time_s + place * part.each_s
+            at_s += part.pause_s if place > before or part.why != "epoch" else 0.0
+            rows += shares(spec, number, part.each_s, at_s, part.end if last else part.end._replace(loss=None, lr=None))
+    return rows
+
+
+def _tell_pauses(run: Reading, spec: RunSpec, parts: Sequence[_counting.Interval], doubt: str) -> None:
+    """Keep and print what was no training, with the rate of both."""
+    pauses = [part for part in parts if part.pause_s]
+    whole_s, pause_s = sum(part.took_s for part in parts), sum(part.pause_s for part in pauses)
+    if doubt:
+        run.remarks["gaps"] = doubt
+        print(doubt, flush=True)
+    if not pauses or whole_s <= pause_s:
+        return
+    images = sum(row.images for row in run.rows)
+    rates = {"per_s": images / (whole_s - pause_s), "with_pauses_per_s": images / whole_s}
+    told_by = sorted({part.why for part in pauses})
+    run.remarks["pauses"] = {"count": len(pauses), "seconds": pause_s, "told_by": told_by, **rates}
+    print(
+        f"{rates['per_s']:.5g} per s while it trains, {rates['with_pauses_per_s']:.5g} with {len(pauses)} pauses "
+        f"({pause_s:.3g} s, told by {', '.join(told_by)})",
+        flush=True,
+    )
+
+
+def prove(run: Reading, spec: RunSpec, train_s: float, **evidence: Any) -> None:
+    """Keep what confirms the reading. Raises UnreadError with both numbers and the likely reason if something
+    contradicts it."""
+    facts = _proof.Facts(
+        steps=len({row.step for row in run.rows}),
+        samples=sum(row.images for row in run.rows),
+        train_s=train_s,
+        whole_s=max((row.end_s for row in run.rows), default=0.0),
+        workers=spec.workers,
+        global_batch=spec.global_batch,
+        rate_of=spec.program.rate_of if spec.program else None,
+        **evidence,
+    )
+    run.proof = _proof.prove(facts)
+    if run.proof.against:
+        raise UnreadError(run.proof.against)
+    if facts.printed_rate is not None and train_s:
+        clock = facts.samples / train_s
+        printed = facts.printed_rate * (spec.workers if facts.rate_of == "worker" else 1)
+        agrees = "the rate that it prints" in run.proof.by
+        run.remarks["printed_rate"] = {"printed_per_s": printed, "by_clock_per_s": clock, "agrees": agrees}
+        if not agrees:
+            print(f"prints a rate of {printed:g} per s, its clock says {clock:g}: the clock's counts", flush=True)
+    run.remarks["reading"] = run.proof.text
+
+
+def as_fractions(evaluations: Sequence[Evaluation], unit: str | None, percent: bool = False) -> list[Evaluation]:
+    """Return validations whose accuracies are fractions. `unit` is what the program's file says; `percent`: the lines
+    have a sign for it, so they are fractions already.
+
+    A value above 1 shows that all are in percent. Where none is, and nobody says it, 0.9 may be either: such accuracies
+    are left out, and it is said.
+    """
+    told = [e.top1 for e in evaluations if e.top1 is not None and math.isfinite(e.top1)]
+    if not told or percent:
+        return [*evaluations]
+    if unit == PERCENT or (unit is None and max(told) > 1):
+        return [e._replace(top1=None if e.top1 is None else e.top1 / 100) for e in evaluations]
+    if unit == FRACTION and max(told) <= 1:
+        return [*evaluations]
+    if unit == FRACTION:
+        raise UnreadError(f"top1 is {max(told):g}, and top1_in says fraction: a fraction is at most 1")
+    print(f"top-1 of {told[-1]:g} is left out: percent, or a fraction? Say top1_in", flush=True)
+    return [e._replace(top1=None) for e in evaluations]
 
 
 UNSPLIT = ("data_wait_s", "forward_s", "backward_s", "communication_s", "optimizer_s")
 
 
 def shares(spec: RunSpec, step: int, took_s: float, end_s: float, point: StepEnd) -> list[StepRow]:
-    """A step's row on each rank, where only the whole is known."""
+    """Return a step's row on each rank, where only the whole is known."""
     samples = round(point.samples if point.samples is not None else spec.global_batch)
     lr, loss = (math.nan if number is None else number for number in (point.lr, point.loss))
     return [
@@ -165,12 +193,12 @@ def shares(spec: RunSpec, step: int, took_s: float, end_s: float, point: StepEnd
 
 
 def share(samples: int, rank: int, ranks: int) -> int:
-    """A rank's samples of a step."""
+    """Return a rank's samples of a step."""
     return samples // ranks + (rank < samples % ranks)
 
 
 def unsplit(
     step: int, rank: int, images: int, lr: float, loss: float, wait_s: float, rest_s: float, end_s: float
 ) -> StepRow:
-    """A row in which all but the wait for data stands in `forward_s`."""
+    """Return a row in which all but the wait for data stands in `forward_s`."""
     return StepRow(0, step, rank, images, lr, loss, wait_s, rest_s, 0.0, None, 0.0, end_s)

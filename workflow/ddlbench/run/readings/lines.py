@@ -1,88 +1,381 @@
 """lines: steps from lines that the program prints, by patterns with named groups.
 
-Times are those at which the supervisor read the lines. A rate that the program prints is compared with them, and never
-believed where it says something else.
+Times are those at which the supervisor read the lines. What else stands in the same lines, such as other counters, a
+rate or the time of a step, is compared with what was read, and contradicts or confirms it.
 """
 
+from __future__ import annotations
+
+import itertools
 import math
 import re
 import statistics
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
+from ddlbench.core.program import COUNTS, Program
 from ddlbench.core.spec import RunSpec
-from ddlbench.run.readings import Evaluation, Output, Reading, StepEnd, UnreadError, reading
+from ddlbench.run.readings import (
+    Evaluation,
+    Line,
+    Output,
+    Reading,
+    StepEnd,
+    UnreadError,
+    _proof,
+    _text,
+    as_fractions,
+    reading,
+)
 
-UNITS = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "%": 0.01}
-NUMBER = re.compile(r"([-+]?[\d.,_' ]*\d\.?(?:[eE][-+]?\d+)?|[-+]?(?:[nN]a[nN]|inf))\s*([kKMGB%]?)(?:[^\d.,].*)?")
-THOUSANDS = re.compile(r"(?<=\d)[,_' ](?=\d{3})")
-FAR = 0.2  # a printed rate that differs by more from the clock's is not believed
+number = _text.number
+EVERY_LINE = re.compile("")
 
 
 def wanted(spec: RunSpec) -> list[re.Pattern[str]]:
-    """The program's own patterns."""
+    """Return what every line matches: another pattern may be tried on them later."""
+    return [EVERY_LINE]
+
+
+def patterns_of(spec: RunSpec) -> list[re.Pattern[str]]:
+    """Return the program's own patterns."""
     return [re.compile(pattern) for pattern in spec.program.patterns] if spec.program else []
 
 
-def number(text: str | None) -> float | None:
-    """A number as people print it: with thousands separators, and a unit such as k, M or %. None for anything else."""
-    found = NUMBER.fullmatch(text.strip()) if text else None
-    if not found:
-        return None
-    try:
-        return float(THOUSANDS.sub("", found[1])) * UNITS[found[2]]
-    except (ValueError, KeyError):
-        return None
+@dataclass
+class Match:
+    """What a pattern found in a line."""
+
+    line: Line
+    pattern: re.Pattern[str]
+    found: _text.Found
+
+    def value(self, name: str) -> float | None:
+        return self.found.values.get(name)
 
 
 def read(source: Output) -> Reading:
-    """The steps. Raises UnreadError, which names a pattern that did not match and a line that it did not match."""
-    points: list[StepEnd] = []
-    evaluations: list[Evaluation] = []
-    rates: list[float] = []
-    patterns = wanted(source.spec)
-    of_steps = [pattern for pattern in patterns if {"step", "seen"} & {*pattern.groupindex}]
-    ranks = {line.rank for line in source.lines if any(pattern.search(line.text) for pattern in of_steps)}
-    for line in source.lines:
-        for match in filter(None, (pattern.search(line.text) for pattern in patterns)):
-            values = {name: number(text) for name, text in match.groupdict().items()}
-            if (workers := values.get("workers")) not in (None, source.spec.workers):
-                alone = f"rank {line.rank} printed {line.text.strip()[:200]!r}: {workers:g} workers, and not"
-                raise UnreadError(f"{alone} {source.spec.workers}; it must join the ranks of RANK and WORLD_SIZE")
-            if ranks and line.rank != min(ranks):  # all ranks say the same, at moments of their own
-                continue
-            if values.get("seen") is not None:
-                values["step"] = values["seen"] * source.spec.workers / source.spec.global_batch  # type: ignore[operator]
-            if (step := values.get("step")) is not None and math.isfinite(step):
-                rest = {name: values.get(name) for name in ("loss", "lr", "samples")}
-                points.append(StepEnd(line.time_s, round(step), **rest))
-            elif points and values.get("loss") is not None:  # of a line of its own
-                points[-1] = points[-1]._replace(loss=values["loss"])
-            if values.get("samples_per_s") is not None:
-                rates.append(values["samples_per_s"])  # type: ignore[arg-type]
-            if values.get("top1") is not None or values.get("eval_loss") is not None:
-                evaluations.append(Evaluation(line.time_s, values.get("top1"), values.get("eval_loss")))
-    if any(e.top1 is not None and e.top1 > 1 for e in evaluations):  # in percent, without its sign
-        evaluations = [e._replace(top1=None if e.top1 is None else e.top1 / 100) for e in evaluations]
+    """Return the steps. Raises UnreadError, which names a pattern that did not match and a line that it did not match,
+    or the numbers that contradict each other."""
+    program, patterns, spec_batch = source.spec.program, patterns_of(source.spec), source.spec.batch_per_worker
+    assert program is not None
+    found = _found(source.lines, patterns)
+    _check_workers(found, source.spec)
+    of_steps = [match for match in found if _counts(match, program)]
+    first = min((match.line.rank for match in of_steps), default=None)
+    found = [match for match in found if first is None or match.line.rank == first]
+    of_steps, others_s = _of_training([match for match in found if _counts(match, program)])
+    _check_units(of_steps, source.spec, program)
+    points = _points(of_steps, found, source.spec, program)
     if not points:
-        raise UnreadError(_unmatched(source, patterns))
-    run = reading(source, points, evaluations)
-    if rates:
-        _compare(run, statistics.median(rates))
-    return run
+        raise UnreadError(_unmatched(source, patterns, program))
+    evaluations, percent = _evaluations(found)
+    paused_s = [match.line.time_s for match in found if _is_pause(match, program)]
+    return reading(
+        source,
+        points,
+        as_fractions(evaluations, program.top1_in, percent),
+        paused_s=sorted([*paused_s, *others_s]),
+        step_s=_step_s(of_steps, points),
+        **_evidence(of_steps, points, source.spec),
+        printed_rate=_median(match.value("samples_per_s") for match in found),
+        counts_samples=spec_batch > 1 and all(_counter_of(match) in ("seen", "seen_all") for match in of_steps),
+    )
 
 
-def _compare(run: Reading, printed: float) -> None:
-    """Keep what a printed rate says, and whether the clock says the same."""
-    took = max(row.end_s for row in run.rows)
-    clock = sum(row.images for row in run.rows) / took if took else math.nan
-    believed = abs(printed - clock) <= FAR * clock
-    run.remarks["printed_rate"] = {"printed_per_s": printed, "by_clock_per_s": clock, "agrees": believed}
-    if not believed:
-        text = f"prints a rate of {printed:g} per s, its clock says {clock:g}: that of the clock counts"
-        print(f"{text}; it may be one rank's, or of parts of samples: `sample` is what a batch holds", flush=True)
+def _found(lines: Sequence[Line], patterns: Sequence[re.Pattern[str]]) -> list[Match]:
+    """Return the matches of all patterns, in the order of the lines."""
+    found = []
+    for line in lines:
+        for text in _text.pieces(line.text):
+            for pattern in patterns:
+                if one := _text.find(pattern, text):
+                    found.append(Match(line, pattern, one))
+    return found
 
 
-def _unmatched(source: Output, patterns: list[re.Pattern[str]]) -> str:
-    steps = next((p.pattern for p in patterns if {"step", "seen"} & {*p.groupindex}), "")
+def _counts(match: Match, program: Program) -> bool:
+    """Return whether a match says how far training is."""
+    names = {*match.pattern.groupindex}
+    if program.steps_per_line and not {*COUNTS} & names:
+        return "loss" in names and match.value("loss") is not None
+    return any(match.value(name) is not None and math.isfinite(match.value(name) or 0.0) for name in COUNTS)
+
+
+def _is_pause(match: Match, program: Program) -> bool:
+    """Return whether the line is of something else than training."""
+    names = {*match.pattern.groupindex}
+    return not _counts(match, program) and bool({"top1", "eval_loss", "pause"} & names)
+
+
+def _check_workers(found: Sequence[Match], spec: RunSpec) -> None:
+    """Raises UnreadError if a rank printed another number of ranks than the run has."""
+    for match in found:
+        if (workers := match.value("workers")) not in (None, spec.workers):
+            alone = f"rank {match.line.rank} printed {match.line.text.strip()[:200]!r}: {workers:g} workers, and not"
+            raise UnreadError(f"{alone} {spec.workers}; it must join the ranks of RANK and WORLD_SIZE")
+
+
+def _counter_of(match: Match) -> str | None:
+    """Return the group that says how far training is; the first of COUNTS."""
+    return next((name for name in COUNTS if match.value(name) is not None), None)
+
+
+def _total(match: Match) -> float | None:
+    """Return the total beside the count: that of group `of`, or what stands behind the number (`100/600`)."""
+    if match.value("of") is not None:
+        return match.value("of")
+    name = _counter_of(match)
+    if name not in ("step", "seen", "seen_all"):
+        return None
+    return _text.total_behind(match.found.text, match.found.spans[name][1])
+
+
+def _of_training(matches: list[Match]) -> tuple[list[Match], list[float]]:
+    """Return the lines of the training loop, and when lines of other loops were printed, such as bars of a validation:
+    these have another total. Raises UnreadError where nobody can tell which is which."""
+    totals = [_total(match) for match in matches]
+    how_many = Counter(total for total in totals if total is not None)
+    if len(how_many) < 2 or len(how_many) > len(matches) / 4:
+        return matches, []
+    most, _ = how_many.most_common(1)[0]
+    main = {_text.kind(m.found.text) for m, total in zip(matches, totals, strict=True) if total == most}
+    others = [(m, total) for m, total in zip(matches, totals, strict=True) if total not in (most, None)]
+    alike = next(((m, total) for m, total in others if _text.kind(m.found.text) in main), None)
+    if alike:
+        text = alike[0].line.text.strip()[:120]
+        raise UnreadError(
+            f"it prints counts of {most:g} and of {alike[1]:g} in lines that look alike ({text!r}): which of them "
+            "train? The pattern must hold a word of these"
+        )
+    kept = [m for m, total in zip(matches, totals, strict=True) if total in (most, None)]
+    return kept, [m.line.time_s for m, _ in others]
+
+
+def _check_units(of_steps: Sequence[Match], spec: RunSpec, program: Program) -> None:
+    """Raises UnreadError where other numbers of the lines show that a group is of another unit."""
+    for pattern in dict.fromkeys(match.pattern for match in of_steps):
+        matches = [match for match in of_steps if match.pattern == pattern]
+        name = _counter_of(matches[0])
+        if name is None or not program.steps_per_line and name == "epoch":
+            continue
+        of_name = [match for match in matches if match.value(name) is not None]
+        wrong = _proof.wrong_unit(
+            name,
+            [match.value(name) or 0.0 for match in of_name],
+            [match.found.text for match in of_name],
+            [match.found.spans[name] for match in of_name],
+            spec.global_batch,
+            spec.batch_per_worker,
+            parts=program.parts_per_step,
+            steps_per_epoch=program.steps_per_epoch,
+            samples_per_epoch=program.samples_per_epoch,
+        )
+        if wrong:
+            raise UnreadError(f"pattern {pattern.pattern!r}: {wrong}")
+
+
+def epoch_steps(spec: RunSpec, program: Program) -> int | None:
+    """Return the steps of an epoch as the program's file says them, or its samples of one."""
+    if program.steps_per_epoch:
+        return program.steps_per_epoch
+    return -(-program.samples_per_epoch // spec.global_batch) if program.samples_per_epoch else None
+
+
+def _points(of_steps: Sequence[Match], found: Sequence[Match], spec: RunSpec, program: Program) -> list[StepEnd]:
+    """Return the ends of steps in the order of their lines; a loss of a line of its own belongs to the step before."""
+    seen = _seen(of_steps, spec)
+    counted = {id(match) for match in of_steps}
+    points: list[StepEnd] = []
+    for match in found:
+        if id(match) in counted:
+            step, total = _step(match, len(points), seen, spec, program)
+            rest = {name: match.value(name) for name in ("loss", "lr", "samples")}
+            epoch = match.value("epoch") if _counter_of(match) != "epoch" else None
+            points.append(StepEnd(match.line.time_s, step, **rest, epoch=epoch, total=total))
+        elif points and match.value("loss") is not None and not _is_pause(match, program):
+            points[-1] = points[-1]._replace(loss=match.value("loss"))
+    return points
+
+
+def _step(
+    match: Match, lines: int, seen: dict[int, tuple[float, float | None]], spec: RunSpec, program: Program
+) -> tuple[float, float | None]:
+    """Return how many steps a line says, and how many its epoch has if it says that."""
+    name, total = _counter_of(match), _total(match)
+    if id(match) in seen:
+        return seen[id(match)]
+    if name == "step":
+        parts = program.parts_per_step or 1
+        return (match.value("step") or 0.0) / parts, None if total is None else total / parts
+    if name is None:
+        assert program.steps_per_line
+        return float((lines + 1) * program.steps_per_line), None
+    per_epoch = epoch_steps(spec, program)
+    if per_epoch is None:
+        raise UnreadError(f"(?P<{name}>...) needs the steps of an epoch: say steps_per_epoch, or samples_per_epoch")
+    if name == "epoch":
+        return (match.value("epoch") or 0.0) * per_epoch, None
+    share = match.value("percent") or 0.0
+    share = share if match.found.said["percent"].strip().endswith("%") else share / 100
+    return share * per_epoch, float(per_epoch)
+
+
+def _seen(of_steps: Sequence[Match], spec: RunSpec) -> dict[int, tuple[float, float | None]]:
+    """Return step and steps of an epoch of each line that counts samples.
+
+    The last batch of an epoch may be smaller. Programs that print the number of a batch times its own size then say
+    less than before: the number of that batch follows from the size of the epoch.
+    """
+    matches = [match for match in of_steps if _counter_of(match) in ("seen", "seen_all")]
+    steps: dict[int, tuple[float, float | None]] = {}
+    counts = [match.value(_counter_of(match) or "") or 0.0 for match in matches]
+    before, low, high = 0.0, min(counts, default=0.0), max(counts, default=0.0)
+    for place, match in enumerate(matches):
+        name = _counter_of(match)
+        assert name is not None
+        batch = spec.global_batch if name == "seen_all" else spec.batch_per_worker
+        value, total = match.value(name) or 0.0, _total(match)
+        of_one = name == "seen" and total is not None and high <= math.ceil(total / spec.workers)
+        size = math.ceil(total / spec.workers) if of_one and total is not None else total
+        per_epoch = None if size is None else float(math.ceil(size / batch))
+        step = value / batch
+        after = matches[place + 1].value(name) if place + 1 < len(matches) else None
+        falls = low < value < before and (after is None or after <= value)
+        if value % batch and size is not None and value in (size, total):
+            step = float(math.ceil(value / batch))
+        elif falls:
+            step = _last_of_epoch(value, before, batch, size, match)
+        steps[id(match)] = (step, per_epoch)
+        before = value
+    return steps
+
+
+def _last_of_epoch(value: float, before: float, batch: int, size: float | None, match: Match) -> float:
+    """Return the number of an epoch's last batch, of which a line says number times size. Raises UnreadError if that
+    does not fit."""
+    if size is not None:
+        last = math.ceil(size / batch) - 1
+        if value == last * (size - last * batch):
+            return float(last)
+    following = round(before / batch) + 1
+    if not value % batch:
+        return value / batch
+    if value % following == 0 and value / following < batch:
+        return float(following)
+    raise UnreadError(
+        f"line {match.line.text.strip()[:120]!r} counts {value:g} samples behind {before:g}, in batches of {batch}: "
+        "it cannot be used"
+    )
+
+
+def _evaluations(found: Sequence[Match]) -> tuple[list[Evaluation], bool]:
+    """Return validations, and whether their accuracies were printed with a sign of percent."""
+    evaluations, percent = [], False
+    for match in found:
+        top1, loss = match.value("top1"), match.value("eval_loss")
+        if top1 is not None or loss is not None:
+            evaluations.append(Evaluation(match.line.time_s, top1, loss if loss and math.isfinite(loss) else None))
+            end = match.found.spans["top1"][1] if top1 is not None else 0
+            if top1 is not None and match.found.said["top1"].strip().endswith("%"):
+                percent = True
+            elif top1 is not None and match.found.text[end:].lstrip().startswith("%"):
+                evaluations[-1] = evaluations[-1]._replace(top1=top1 / 100)
+                percent = True
+    return evaluations, percent
+
+
+def _median(numbers: Any) -> float | None:
+    told = [one for one in numbers if one is not None and math.isfinite(one)]
+    return statistics.median(told) if told else None
+
+
+def _clock(points: Sequence[StepEnd]) -> list[float | None]:
+    """Return the time of a step between each point and the next [s]; None over an epoch's end."""
+    return [
+        (b.time_s - a.time_s) / (b.step - a.step) if b.step > a.step and b.time_s > a.time_s else None
+        for a, b in itertools.pairwise(points)
+    ]
+
+
+def _step_s(of_steps: Sequence[Match], points: Sequence[StepEnd]) -> float | None:
+    """Return how long a step takes by what its lines print; of several numbers the one that is next to the clock's,
+    then one that differs by a whole factor all the time. None if none does."""
+    clock = _clock(points)
+    if len(of_steps) != len(points) or sum(one is not None for one in clock) < 2:
+        return None
+    usual = statistics.median(one for one in clock if one is not None)
+    told = []
+    for name, series in _text.seconds_of_a_step([match.found.text for match in of_steps]):
+        ratios = [s / c for s, c in zip(series[1:], clock, strict=True) if s is not None and c is not None]
+        if len(ratios) < max(2, len(points) / 4):
+            continue
+        ratio = statistics.median(ratios)
+        steady = statistics.median(abs(one - ratio) for one in ratios) <= 0.07 * ratio
+        if abs(ratio - 1) <= _proof.SAME or (steady and _text.STEPS.search(name.replace("(t)", "").strip())):
+            told.append((abs(math.log(ratio)), ratio * usual))
+    return min(told)[1] if told else None
+
+
+def _evidence(of_steps: Sequence[Match], points: Sequence[StepEnd], spec: RunSpec) -> dict[str, float | None]:
+    """Return fields of `_proof.Facts` that other numbers of the lines give."""
+    if len(of_steps) != len(points) or len(of_steps) < 3:
+        return {}
+    evidence: dict[str, float | None] = {}
+    moved = [b.step - a.step for a, b in itertools.pairwise(points)]
+    names = {_counter_of(match) for match in of_steps}
+    texts = []
+    for match in of_steps:
+        start, end = match.found.spans.get(_counter_of(match) or "", (0, 0))
+        texts.append(f"{match.found.text[:start]}#{match.found.text[end:]}")
+    for counter in _text.counters(texts):
+        if not counter.whole:
+            continue
+        if _text.SAMPLES.search(counter.label):
+            steps = [d / m for d, m in zip(counter.differences(), moved, strict=True) if d and d > 0 and m > 0]
+            if len(steps) >= len(moved) / 2 and max(steps) - min(steps) <= 0.01 * max(steps):
+                evidence["printed_samples_per_step"] = statistics.median(steps)
+        if re.search(r"(global|total)[ _]batch([ _]size)?$", counter.label) and len({*counter.values}) == 1:
+            evidence["printed_batch"] = counter.values[0]
+    counts = [match.value("seen") for match in of_steps] if names == {"seen"} else []
+    counts = [match.value("seen_all") for match in of_steps] if names == {"seen_all"} else counts
+    totals = {total for match in of_steps if (total := _total(match))}
+    if counts and spec.global_batch > 1:
+        evidence |= _evidence_of_samples([one or 0.0 for one in counts], totals, spec, names == {"seen_all"})
+    return evidence
+
+
+def _evidence_of_samples(
+    counts: Sequence[float], totals: set[float], spec: RunSpec, of_all: bool
+) -> dict[str, float | None]:
+    """Return what a count of samples confirms. Of several ranks, a whole epoch must show whose samples they are.
+    Raises UnreadError if they are those of others than the group says."""
+    if spec.workers == 1:
+        return {"printed_samples_per_step": float(spec.global_batch)}
+    falls = any(b < a for a, b in itertools.pairwise(counts))
+    if not falls or len(totals) != 1:
+        return {}
+    (total,), high = totals, max(counts)
+    declared = spec.program.samples_per_epoch if spec.program else None
+    per_rank = abs(high - total / spec.workers) <= 0.15 * total / spec.workers
+    if declared == total and of_all == per_rank:
+        whose = (
+            "one rank's: (?P<seen>...)" if of_all else "those of all ranks, (?P<seen_all>...), or each trains on all"
+        )
+        raise UnreadError(
+            f"an epoch counts to {high:g} of {total:g} on {spec.workers} ranks: these are samples of {whose}"
+        )
+    if of_all and per_rank:
+        raise UnreadError(
+            f"an epoch counts to {high:g} of {total:g} on {spec.workers} ranks: one rank's: (?P<seen>...)"
+        )
+    return {"printed_samples_per_epoch": total} if per_rank or declared == total else {}
+
+
+def _unmatched(source: Output, patterns: list[re.Pattern[str]], program: Program) -> str:
+    steps = next((p.pattern for p in patterns if {*COUNTS} & {*p.groupindex}), "")
     last = next((text for text in reversed(source.last) if text.strip()), None)
     if last is None:
         return f"it printed nothing that pattern {steps!r} (key lines) could match"

@@ -1,0 +1,272 @@
+"""What lines count: steps, epochs, samples, parts of steps; made-up logs are read right, or refused, never in between."""
+
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ddlbench.run.readings import Line, NotFiniteError, Output, Reading, UnreadError, lines
+
+from tests.unit.programs import spec
+
+Printed = list[tuple[float, str]]
+OLD = (  # takes the first number of a line that looks like a count
+    r"(?i)(?:\b(?:step|iter(?:ation)?)\W{0,4}|[\[|]\s*(?=\d+\s*/\s*\d))(?P<step>\d+).*?"
+    r"\bloss\W{0,4}(?:train\W{0,2})?(?P<loss>[\d.]+(?:e[-+]?\d+)?)"
+)
+
+
+def read(folder: Path, printed: Printed, *patterns: str, workers: int = 1, batch: int = 8, **keys: Any) -> Reading:
+    """What is read of lines that were printed at these times."""
+    own = folder / "program"
+    own.mkdir(exist_ok=True)
+    run = spec(folder, workers, patterns=patterns, **keys)
+    run = type(run)(**{**vars(run), "global_batch": batch})
+    told = [Line(1000 + at_s, text) for at_s, text in printed]
+    return lines.read(Output(run, own, folder, told, [text for _, text in printed]))
+
+
+def steps(made: Reading) -> int:
+    return len({row.step for row in made.rows})
+
+
+def rate(made: Reading) -> float:
+    """Samples per s while it trains."""
+    return sum(row.images for row in made.rows) / sum(row.took_s for row in made.rows if row.rank == 0)
+
+
+def losses(made: Reading) -> list[float]:
+    return [row.loss for row in made.rows if row.loss == row.loss]
+
+
+def every(seconds: float, texts: Sequence[str]) -> Printed:
+    return [(seconds * number, text) for number, text in enumerate(texts)]
+
+
+@pytest.mark.parametrize(
+    ("texts", "says"),
+    [
+        ([f"[{e}/3] - at {i}/40 - loss: {1 / i}" for e in (1, 2, 3) for i in (10, 20, 30, 40)], "are epochs: 3"),
+        ([f"[{e}/9][{i}/50] loss 1.{i}" for e in range(4) for i in (10, 20, 30)], "these are epochs: 4 of them, 50"),
+        ([f"Ep 1 [{32 * i}/4096 ({i}%)] loss=0.{i}" for i in range(9)], "32 a line of 4096, 4 batches of 8"),
+        ([f"| {64 * i}/9999 imgs | loss 0.{i}" for i in range(9)], "these are samples"),
+        ([f"iter {4 * i} | update {i} | loss 0.{i}" for i in range(9)], "parts_per_step: 4"),
+        ([f"step {i} | samples seen: {96 * i} | loss 0.{i}" for i in range(9)], "grows by 96 a step, the study says 8"),
+        ([f"step {i} global batch size: 64 loss 0.{i}" for i in range(9)], "a global batch of 64, the study says 8"),
+    ],
+)
+def test_another_unit_than_steps_is_refused_with_both_numbers(tmp_path: Path, texts: list[str], says: str) -> None:
+    with pytest.raises(UnreadError) as error:
+        read(tmp_path, every(0.5, texts), OLD)
+    assert says in str(error.value)
+
+
+def test_the_right_group_reads_what_the_wrong_one_refused(tmp_path: Path) -> None:
+    texts = [f"epoch {e}/3 - iter {i}/40 - loss: {1 / i}" for e in (1, 2, 3) for i in (10, 20, 30, 40)]
+    made = read(
+        tmp_path, every(0.5, texts), r"epoch (?P<epoch>\d+)/.*iter (?P<step>\d+)/(?P<of>\d+).*loss: (?P<loss>\S+)"
+    )
+    assert (steps(made), rate(made)) == (110, pytest.approx(160.0))
+    made = read(
+        tmp_path, every(0.5, [f"iter {4 * i} | loss 0.{i}" for i in range(9)]), r"iter (?P<step>\d+)", parts_per_step=4
+    )
+    assert (steps(made), rate(made)) == (8, pytest.approx(16.0))
+
+
+@pytest.mark.parametrize(
+    ("keys", "pattern", "texts", "count"),
+    [
+        ({"steps_per_epoch": 50}, r"epoch (?P<epoch>[\d.]+)", [f"epoch {n / 5}: ok" for n in range(11)], 100),
+        ({"samples_per_epoch": 396}, r"^Epoch (?P<epoch>\d+)", [f"Epoch {n} done" for n in range(1, 4)], 100),
+        (
+            {"steps_per_epoch": 200},
+            r"(?P<percent>\d+%)",
+            [f"{n}%|##" for _ in range(2) for n in (20, 40, 60, 80, 100)],
+            360,
+        ),
+        ({"steps_per_epoch": 200}, r"(?P<percent>\d+) percent", [f"{n} percent" for n in (5, 10)], 10),
+        ({"steps_per_line": 25}, r"loss=(?P<loss>\S+)", [f"loss={1 / (n + 1)}" for n in range(5)], 100),
+        ({}, r"seen (?P<seen_all>[\d,]+)", [f"seen {800 * n:,} pictures" for n in range(1, 5)], 300),
+    ],
+)
+def test_units_that_are_no_steps(
+    tmp_path: Path, keys: dict[str, int], pattern: str, texts: list[str], count: int
+) -> None:
+    assert steps(read(tmp_path, every(1.0, texts), pattern, **keys)) == count
+
+
+def test_an_epoch_without_its_steps_is_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(UnreadError, match="steps_per_epoch"):
+        read(tmp_path, every(1.0, ["epoch 1", "epoch 2"]), r"epoch (?P<epoch>\d+)")
+    texts = [f"step {n}" for _ in range(3) for n in range(0, 100, 20)]
+    with pytest.raises(UnreadError, match=r"every 20.*steps_per_epoch"):
+        read(tmp_path, every(1.0, texts), r"step (?P<step>\d+)")
+    assert steps(read(tmp_path, every(1.0, texts), r"step (?P<step>\d+)", steps_per_epoch=100)) == 280
+    with pytest.raises(UnreadError, match="says 600 steps an epoch, and its lines count to 80"):
+        read(tmp_path, every(1.0, texts), r"step (?P<step>\d+)", steps_per_epoch=600)
+
+
+@pytest.mark.parametrize(
+    ("text", "step", "loss"),
+    [
+        ("\x1b[1;32mstep\x1b[0m:   \x1b[31m1,007\x1b[0m  loss:\t\x1b[33m-2.5\x1b[0m", 1007, -2.5),
+        ("step 1'007 loss -.25e1", 1007, -2.5),
+        ("step:\u00a01007    loss = -2.5", 1007, -2.5),
+        ("step 3 loss 9\rstep 1007 loss -2.5", 1007, -2.5),
+    ],
+)
+def test_numbers_are_read_whole_whatever_stands_around_them(tmp_path: Path, text: str, step: int, loss: float) -> None:
+    made = read(tmp_path, [(0.0, "step 1 loss 3"), (1.0, text)], r"step\W+(?P<step>\d+) loss\W*(?P<loss>[\d.]+)")
+    assert max(row.step for row in made.rows) == step - 2
+    assert losses(made)[-1] == loss
+
+
+@pytest.mark.parametrize("loss", ["nan", "NaN", "inf", "-inf"])
+def test_a_loss_that_is_no_number_is_seen_by_any_pattern(tmp_path: Path, loss: str) -> None:
+    texts = [f"step {n} loss {'0.5' if n < 7 else loss}" for n in range(12)]
+    with pytest.raises(NotFiniteError, match="at step 7"):
+        read(tmp_path, every(1.0, texts), r"step (?P<step>\d+) loss (?P<loss>[\d.]+)")
+
+
+def test_of_a_step_that_is_told_twice_the_last_loss_counts(tmp_path: Path) -> None:
+    printed = [
+        (2.0 * n + late, f"| {n}/99 [loss={10 - n + before}]")
+        for n in range(1, 6)
+        for late, before in ((0, 1), (0.1, 0))
+    ]
+    made = read(tmp_path, printed, r"\| (?P<step>\d+)/.*loss=(?P<loss>[\d.]+)")
+    assert losses(made) == [8, 7, 6, 5]
+    assert rate(made) == pytest.approx(4.0)
+
+
+def test_bars_of_a_validation_are_pauses(tmp_path: Path) -> None:
+    printed, at_s = [], 0.0
+    for _ in range(4):
+        for form, total in (("train", 9), ("check", 3)):
+            for n in range(1, total + 1):
+                at_s += 0.5
+                printed.append((at_s, f"{form} | {n}/{total} ["))
+    made = read(tmp_path, printed, r"\| (?P<step>\d+)/\d+ \[")
+    assert (steps(made), rate(made)) == (35, pytest.approx(16.0))
+    assert made.remarks["pauses"]["seconds"] == pytest.approx(4.5)  # type: ignore[index]
+    with pytest.raises(UnreadError, match="counts of 9 and of 3"):
+        read(tmp_path, [(at_s, text[5:]) for at_s, text in printed], r"\| (?P<step>\d+)/\d+ \[")
+
+
+def test_the_smaller_last_batch_of_an_epoch_is_a_step(tmp_path: Path) -> None:
+    """The number of a batch times its own size: 12 pictures in batches of 8 end with 1 x 4."""
+    sizes = [8] * 6 + [4]
+    texts = [f"Epoch {e} [{n * size}/52] Loss 1" for e in range(3) for n, size in enumerate(sizes)]
+    for pattern in (r"\[(?P<seen>\d+)/", r"\[(?P<seen>\d+)\D"):
+        made = read(tmp_path, every(0.5, texts), pattern)
+        assert (steps(made), rate(made)) == (20, pytest.approx(16.0))
+    texts[6] = texts[6].replace("[24/", "[31/")
+    with pytest.raises(UnreadError, match=r"'Epoch 0 \[31/52\] Loss 1'"):
+        read(tmp_path, every(0.5, texts), r"\[(?P<seen>\d+)/")
+
+
+def test_samples_of_one_rank_or_of_all(tmp_path: Path) -> None:
+    def printed(most: int, apart: int, took_s: float = 0.5) -> Printed:
+        texts = [f"[{n}/400] took: 0.25 s/it" for _ in range(2) for n in range(0, most, apart)]
+        return every(took_s, texts)
+
+    one = read(tmp_path, printed(200, 8), r"\[(?P<seen>\d+)/", workers=2)
+    assert (one.proof.proved, rate(one)) == (True, pytest.approx(32.0))
+    both = read(tmp_path, printed(400, 16), r"\[(?P<seen_all>\d+)/", workers=2)
+    assert (both.proof.proved, rate(both)) == (True, pytest.approx(32.0))
+    with pytest.raises(UnreadError, match="one rank"):
+        read(tmp_path, printed(200, 8), r"\[(?P<seen_all>\d+)/", workers=2)
+    with pytest.raises(UnreadError, match=r"it prints 0.25 s a step, its clock says 0.125: 2 times"):
+        read(tmp_path, printed(400, 16), r"\[(?P<seen>\d+)/", workers=2)
+
+
+def test_who_a_rate_is_of_must_be_said(tmp_path: Path) -> None:
+    printed = every(0.5, [f"step {n}: 8.1 seq/s" for n in range(9)])
+    pattern = r"step (?P<step>\d+): (?P<samples_per_s>\S+)"
+    with pytest.raises(UnreadError, match=r"8.1 per s, its clock says 16: say rate_of: worker"):
+        read(tmp_path, printed, pattern, workers=2)
+    assert read(tmp_path, printed, pattern, workers=2, rate_of="worker").proof.proved
+
+
+class Log:
+    """A made-up log, by a seed: epochs of steps of one length, with noise, a validation behind each, gaps, ranks."""
+
+    def __init__(self, seed: int) -> None:
+        draw = random.Random(seed)
+        self.batch = draw.choice([4, 8, 32])
+        self.per_epoch = draw.randint(20, 90)
+        self.epochs = draw.randint(1, 5)
+        self.every = draw.choice([1, 1, 2, 5, 10])
+        self.first = draw.choice([0, 1])
+        self.took_s = draw.uniform(0.02, 0.5)
+        self.validates_s = draw.choice([0.0, 0.0, 5.0]) * draw.uniform(1, 3) * self.took_s
+        self.form: Callable[..., str] = draw.choice(FORMS)
+        self.copies = draw.choice([1, 1, 1, 2])
+        self.comma = draw.choice(["", ","])
+        self.printed: Printed = []
+        now = 0.0
+        for epoch in range(self.epochs):
+            for n in range(self.per_epoch):
+                now += self.took_s * draw.uniform(0.97, 1.03)
+                if n % self.every == 0:
+                    for copy in range(self.copies):
+                        text = self.form(self, epoch, n + self.first, f"{draw.uniform(-1, 9):.4f}")
+                        self.printed.append((now + 0.001 * copy, text))
+            now += self.validates_s
+        if draw.random() < 0.2 and len(self.printed) > 40:  # lines of ranks that overtake each other
+            for _ in range(4):
+                n = draw.randrange(len(self.printed) - 1)
+                (a, text), (b, other) = self.printed[n : n + 2]
+                self.printed[n : n + 2] = [(a, other), (b, text)]
+
+    @property
+    def rate(self) -> float:
+        return self.batch / self.took_s
+
+    @property
+    def steps(self) -> int:
+        last = (self.per_epoch - 1) // self.every * self.every
+        return (self.epochs - 1) * self.per_epoch + last
+
+
+FORMS: list[Callable[..., str]] = [
+    lambda log, e, n, loss: f"Epoch {e} step {n}/{log.per_epoch} loss {loss}",
+    lambda log, e, n, loss: f"iter {e * log.per_epoch + n:{log.comma}} | loss: {loss}",
+    lambda log, e, n, loss: f"({e}) step {n:{log.comma}} loss {loss}",
+    lambda log, e, n, loss: f"[{e}][{n}/{log.per_epoch}]\tLoss {loss}",
+    lambda log, e, n, loss: f"epoch {e} [{n * log.batch}/{log.per_epoch * log.batch}] loss={loss}",
+    lambda log, e, n, loss: f"step {(e * log.per_epoch + n) * log.batch:{log.comma}} samples loss={loss}",
+    lambda log, e, n, loss: f"it {4 * (e * log.per_epoch + n)} step {e * log.per_epoch + n} loss {loss}",
+]
+TRIED = [
+    OLD,
+    r"(?:step|iter) (?P<step>\d+).*loss\W+(?P<loss>[-\d.]+)",
+    r"\[(?P<step>\d+)/\d+\]\s+(?i:loss)\W(?P<loss>\S+)",
+    r"(?i)epoch (?P<epoch>\d+) step (?P<step>\d+)/(?P<of>\d+)",
+    r"\[(?P<seen>\d+)/",
+    r"(?P<step>\d+)",
+    r"it (?P<step>\d+)",
+]
+
+
+@pytest.mark.parametrize("seed", range(0, 400, 20))
+def test_made_up_logs_are_read_right_or_refused(tmp_path: Path, seed: int) -> None:
+    """Of whatever pattern: what is read is within 5 %, or refused. A right pattern of a plain log is read."""
+    right = refused = 0
+    for each in range(seed, seed + 20):
+        log = Log(each)
+        for pattern in TRIED:
+            try:
+                made = read(tmp_path, log.printed, pattern, batch=log.batch)
+            except UnreadError:
+                refused += 1
+                continue
+            if "gaps" in made.remarks:  # nobody can tell whether they are training, which is said
+                continue
+            what = (each, pattern, log.printed[:3], log.every, log.per_epoch)
+            assert rate(made) == pytest.approx(log.rate, rel=0.05), what
+            assert steps(made) == pytest.approx(log.steps, rel=0.05, abs=log.every), what
+            right += 1
+    assert right > 10
+    assert refused > 10

@@ -1,0 +1,290 @@
+"""Numbers that a program tells become numbers of steps over the whole run, and times between them become steps.
+
+Programs count each epoch anew, print now and then, stop to validate, and print through a pipe that keeps lines back.
+All functions here are pure.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ddlbench.run.readings._values import StepEnd, UnreadError
+
+UNSURE = 0.05  # of an epoch: more steps than that may not be missing behind its last line
+MOST_LATE = 0.05  # of the lines: more that come behind lines of later steps leave no times to believe
+TOGETHER = 0.05  # of the mean time of a line: lines that come closer were kept back and came together
+FEW_BURSTS = 3
+RARE = 0.05  # of the intervals: what is longer more often is how the program trains
+FEW = 8  # intervals, of which nobody can tell what is usual
+PAUSES_APART = 10  # intervals at least lie between pauses that nothing but their length tells
+SPREADS = 8  # a gap is longer than the usual by so many standard deviations, as the median of deviations tells them
+LONGER = 0.5  # and by this share of the usual
+LATE = 0.7  # of the usual: a shorter interval beside a longer one shows a line that came late
+
+
+@dataclass
+class Numbering:
+    """Ends of steps, counted over the whole run. `first_of_epoch` are places in `ends`; `per_epoch`: steps, if known.
+    `every` is how many steps usually lie between two of them."""
+
+    ends: list[StepEnd]
+    first_of_epoch: set[int] = field(default_factory=set)
+    per_epoch: int | None = None
+    every: int = 1
+    epochs: int = 1
+
+
+def numbered(
+    points: Sequence[StepEnd], again_s: Sequence[float] = (), per_epoch: int | None = None, ranks: int = 1
+) -> Numbering:
+    """Return the points with numbers over the whole run, each number once.
+
+    `per_epoch` is what the program's file says; else the totals count that the program prints (`100/600`), else what
+    the epochs themselves show. The first time of a step counts, and the last loss before the next step: bars show the
+    loss of the step before at first. Raises UnreadError where steps cannot be counted.
+    """
+    points = _in_order([point for point in points if math.isfinite(point.time_s) and math.isfinite(point.step)])
+    epochs = _epochs(points, again_s, ranks)
+    several = len(set(epochs)) > 1
+    every = _usual_distance(points, epochs)
+    length = _length(points, epochs, every, per_epoch) if several else None
+    crossing = _told_epochs(points) or epochs
+    found = Numbering([], per_epoch=length, every=every, epochs=max(crossing, default=0) + 1)
+    places: dict[int, int] = {}
+    starts, lost_s, highest, late = [*again_s], 0.0, 0, 0
+    for point, epoch, told in zip(points, epochs, crossing, strict=True):
+        step = round(point.step + epoch * (length or 0))
+        interrupted = False
+        while starts and starts[0] <= point.time_s:
+            starts.pop(0)
+            interrupted = True
+        if interrupted and found.ends:
+            lost_s = point.time_s - found.ends[places.get(step, -1)].time_s
+        if step in places:
+            place = places[step]
+            kept = found.ends[place]
+            missing = {k: v for k, v in point._asdict().items() if getattr(kept, k) is None}
+            if place == len(found.ends) - 1 and point.loss is not None and not interrupted:
+                missing["loss"] = point.loss
+            found.ends[place] = kept._replace(**missing)
+        elif not found.ends or step > found.ends[-1].step:
+            if found.ends and told > highest:
+                found.first_of_epoch.add(len(found.ends))
+            highest = max(highest, told)
+            places[step] = len(found.ends)
+            found.ends.append(point._replace(step=step, time_s=point.time_s - lost_s))
+        elif not again_s:
+            late += 1
+    if late > MOST_LATE * len(points):
+        raise UnreadError(f"{late} of its {len(points)} lines come behind lines of later steps: let one rank print")
+    return found
+
+
+def _in_order(points: list[StepEnd]) -> list[StepEnd]:
+    """Return the points with neighbours exchanged that came in the wrong order; times stay where they are. That is seen
+    where steps then grow evenly."""
+    if len(points) < 5 or any(point.epoch is not None for point in points):
+        return points
+    moved = [b.step - a.step for a, b in itertools.pairwise(points)]
+    every, first = statistics.mode(moved), min(point.step for point in points)
+    points = [*points]
+
+    def odd(*steps: float) -> int:
+        return sum(b - a not in (every, 0) and b != first for a, b in itertools.pairwise(steps))
+
+    for n in range(len(points) - 1):
+        around = [point.step for point in points[max(n - 1, 0) : n + 3]]
+        place = min(n, 1)
+        other = [*around]
+        other[place : place + 2] = around[place + 1], around[place]
+        if odd(*around) - odd(*other) >= (2 if 0 < n < len(points) - 2 else 1):
+            a, b = points[n], points[n + 1]
+            points[n], points[n + 1] = b._replace(time_s=a.time_s), a._replace(time_s=b.time_s)
+    return points
+
+
+def _told_epochs(points: Sequence[StepEnd]) -> list[int] | None:
+    """Return the epochs that the program names, counted from 0; None if it does not name whole ones."""
+    if not points or any(point.epoch is None or point.epoch != int(point.epoch) for point in points):
+        return None
+    first = min(int(point.epoch) for point in points if point.epoch is not None)
+    return [int(point.epoch or 0) - first for point in points]
+
+
+def _epochs(points: Sequence[StepEnd], again_s: Sequence[float], ranks: int) -> list[int]:
+    """Return for each point the epoch in which it is counted, from 0: all 0 where steps count over the whole run."""
+    told = _told_epochs(points)
+    if told is not None:
+        last: dict[int, float] = {}
+        for point, epoch in zip(points, told, strict=True):
+            last[epoch] = max(last.get(epoch, -math.inf), point.step)
+        first = {}
+        for point, epoch in zip(points, told, strict=True):
+            first.setdefault(epoch, point.step)
+        anew = any(b in first and a in last and first[b] <= last[a] for a, b in itertools.pairwise(sorted(first)))
+        return told if anew else [0] * len(points)
+    epochs, epoch, start, before = [], 0, math.inf, -math.inf
+    starts = [*again_s]
+    for point in points:
+        interrupted = bool(starts) and starts[0] <= point.time_s
+        starts = [at_s for at_s in starts if at_s > point.time_s]
+        if point.step < before and point.step <= start and not interrupted:
+            epoch, start = epoch + 1, point.step
+        start = min(start, point.step) if not interrupted else min(start, point.step)
+        before = point.step
+        epochs.append(epoch)
+    if not epoch:
+        return epochs
+    problem = _not_alike(points, epochs)
+    if problem is None:
+        return epochs
+    said = Counter(point.step for point in points)
+    if min(said.values()) < 2 or max(said.values()) > ranks:  # else ranks print in turns, and all say the same
+        raise UnreadError(problem)
+    return [0] * len(points)
+
+
+def _not_alike(points: Sequence[StepEnd], epochs: Sequence[int]) -> str | None:
+    """Return what is wrong with the epochs that were found where numbers fall back; None if they look like epochs."""
+    highs = [max(p.step for p, e in zip(points, epochs, strict=True) if e == n) for n in range(max(epochs) + 1)]
+    every = max(_usual_distance(points, epochs), 1)
+    whole = highs[1:-1] or highs[:-1]
+    far = [high for high in highs[:-1] if abs(high - statistics.median(whole)) > every]
+    if not far and highs[-1] <= max(whole) + every:
+        return None
+    ends = ", ".join(f"{high:g}" for high in highs[:5])
+    return (
+        f"its numbers of steps fall back {max(epochs)} times, behind {ends}: epochs would end at the same number. Say "
+        "(?P<epoch>...) if these are epochs; of ranks that print in turns, let one print"
+    )
+
+
+def _usual_distance(points: Sequence[StepEnd], epochs: Sequence[int]) -> int:
+    """Return how many steps usually lie between two points of an epoch."""
+    pairs = itertools.pairwise(zip(epochs, points, strict=True))
+    apart = [b.step - a.step for (of_a, a), (of_b, b) in pairs if of_a == of_b and b.step > a.step]
+    return max(1, round(statistics.median(apart))) if apart else 1
+
+
+def _length(points: Sequence[StepEnd], epochs: Sequence[int], every: int, said: int | None) -> int:
+    """Return the steps of an epoch. Raises UnreadError if they cannot be known, or what is said does not fit."""
+    last = max(epochs)
+    whole = [p.step for p, epoch in zip(points, epochs, strict=True) if epoch < last]
+    high, low = max(whole), min(point.step for point in points)
+    totals = {point.total for point in points if point.total is not None}
+    printed = round(max(totals)) if len(totals) == 1 and max(totals) >= high else None
+    length, source = (said, "steps_per_epoch says") if said else (printed, "it prints a total of")
+    least = round(high) + (low == 0 and printed is None)
+    if length is None:
+        one_each = len(whole) == len(set(epochs)) - 1
+        most = least + every - 1
+        if one_each or most - least > UNSURE * least:
+            raise UnreadError(
+                f"its epochs end at step {high:g} and it prints every {every}: how many steps follow is not known. "
+                "Say steps_per_epoch, or (?P<of>...)"
+            )
+        return least
+    if high > length or high + 2 * every < length and length - high > UNSURE * length:
+        raise UnreadError(
+            f"{source} {length} steps an epoch, and its lines count to {high:g}, {every} apart: these are no steps, or "
+            "lines are missing"
+        )
+    return length
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The time between two points: so many steps in so long, of which `pause_s` were something else."""
+
+    start: StepEnd
+    end: StepEnd
+    took_s: float
+    pause_s: float = 0.0
+    why: str = ""
+
+    @property
+    def steps(self) -> int:
+        return int(self.end.step - self.start.step)
+
+    @property
+    def each_s(self) -> float:
+        return (self.took_s - self.pause_s) / self.steps
+
+
+def in_bursts(ends: Sequence[StepEnd]) -> tuple[list[StepEnd], int]:
+    """Return the points with times that they can have, and how many bursts they came in; 0 if they came one by one.
+
+    Lines that were kept back come together, when 4 KiB are full: the last of a burst is on time, the others get times
+    on a line between two bursts. Raises UnreadError if there are too few bursts to tell a rate.
+    """
+    took = [max(b.time_s - a.time_s, 0.0) for a, b in itertools.pairwise(ends)]
+    if len(took) < 4:
+        return [*ends], 0
+    mean = sum(took) / len(took)
+    close = [one <= TOGETHER * mean for one in took]
+    if sum(close) < len(took) / 2:
+        return [*ends], 0
+    last = [n for n in range(len(ends)) if n == len(ends) - 1 or not close[n]]
+    if len(last) < FEW_BURSTS:
+        raise UnreadError(
+            f"{len(ends)} lines came in {len(last)} bursts: they were kept back, so their times say nothing. Let it "
+            "print unbuffered: print(..., flush=True), python -u, or stdbuf -oL before the command"
+        )
+    first, final = ends[last[0]], ends[last[-1]]
+    each_s = (final.time_s - first.time_s) / (final.step - first.step)
+    placed = [*ends]
+    for n in range(last[0]):
+        placed[n] = ends[n]._replace(time_s=first.time_s - each_s * (first.step - ends[n].step))
+    for a, b in itertools.pairwise(last):
+        rate = (ends[b].time_s - ends[a].time_s) / (ends[b].step - ends[a].step)
+        for n in range(a + 1, b):
+            placed[n] = ends[n]._replace(time_s=ends[a].time_s + rate * (ends[n].step - ends[a].step))
+    return placed, len(last)
+
+
+def intervals(
+    of: Numbering, paused_s: Sequence[float] = (), usual_s: float | None = None
+) -> tuple[list[Interval], str]:
+    """Return the intervals between points, with what in them is no training; and what else to say of gaps.
+
+    `paused_s` are times at which the program says that it does something else: a line of a validation. What takes
+    longer than usual over an epoch's end or such a line is a pause. Other gaps are, where they are rare. `usual_s` is a step's time as the program prints it, which tells pauses from slow steps.
+    """
+    pairs = [Interval(a, b, max(b.time_s - a.time_s, 0.0)) for a, b in itertools.pairwise(of.ends) if b.step > a.step]
+    marked = sorted(paused_s)
+    why = [_why(place, pair, of.first_of_epoch, marked) for place, pair in enumerate(pairs, start=1)]
+    plain = [pair for pair, reason in zip(pairs, why, strict=True) if not reason]
+    if len(plain) < 2:
+        return pairs, ""
+    usual = statistics.median(each for pair in plain for each in [pair.each_s] * min(pair.steps, 1000))
+    spread = 1.4826 * statistics.median(abs(pair.each_s - usual) for pair in plain)
+    most = usual * (1 + LONGER) + SPREADS * spread
+    gaps = [n for n, pair in enumerate(pairs) if not why[n] and pair.each_s > most]
+    gaps = [n for n in gaps if all(pair.each_s >= LATE * usual for pair in pairs[max(n - 1, 0) : n + 2])]
+    apart = all(b - a >= PAUSES_APART for a, b in itertools.pairwise(gaps))
+    told = usual_s is not None and abs(usual_s - usual) <= 0.1 * usual
+    are_pauses = len(plain) >= FEW and (len(gaps) <= RARE * len(pairs) or apart or told)
+    found = []
+    for n, pair in enumerate(pairs):
+        long = pair.took_s - pair.steps * usual
+        reason = why[n] or ("gap" if n in gaps and are_pauses else "")
+        over = long > pair.steps * (0.1 * usual + 2 * spread) if why[n] else bool(reason)
+        found.append(Interval(pair.start, pair.end, pair.took_s, long, reason) if reason and over else pair)
+    if gaps and not are_pauses:
+        return found, (
+            f"{len(gaps)} of {len(pairs)} intervals took far longer than the others, and count as training: validation "
+            "or slow data? A pattern with (?P<pause>...) says which lines are of something else"
+        )
+    return found, ""
+
+
+def _why(place: int, pair: Interval, first_of_epoch: set[int], marked: Sequence[float]) -> str:
+    """Return why an interval may hold something else than training; empty if nothing says so."""
+    if any(pair.start.time_s <= at_s <= pair.end.time_s for at_s in marked):
+        return "line"
+    return "epoch" if place in first_of_epoch else ""

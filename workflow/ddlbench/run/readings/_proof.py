@@ -1,0 +1,317 @@
+"""Is a reading right? What the steps, samples and times that were read agree with, or what contradicts them.
+
+`prove` and `wrong_unit` are pure: numbers in, a verdict out. A verdict is proved where something else confirms both how
+many steps there were and how many samples a step has; contradicted, with both numbers and the likely reason; or neither.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ddlbench.run.readings import _text
+
+NEAR = 0.2  # a printed rate that differs by no more agrees with the clock's
+FAR = 1.5  # by more than this factor it contradicts it
+SAME = 0.1  # times of a step agree within this
+EXACT = 0.02  # counts agree within this
+PROVED, UNPROVED = "proved by", "read, not proved"
+STEPS, SAMPLES = "steps", "samples"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What was read of a run, and what else is said of it; None where nobody says it.
+
+    `steps`, `samples` and times are of what was read: `train_s` without pauses, `whole_s` with them [s]. `printed_*` stand in its lines: a rate [1/s], a step's time [s],
+    samples per step, the global batch, the steps of an epoch. `counts_samples`: its numbers are samples, of which steps
+    were made. `steps_per_epoch` is what the epochs that were read have;
+    `samples_per_epoch` and `rate_of` stand in the program's file. `by_construction` names a reading that cannot count
+    otherwise.
+    """
+
+    steps: int
+    samples: float
+    train_s: float
+    whole_s: float
+    workers: int = 1
+    global_batch: int = 1
+    printed_rate: float | None = None
+    rate_of: str | None = None
+    printed_step_s: float | None = None
+    printed_samples_per_step: float | None = None
+    printed_batch: float | None = None
+    printed_steps_per_epoch: float | None = None
+    printed_samples_per_epoch: float | None = None
+    steps_per_epoch: float | None = None
+    samples_per_epoch: float | None = None
+    counts_samples: bool = False
+    by_construction: str | None = None
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What confirms a reading: the evidence, what it confirms (STEPS, SAMPLES), and what contradicts it."""
+
+    by: tuple[str, ...] = ()
+    confirms: frozenset[str] = field(default_factory=frozenset)
+    against: str | None = None
+
+    @property
+    def proved(self) -> bool:
+        """Whether steps and samples are both confirmed, and nothing contradicts them."""
+        return self.against is None and {STEPS, SAMPLES} <= self.confirms
+
+    @property
+    def text(self) -> str:
+        """What the record says: `proved by its printed rate`, or `read, not proved`."""
+        if self.against is not None:
+            return f"contradicted: {self.against}"
+        if self.proved:
+            return f"{PROVED} {', '.join(self.by)}"
+        return f"{UNPROVED} ({', '.join(self.by)} alone)" if self.by else UNPROVED
+
+
+def prove(facts: Facts) -> Proof:
+    """Return what confirms or contradicts what was read."""
+    by: dict[str, set[str]] = {}
+    if facts.by_construction:
+        by[facts.by_construction] = {STEPS, SAMPLES}
+    for check in (_rate, _step_time, _samples_per_step, _batch, _epoch):
+        name, confirms, against = check(facts)
+        if against is not None:
+            return Proof(against=against)
+        if name:
+            by[name] = confirms
+    return Proof(tuple(by), frozenset[str]().union(*by.values()))
+
+
+Checked = tuple[str, set[str], str | None]
+NOTHING: Checked = ("", set(), None)
+
+
+def _near(a: float, b: float, by: float) -> bool:
+    return abs(a - b) <= by * abs(b)
+
+
+def _rate(facts: Facts) -> Checked:
+    """Compare the printed rate with the clock's: of all ranks, or of one where the file says so."""
+    printed = facts.printed_rate
+    if printed is None or printed != printed or not facts.train_s or not facts.whole_s:
+        return NOTHING
+    if facts.rate_of == "worker":
+        printed *= facts.workers
+    clocks = facts.samples / facts.train_s, facts.samples / facts.whole_s
+    if min(clocks) * (1 - NEAR) <= printed <= max(clocks) * (1 + NEAR):
+        return "the rate that it prints", {STEPS, SAMPLES}, None
+    if min(clocks) / FAR <= printed <= max(clocks) * FAR:
+        return NOTHING
+    clock = clocks[0]
+    ratio = clock / printed if printed else float("inf")
+    of_one = facts.workers > 1 and _near(ratio, facts.workers, NEAR)
+    if of_one and facts.rate_of is None:
+        reason = "say rate_of: worker if that is one worker's rate; else its lines count the samples of all ranks"
+    elif facts.steps and _near(printed, facts.steps / facts.train_s, NEAR):
+        reason = "it prints steps per s: leave the group samples_per_s out"
+    elif _near(ratio, facts.global_batch, NEAR) or _near(ratio, facts.global_batch / facts.workers, NEAR):
+        reason = "a batch's size lies between them: its lines count samples, not steps"
+    elif _near(1 / ratio if ratio else 0.0, facts.global_batch, NEAR):
+        reason = "a batch's size lies between them: what was read are steps of fewer samples, or epochs"
+    else:
+        reason = "its lines count something else than steps, or its rate counts other samples (key sample)"
+    return "", set(), f"it prints a rate of {printed:.5g} per s, its clock says {clock:.5g}: {reason}"
+
+
+def _step_time(facts: Facts) -> Checked:
+    """Compare the time of a step that it prints with the clock's."""
+    printed, clock = facts.printed_step_s, facts.train_s / facts.steps if facts.steps else 0.0
+    if not printed or not clock:
+        return NOTHING
+    if _near(printed, clock, SAME):
+        return "the time of a step that it prints", {STEPS, SAMPLES} if facts.counts_samples else {STEPS}, None
+    ratio = printed / clock
+    for size, what in ((facts.workers, "as many as workers: its lines count the samples of all ranks (seen_all)"),):
+        if size > 1 and _near(ratio, size, SAME):
+            numbers = f"it prints {printed:.4g} s a step, its clock says {clock:.4g}"
+            return "", set(), f"{numbers}: {ratio:.3g} times, {what}"
+    return NOTHING
+
+
+def _samples_per_step(facts: Facts) -> Checked:
+    """Compare a counter of samples in the same lines with the batch."""
+    printed = facts.printed_samples_per_step
+    if printed is None:
+        return NOTHING
+    if _near(printed, facts.global_batch, EXACT):
+        return "the samples that it counts", {STEPS, SAMPLES}, None
+    if facts.workers > 1 and _near(printed * facts.workers, facts.global_batch, EXACT):
+        return "the samples that each rank counts", {STEPS, SAMPLES}, None
+    numbers = f"its counter of samples grows by {printed:.6g} a step, the study says {facts.global_batch}"
+    return "", set(), f"{numbers}: these are no steps, or its batch is another one"
+
+
+def _batch(facts: Facts) -> Checked:
+    printed = facts.printed_batch
+    if printed is None:
+        return NOTHING
+    if printed == facts.global_batch:
+        return "the global batch that it prints", {SAMPLES}, None
+    numbers = f"it prints a global batch of {printed:g}, the study says {facts.global_batch}"
+    return "", set(), f"{numbers}: does the command say {{global_batch}} or {{batch_per_worker}}?"
+
+
+def _epoch(facts: Facts) -> Checked:
+    """Compare the steps of an epoch with the samples of one."""
+    declared = facts.samples_per_epoch or facts.printed_samples_per_epoch
+    steps = facts.steps_per_epoch or facts.printed_steps_per_epoch
+    if declared and steps:
+        wanted = declared / facts.global_batch
+        if abs(steps - wanted) <= 1 + EXACT * wanted:
+            name = "samples_per_epoch" if facts.samples_per_epoch else "the samples of an epoch that it prints"
+            return name, {STEPS, SAMPLES}, None
+        if facts.samples_per_epoch:
+            numbers = f"an epoch has {steps:g} steps, and samples_per_epoch {declared:g} makes {wanted:.5g}"
+            return "", set(), f"{numbers} of {facts.global_batch}: these are no steps, or its batch is another one"
+        return NOTHING
+    if facts.printed_steps_per_epoch:
+        return "its own count of an epoch", {STEPS}, None
+    return NOTHING
+
+
+def wrong_unit(
+    name: str,
+    values: Sequence[float],
+    texts: Sequence[str],
+    spans: Sequence[tuple[int, int]],
+    batch: int,
+    batch_per_worker: int,
+    *,
+    parts: int | None = None,
+    steps_per_epoch: int | None = None,
+    samples_per_epoch: int | None = None,
+) -> str | None:
+    """Return why the numbers of a group are of another unit than its `name` says (`step`, `seen`, ...); None if nothing
+    contradicts it.
+
+    `values` are the group's numbers, `texts` the lines that they stand in and `spans` where; `batch` is over all ranks.
+    Other counters in the same lines, words and totals beside the numbers are looked at.
+    """
+    if len(values) < 3:
+        return None
+    words = statistics.mode(_text.label(text[: span[0]]) for text, span in zip(texts, spans, strict=True))
+    totals = [_text.total_behind(text, span[1]) for text, span in zip(texts, spans, strict=True)]
+    total = totals[0] if totals and None not in totals and len(set(totals)) == 1 else None
+    others = _others(texts, spans)
+    if name == "step":
+        return (
+            _epochs_not_steps(values, words, others)
+            or _samples_not_steps(values, words, total, texts, spans, (batch, batch_per_worker), steps_per_epoch)
+            or (_parts_not_steps(values, words, others) if parts is None else None)
+        )
+    if name in ("seen", "seen_all"):
+        return _not_samples(values, words, batch if name == "seen_all" else batch_per_worker)
+    return None
+
+
+def _others(texts: Sequence[str], spans: Sequence[tuple[int, int]]) -> list[_text.Counter]:
+    """Return the counters of the lines but the one at the group's place."""
+    others = []
+    blanked = [f"{text[: span[0]]}#{text[span[1] :]}" for text, span in zip(texts, spans, strict=True)]
+    for counter in _text.counters(blanked):
+        if counter.whole:
+            others.append(counter)
+    return others
+
+
+def _epochs_not_steps(values: Sequence[float], words: str, others: Sequence[_text.Counter]) -> str | None:
+    """Return why these are epochs: they stay while another counter moves, or are called so."""
+    pairs = [*itertools.pairwise(values)]
+    still = [n for n, (a, b) in enumerate(pairs) if a == b]
+    if len(still) >= len(pairs) / 2:
+        for other in others:
+            moves = other.differences()
+            up = [n for n in still if (moves[n] or 0) > 0]
+            if len(up) >= 0.4 * len(still) and (_has_total(other) or _text.STEPS.search(other.label)):
+                of = next((total for total in other.totals if total is not None), None)
+                each = f"{of:g} each by {other.name!r}" if of else f"{other.name!r} counts on in them"
+                count = len(set(values))
+                return f"it reads {count} different numbers in {len(values)} lines: these are epochs: {count} of them, {each}"
+    if _text.EPOCHS.search(words):
+        return f"{words!r} stands before its numbers: these are epochs. (?P<epoch>...) and steps_per_epoch read them"
+    return None
+
+
+def _has_total(counter: _text.Counter) -> bool:
+    return any(total is not None for total in counter.totals)
+
+
+def _samples_not_steps(
+    values: Sequence[float],
+    words: str,
+    total: float | None,
+    texts: Sequence[str],
+    spans: Sequence[tuple[int, int]],
+    batches: tuple[int, int],
+    steps_per_epoch: int | None,
+) -> str | None:
+    """Return why these are samples: they grow by multiples of the batch, and nothing calls them steps."""
+    behind = [text[span[1] : span[1] + 24] for text, span in zip(texts, spans, strict=True)]
+    called = _text.SAMPLES.search(words) or all(_after_total(rest) for rest in behind)
+    if not called and (_text.STEPS.search(words) or (steps_per_epoch is not None and total == steps_per_epoch)):
+        return None
+    apart = {b - a for a, b in itertools.pairwise(values) if b > a}
+    for batch in batches:
+        if batch > 1 and apart and all(distance % batch == 0 for distance in apart):
+            most = statistics.mode(b - a for a, b in itertools.pairwise(values) if b > a)
+            of = f" of {total:g}" if total else ""
+            numbers = f"its numbers grow by {most:g} a line{of}, {most / batch:g} batches of {batch}"
+            return (
+                f"{numbers}: these are samples, read by (?P<seen>...) or (?P<seen_all>...); if they are steps, say "
+                + (
+                    f"steps_per_epoch: {total:g}"
+                    if total
+                    else "so by a word in the pattern's place, or steps_per_epoch"
+                )
+            )
+    if called:
+        return (
+            f"they are called samples ({words or behind[0].strip()!r}): (?P<seen>...) or (?P<seen_all>...) reads them"
+        )
+    return None
+
+
+def _after_total(rest: str) -> bool:
+    """Return whether what stands right behind a number calls it samples: ` images`, `/60000 samples`."""
+    found = re.match(r"\s*(?:/\s*[\d,]+)?\s*([A-Za-z]+)", rest)
+    return bool(found and _text.SAMPLES.search(found[1]))
+
+
+def _parts_not_steps(values: Sequence[float], words: str, others: Sequence[_text.Counter]) -> str | None:
+    """Return why these are parts of a step: a counter that is called step moves more slowly."""
+    moved = [b - a for a, b in itertools.pairwise(values)]
+    for other in others:
+        if not _text.STEPS.search(other.label) or other.label == words:
+            continue
+        pairs = [(a, b) for a, b in zip(moved, other.differences(), strict=True) if b is not None and a > 0 and b > 0]
+        ratios = {round(a / b, 6) for a, b in pairs}
+        if len(pairs) < 2 or len(ratios) != 1:
+            continue
+        ratio = ratios.pop()
+        if ratio >= 2 and ratio == int(ratio):
+            numbers = f"{words or 'its number'!r} grows by {pairs[0][0]:g} a line, {other.label!r} by {pairs[0][1]:g}"
+            return f"{numbers}: these are parts of a step. Read {other.label!r}, or say parts_per_step: {ratio:g}"
+    return None
+
+
+def _not_samples(values: Sequence[float], words: str, batch: int) -> str | None:
+    """Return why these are no samples: they are called otherwise, or grow by no multiples of the batch."""
+    apart = [b - a for a, b in itertools.pairwise(values) if b > a]
+    odd = [distance for distance in apart if distance % batch]
+    if len(odd) > len(apart) / 4:  # the last batch of an epoch may be smaller
+        numbers = f"its numbers grow by {odd[0]:g} a line, a batch has {batch} samples"
+        what = "steps" if _text.STEPS.search(words) else "no samples, or its batch is another one"
+        return f"{numbers}: these are {what}"
+    return None

@@ -1,0 +1,103 @@
+"""What a reading gets and what it gives: lines and files of a program, steps and validations of a run."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from ddlbench.core.record import StepRow
+from ddlbench.core.spec import RunSpec
+from ddlbench.run.readings._proof import Proof
+
+
+class UnreadError(ValueError):
+    """The program left no steps that could be read; the message says what was looked for and what was there."""
+
+
+class NotFiniteError(UnreadError):
+    """A loss that the program told is no finite number: it lost its way, and the run failed."""
+
+    def __init__(self, loss: float, step: float) -> None:
+        super().__init__(f"loss is not finite: {loss} at step {step:g}")
+        self.step = int(step)
+
+
+class Line(NamedTuple):
+    """A line that a rank of the program printed, and when it was read [s since 1970]; rank 0 if nobody says which."""
+
+    time_s: float
+    text: str
+    rank: int = 0
+
+
+class StepEnd(NamedTuple):
+    """The end of a step as a program tells it. Steps are counted in its own way; None where it does not say it."""
+
+    time_s: float  # [s since 1970]
+    step: float
+    loss: float | None = None
+    lr: float | None = None
+    samples: float | None = None  # of the step, over all ranks
+    epoch: float | None = None  # by its own count
+    total: float | None = None  # steps of its epoch, as it prints them beside the step
+
+
+class Evaluation(NamedTuple):
+    """What the program says of a validation. `time_s` [s since 1970]; `top1` is a fraction."""
+
+    time_s: float
+    top1: float | None = None
+    loss: float | None = None
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a reading may look at: the run, the program's own folder, that of the record, and what it printed.
+
+    `lines` are those that the reading wants; `last` are the last ones that it printed, whatever they say. `again_s` are
+    the times when an interrupted run was started again [s since 1970].
+    """
+
+    spec: RunSpec
+    folder: Path
+    partial: Path
+    lines: Sequence[Line]
+    last: Sequence[str] = ()
+    again_s: Sequence[float] = ()
+
+    def newest(self, pattern: str) -> Path:
+        """Return the file of this name that was written last, below the program's folder. Raises UnreadError without
+        one."""
+        there = [path for path in self.folder.rglob(pattern) if path.is_file()]
+        if not there:
+            raise UnreadError(f"no {pattern} in its folder: does the command write into {{folder}}?")
+        return max(there, key=lambda path: path.stat().st_mtime)
+
+
+@dataclass
+class Reading:
+    """Steps of a run. `began_s` is when the first one began [s since 1970]; `rows` holds each rank's row of each step.
+
+    `not_known` gives reasons by column of `steps.parquet`; such a column is NaN, but that the whole of a step stands in
+    `forward_s` where its parts are not known. `remarks` go into the record, and `ranks`: columns of each rank's memory.
+    `proof` says what else agrees with the steps.
+    """
+
+    began_s: float
+    rows: list[StepRow]
+    evaluations: list[Evaluation] = field(default_factory=list)
+    not_known: dict[str, str] = field(default_factory=dict)
+    remarks: dict[str, object] = field(default_factory=dict)
+    ranks: dict[int, dict[str, int]] = field(default_factory=dict)
+    proof: Proof = field(default_factory=Proof)
+
+
+class ReadingMember(Protocol):
+    """One file of this room. Importing it imports no package that only some have."""
+
+    def wanted(self, spec: RunSpec) -> list[re.Pattern[str]]:
+        """Return patterns of the lines that it looks at."""
+
+    def read(self, source: Output) -> Reading:
+        """Return the steps. Raises UnreadError if there are none; its message is for people."""
