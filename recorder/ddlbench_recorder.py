@@ -16,6 +16,7 @@ loss is on one, its value and the step's times are read when the GPU has come so
 
 import atexit
 import json
+import math
 import os
 import signal
 import socket
@@ -87,6 +88,7 @@ class Recorder:
         self._torch = self._ring = self._last = None
         self._device_s = 0.0  # when `_last` was, by our clock
         self._pid = os.getpid()
+        self._lost = False  # whether a loss was no finite number
         self._say(began_s=time.time(), world=world, host=socket.gethostname(), pid=self._pid, row=self._step)
         if threading.current_thread() is threading.main_thread():
             self._former = signal.signal(signal.SIGUSR1, self._stop)
@@ -131,7 +133,7 @@ class Recorder:
             self._on_device(row, loss)
         else:
             if loss is not None:
-                row[5] = loss.item() if hasattr(loss, "item") else float(loss)
+                self._loss(row, loss.item() if hasattr(loss, "item") else float(loss))
             self._done.append(row)
         if self._step % WRITE_EVERY == 0:
             self._write()
@@ -182,6 +184,13 @@ class Recorder:
         if len(self._taken) % 16 == 0:
             self._settle()
 
+    def _loss(self, row, loss):
+        """Keep a step's loss; the first that is no finite number is said, as no loss at all looks like one."""
+        row[5] = loss
+        if not self._lost and not math.isfinite(loss):
+            self._lost = True
+            self._say(not_finite={"step": row[0], "loss": str(loss)})
+
     def _mark(self):
         event = self._torch.cuda.Event(enable_timing=True)
         event.record()
@@ -198,7 +207,7 @@ class Recorder:
                 row[1] = self._device_s + (self._last.elapsed_time(asked) / 1e3 if asked is not None else 0.0)
             if there is not None:
                 row[3] = (self._last if asked is None else asked).elapsed_time(there) / 1e3
-            row[5] = self._ring[place].item()
+            self._loss(row, self._ring[place].item())
             self._last, self._device_s = end, row[2]
             self._done.append(row)
 

@@ -123,6 +123,8 @@ def run(framework: str, loader: str, workers: int, repeat: int, rate: float, pla
         "commit": "c" * 40,
         "command": "env OMP_NUM_THREADS=1 HF_TOKEN=... python -m ddlbench.train",
         "uncommitted_changes": False,
+        "reading": "counted by the training loop",
+        "reading_proved": True,
         "initial_weights_sha256": f"{repeat}" * 64,
     }
     about = {"status": "success", "images": IMAGES, "extrapolated": False, "control": False}

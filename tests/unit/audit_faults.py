@@ -70,6 +70,7 @@ FAULTS: dict[str, Fault] = {
     "same-resources": set_one(loader_threads=7),
     "same-hosts": set_one(hosts="node0,node9"),
     "same-environment": set_one(command="env OMP_NUM_THREADS=2 HF_TOKEN=... python -m ddlbench.train"),
+    "proved-readings": set_one(reading="read, not proved", reading_proved=False),
     "said-rates": put("submissions", 0, said_images_per_s=126.0),
     "rate-of-the-run": put("submissions", 0, run_images_per_s=160.0),
     "ended-as-said": put("submissions", 0, reached=0.5),

@@ -1,6 +1,7 @@
 """Runs of a user's own program: what of them becomes a record, and how they fail."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -17,8 +18,9 @@ from ddlbench.core.files import write_json
 from ddlbench.records import ours
 from ddlbench.run import finish, printed, program
 
+from tests.conftest import ROOT
 from tests.kills import killed_at
-from tests.unit.programs import MODULES, PRINT, failure, launch, made, make, module, script, spec, stopped
+from tests.unit.programs import MODULES, PRINT, STEP, failure, launch, made, make, module, script, spec, stopped
 
 pytestmark = pytest.mark.usefixtures("handlers")
 
@@ -107,17 +109,46 @@ def test_one_that_removes_its_folder_leaves_a_record(tmp_path: Path, monkeypatch
     ("reads", "body", "says"),
     [
         ("mllog", """print(':::MLL {"value": 1}')""", "KeyError"),
-        ("recorder", "rows.write(struct.pack('<q6d', step, *[float('nan')] * 6)), rows.flush()", "ValueError"),
+        ("recorder", "rows.write(struct.pack('<q6d', step, *[float('nan')] * 6)), rows.flush()", "no finite numbers"),
     ],
 )
-def test_what_cannot_be_read_is_a_failure_and_it_runs_again(tmp_path: Path, reads: str, body: str, says: str) -> None:
+def test_what_cannot_be_read_is_a_failure_and_nothing_runs_again(
+    tmp_path: Path, reads: str, body: str, says: str
+) -> None:
     before = f"import struct; {RAN}; open(out + '/../recorder-0.jsonl', 'w').write('{{\"world\": 1}}'); "
     before += "rows = open(out + '/../recorder-0.steps', 'ab')"
-    for tries in (1, 2):
+    for _ in (1, 2):
         code, place = make(tmp_path, spec(script(tmp_path, body, before=before), reads=reads))
         assert (code, failure(place)["cause"]) == (1, "no steps read")
         assert says in failure(place)["message"]
-        assert (tmp_path / "ran").read_text() == "x" * tries
+        assert (tmp_path / "ran").read_text() == "x"
+
+
+def test_a_mended_pattern_reads_the_output_again_and_trains_nothing(tmp_path: Path) -> None:
+    """Of a run that could not be read, and of one that was read wrongly."""
+    place = script(tmp_path, "print('at', step, 'of', 2 * step, 'loss', 1)", before=RAN)
+    run = spec(place, patterns=(r"Step (?P<step>\d+)",))
+    code, folder = make(tmp_path, run)
+    assert (code, failure(folder)["cause"]) == (1, "no steps read")
+    assert program.read_again(run, folder) is not None and not (folder / "run.mllog").exists()
+    count, loss = (
+        spec(place, patterns=(rf"at (?P<step>\d+) of (\d+){rest}",)) for rest in ("", r" loss (?P<loss>\S+)")
+    )
+    assert program.read_again(count, folder) == "read: its record is made"
+    assert [*summary.make(ours.record(folder))["why"]].count("final_loss") == 1
+    assert program.read_again(count, folder) is None
+    assert program.read_again(spec(place, patterns=("nothing (?P<step>)",)), folder) is not None
+    assert program.read_again(loss, folder) == "read again: its record is made anew"
+    record = ours.record(folder)
+    assert (len(record.steps), record.steps["loss"].tolist()) == (11, [1.0] * 11)
+    assert (tmp_path / "ran").read_text() == "x"
+    assert {run.to_json(), count.to_json(), loss.to_json()} == {run.to_json()}
+
+
+def test_a_loss_that_is_no_number_is_a_failed_run(tmp_path: Path) -> None:
+    body = "print('step', step, 'loss', 'nan' if step > 5 else 1.5)"
+    code, folder = make(tmp_path, spec(script(tmp_path, body), patterns=(r"step (?P<step>\d+) loss (?P<loss>[\d.]+)",)))
+    assert (code, failure(folder)["cause"], failure(folder)["step"]) == (1, "loss is not finite", 6)
 
 
 def test_whenever_it_is_killed_the_next_call_makes_the_record_and_runs_nothing(
@@ -169,7 +200,10 @@ def test_lines_are_there_when_the_supervisor_was_killed(tmp_path: Path) -> None:
     place = tmp_path / run.id
     place.mkdir()
     words = ["-m", "ddlbench.run", "--folder", str(place), "--spec", run.to_json(), "--", *launch(run)]
-    supervisor = subprocess.Popen([sys.executable, *words])
+    (tmp_path / "config/programs").mkdir(parents=True)
+    (tmp_path / "config/programs/mine.yaml").write_text(f"command: x\nfiles: [x]\nlines: '{STEP}'\n")
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
+    supervisor = subprocess.Popen([sys.executable, *words], cwd=tmp_path, env=environment)
     while not (place / ".partial/program/began").exists():
         time.sleep(0.05)
     time.sleep(0.5)

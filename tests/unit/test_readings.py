@@ -180,7 +180,10 @@ def test_a_trainers_state(
     log = [{"loss": 4.0 - n, "step": 10 * n, "learning_rate": 1e-3} for n in range(1, 4)]
     end = {"train_runtime": 0.3, "train_samples_per_second": 100.0 * batch, "step": 30}
     log += [{"eval_loss": 2.0, "step": 30}, end]  # type: ignore[dict-item]
-    lines = [Line(1000 + n / 10 + rank / 100, "{'loss': 1.0}", rank) for n in range(printed) for rank in range(2)]
+    told = [3.0, 2.0, 1.2, 1.0] if printed == 4 else [3.0, 2.0, 1.0]
+    lines = [
+        Line(1000 + n / 10 + rank / 100, f"{{'loss': {told[n]}}}", rank) for n in range(printed) for rank in range(2)
+    ]
     of = replace(source(tmp_path, []), lines=lines, again_s=again_s)
     (of.folder / "checkpoint-30").mkdir()
     (of.folder / "checkpoint-30/trainer_state.json").write_text(json.dumps({"log_history": log}))
@@ -192,6 +195,28 @@ def test_a_trainers_state(
     assert taken(made)[-1] == (19, 0.2 if not again_s else 0.1)
     assert made.rows[-1].loss == pytest.approx(0.5)
     assert [one.loss for one in made.evaluations] == [2.0]
+
+
+@pytest.mark.parametrize("twice", [False, True])
+@pytest.mark.parametrize("saved", [6, 4])
+def test_a_trainers_state_of_few_samples_printed_twice_and_saved_early(tmp_path: Path, twice: bool, saved: int) -> None:
+    """28 samples in batches of 8: the last batch of each of two epochs has 4."""
+    sizes = [8, 8, 8, 4] * 2
+    log = [{"loss": 9.0 - n, "epoch": round(n / 4, 2), "step": n} for n in range(1, 9)]
+    end = {"epoch": 2.0, "step": 8, "train_runtime": 4.0, "train_samples_per_second": 14.0}
+    state = [*log[:saved], *([end] if saved == 6 else [])]
+    lines = [
+        Line(1000 + n / 2 + later, f"{{'loss': '{entry['loss']}', 'epoch': '{entry['epoch']}'}}")
+        for n, entry in enumerate(log)
+        for later in ((0.0, 0.1) if twice else (0.0,))
+    ]
+    of = replace(source(tmp_path, []), lines=lines)
+    of = replace(of, spec=replace(of.spec, workers=1))
+    (of.folder / "trainer_state.json").write_text(json.dumps({"log_history": state}))
+    made = read("trainer", of)
+    assert taken(made)[-1] == (saved - 2, pytest.approx((saved - 1) / 2))
+    assert [row.images for row in made.rows] == (sizes[1:saved] if saved == 6 else [8] * (saved - 1))
+    assert made.proof.proved is (saved == 6)
 
 
 CURVES = {  # of each folder: scalars of steps 0, 1, ...

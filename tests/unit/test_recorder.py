@@ -83,6 +83,13 @@ def test_no_steps_or_other_ranks_are_a_failure_that_says_which(
     assert says in failure(place)["message"]
 
 
+@pytest.mark.parametrize("loss", ["nan", "inf"])
+def test_a_loss_that_is_no_number_fails_the_run(tmp_path: Path, loss: str) -> None:
+    body = f"rec.step(float('{loss}') if n > 6 else 1.0, samples=4)"
+    code, place = make(tmp_path, spec(program(tmp_path, body), reads="recorder"))
+    assert (code, failure(place)["cause"], failure(place)["step"]) == (1, "loss is not finite", 7)
+
+
 def test_it_is_asked_to_stop_and_goes_on_with_its_steps(tmp_path: Path) -> None:
     body = f"{STEP}; open(os.path.join(sys.argv[1], 'began'), 'w').close()"
     run = spec(

@@ -32,6 +32,15 @@ ORIGIN = (
     Column("commit", "str", "The commit of ddlbench that made the run."),
     Column("uncommitted_changes", "boolean", "Whether files of ddlbench differed from that commit."),
     Column("command", "str", "The command that started the ranks."),
+    Column(
+        "reading",
+        "str",
+        "Of a program: what confirms the steps that were read of its output, or `read, not proved`. Our own trainings "
+        "count their steps themselves.",
+    ),
+    Column(
+        "reading_proved", "boolean", "Whether steps and samples of the run are counted or confirmed, not just read."
+    ),
     Column("initial_weights_sha256", "str", "SHA-256 of the weights before the first step; equal runs begin alike."),
 )
 INTERRUPTION = (
@@ -66,6 +75,13 @@ COLUMNS = (
         "float64",
         "The whole run, from its first process to its last event, without interruptions: `train_s`, and what the run "
         "needed to begin and to end. It is what the plan counts.",
+        "s",
+    ),
+    Column(
+        "pauses_s",
+        "float64",
+        "Of a program: time between its first and last step that was no training, such as validations and checkpoints. "
+        "It is in `train_s` and in no rate.",
         "s",
     ),
     Column("data_before_clock_s", "float64", "How long before the clock started loaders were asked for images.", "s"),
@@ -121,6 +137,11 @@ def origin(record: Record) -> dict[str, Any]:
         "python_version": facts.get("python"),
         "initial_weights_sha256": record.value("ddlbench_initial_weights_sha256"),
     }
+    if record.spec.program:
+        said = record.value("ddlbench_reading", {})
+        values |= {"reading": said.get("reading"), "reading_proved": said.get("proved")}
+    else:
+        values |= {"reading": "counted by the training loop", "reading_proved": True}
     return {column.name: values.get(column.name, facts.get(column.name)) for column in ORIGIN}
 
 
@@ -140,6 +161,10 @@ def measures(record: Record) -> Values:
     values["run_s"] = train_s(record.last) + beside_s(record.last, record.events[0].time_s)
     for name in ("data_before_clock_s", "clock_resolution_s"):
         values[name] = record.value(f"ddlbench_{name}")
+    pauses = record.value("ddlbench_reading", {}).get("pauses", {}).get("seconds", 0.0)
+    values["pauses_s"] = (
+        pauses if record.spec.program else Why("our own trainings time their validations: validation_s")
+    )
     for name in ("staged_bytes", "staged_s"):
         values[name] = record.value(f"ddlbench_{name}", Why(f"loader {record.spec.loader} copies nothing"))
     values["data_cached_share"] = record.value("ddlbench_facts", {}).get("data_cached_share")

@@ -239,6 +239,23 @@ def keep(call: Call) -> int:
     return 0
 
 
+def read(call: Call) -> int:
+    """The study's programs read again, where their files say something else than they were read by."""
+    from ddlbench.run import program
+
+    code, lines = 0, []
+    for run, job in call.settings.plan.runs.items():
+        folder = Path(layout.run(run))
+        if job.spec.kind != "program" or not folder.is_dir():
+            continue
+        came = program.read_again(job.spec, folder)
+        if came:
+            lines.append(f"{run}: {came}")
+            code |= not came.startswith("read")
+    call.show(lines or ["nothing is to be read again"], [])
+    return code
+
+
 def export(call: Call) -> int:
     """The study in the form of another program; of the runs that are there where only `ddlbench partial` was made."""
     from ddlbench.outlook import exports

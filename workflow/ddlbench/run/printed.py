@@ -18,12 +18,15 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
+from typing import IO
 
 from ddlbench.run.readings import Line
 
 MOST_LOGGED = 1 << 26  # bytes of the job's log; what comes after is read and not kept, but for the last lines
 MOST_LINE = 1 << 16  # bytes; a longer one is cut
 MOST_KEPT = 5_000_000  # lines
+MOST_BYTES = 1 << 26  # of lines that no pattern matches
+MOST_OTHER = 1 << 12  # bytes of such a line
 LAST = 50
 LABEL = re.compile(r" *(\d+): ?")
 DRAIN_S = 2.0
@@ -32,10 +35,11 @@ DRAIN_S = 2.0
 class Printed:
     """Read standard output and error of this process and its children while the block runs.
 
-    Each line that is kept is also written to the file `aside` at once: who kills this process loses none.
+    Each line that is kept is also written to the file `aside` at once: who kills this process loses none. All lines are
+    kept, as far as MOST_BYTES allow: another pattern may be tried on them later. Then only those that a pattern matches.
     Lines that are `labelled` begin with their rank, as `srun --label` writes it: `1: `. `logs`: the job's log gets all.
 
-    `lines` are those that a pattern matches, `last` the last ones of all. After `quiet_s` without a line, and with
+    `lines` are those that are kept, `last` the last ones of all. After `quiet_s` without a line, and with
     `moves` unchanged, this process is told to end the job (SIGINT), and `quiet` is True.
     """
 
@@ -54,7 +58,8 @@ class Printed:
         self.last: deque[str] = deque(maxlen=LAST)
         self.quiet = False
         self._ended = threading.Event()
-        self._logged = 0
+        self._logged = self._bytes = 0
+        self._file: IO[str] | None = None
 
     def __enter__(self) -> Printed:
         sys.stdout.flush()
@@ -98,11 +103,17 @@ class Printed:
             if not piece:
                 break
             self._log(piece)
-            *lines, rest = re.split(rb"[\r\n]+", rest + piece)
+            *lines, rest = re.split(rb"[\r\n\b]+", rest + piece)
             rest = rest[-MOST_LINE:]
             for line in lines:
                 self._take(at_s, line)
+            with suppress(OSError, ValueError):
+                if self._file is not None:
+                    self._file.flush()
         self._take(time.time(), rest)
+        with suppress(OSError, ValueError):
+            if self._file is not None:
+                self._file.close()
 
     def _take(self, at_s: float, line: bytes) -> None:
         text, rank = line[:MOST_LINE].decode(errors="replace"), 0
@@ -110,11 +121,23 @@ class Printed:
             text, rank = text[label.end() :], int(label[1])
         if text.strip():
             self.last.append(text)
-            if len(self.lines) < MOST_KEPT and any(pattern.search(text) for pattern in self.patterns):
+            if len(self.lines) < MOST_KEPT and (text := self._worth_keeping(text)):
                 self.lines.append(Line(at_s, text, rank))
-                if self.aside is not None:
-                    with suppress(OSError), self.aside.open("a", encoding="utf-8") as file:
-                        file.write(json.dumps(self.lines[-1]) + "\n")
+                with suppress(OSError, ValueError):
+                    if self._file is None and self.aside is not None:
+                        self._file = self.aside.open("a", encoding="utf-8")
+                    if self._file is not None:
+                        self._file.write(json.dumps(self.lines[-1]) + "\n")
+
+    def _worth_keeping(self, text: str) -> str:
+        """Return the line as it is kept; empty if there is no room for it."""
+        if any(pattern.search(text) for pattern in self.patterns):
+            return text
+        text = text[:MOST_OTHER]
+        if self._bytes + len(text) > MOST_BYTES:
+            return ""
+        self._bytes += len(text)
+        return text
 
     def _log(self, piece: bytes) -> None:
         """Pass it on to the job's log while there is room. A full disk must not end the program."""

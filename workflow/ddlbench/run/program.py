@@ -2,10 +2,13 @@
 
 The record is that of our own training, so tables read it. The program's ranks are watched as ours are (`watch.py`);
 `rank.py` becomes the program, `printed.py` hears it, a member of `readings/` says what its steps were. `{folder}` of
-its command is `.partial/program`; it stays beside the record.
+its command is `.partial/program`; it stays beside the record, as all lines do that it printed. How they are read stands
+in the program's file and not in the run: what cannot be read is read again when the file is mended, and not trained.
 """
 
 import json
+import math
+import re
 import shlex
 import shutil
 import signal
@@ -13,6 +16,8 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +25,22 @@ from mlperf_logging.mllog import constants as c
 
 from ddlbench.core import beats, living, notes, registry
 from ddlbench.core.files import printable, write_json, write_text
-from ddlbench.core.record import MLLOG, ROWS, STEPS, RankLog, packed
+from ddlbench.core.record import MLLOG, ROWS, STEPS, RankLog, packed, read_log
 from ddlbench.core.spec import RunSpec
-from ddlbench.run import finish, job
+from ddlbench.run import finish, hold, job
 from ddlbench.run.facts import facts
 from ddlbench.run.job import reveal
-from ddlbench.run.printed import Printed
+from ddlbench.run.printed import LAST, Printed
 from ddlbench.run.rank import ASKED, ASSIGNMENT, FOLDER
-from ddlbench.run.readings import Line, Output, Reading, ReadingMember, UnreadError
+from ddlbench.run.readings import Line, NotFiniteError, Output, Reading, ReadingMember, UnreadError
 from ddlbench.run.watch import WatchResult, diagnose, end_survivors, watch
+from ddlbench.settings.program import load_reading
 
 ENDED = "ended_s"  # in the assignment: the program ended well, and only the record is to be made
-LINES = "printed.jsonl"  # of earlier tries of an interrupted run: the lines that its reading wants
+LINES = "printed.jsonl"  # all lines that it printed, with their times
+ORIGIN = "origin"  # in the assignment of one that ended well: where and with what it was made
+READING = "ddlbench_reading"  # in the record: how it was read, and what proves it
+NO_STEPS = "no steps read"
 LABELLED = {"--start", "--label"}  # words of launchers that put its rank before each line
 QUIET_S = 1800.0  # without a line or a recorded step a program has stopped answering
 
@@ -54,6 +63,7 @@ def execute(
     Returns 0; `notes.STOPPED` if the program was asked to stop and can go on; else another code. Raises ConfigError if
     a hidden value of the command cannot be found.
     """
+    spec = as_it_is_read(spec)
     assert spec.program is not None
     partial = folder / ".partial"
     command_line = [*command, str(partial)]
@@ -65,7 +75,11 @@ def execute(
     if ENDED in task:
         print(f"{spec.id} came to its end in an earlier call; its record is made now", flush=True)
         return job.ended(
-            spec.id, folder, partial, 0, _record(folder, partial, task, _printed_before(partial / LINES), [], origin)
+            spec.id,
+            folder,
+            partial,
+            0,
+            _record(spec, folder, partial, task, _printed_before(partial / LINES), [], task.get(ORIGIN, origin)),
         )
     task["began_s"].append(time.time())
     write_json(partial / ASSIGNMENT, task)
@@ -78,7 +92,8 @@ def execute(
     def recorded() -> int:
         return sum(path.stat().st_size for path in partial.glob("recorder-*.steps"))
 
-    hearing = Printed(reads.wanted(spec), quiet_s, recorded, labelled, partial / LINES)
+    always = [re.compile(pattern) for pattern in spec.program.patterns] or reads.wanted(spec)
+    hearing = Printed(always, quiet_s, recorded, labelled, partial / LINES)
     with hearing as printed, living.ending_descendants():
         seen = watch(argv, partial, hidden, nodes=spec.nodes, silent_s=silent_s, grace_s=grace_s)
     if seen.signal is None and (partial / ASKED).exists():
@@ -93,8 +108,8 @@ def execute(
     failure = _failure(partial, spec, seen, printed, quiet_s)
     if failure is None:
         if (partial / LINES).exists():
-            write_json(partial / ASSIGNMENT, task | {ENDED: time.time()})
-        failure = _record(folder, partial, task, lines, printed.last, origin)
+            write_json(partial / ASSIGNMENT, task | {ENDED: time.time(), ORIGIN: origin})
+        failure = _record(spec, folder, partial, task, lines, printed.last, origin)
     return job.ended(spec.id, folder, partial, seen.code, failure)
 
 
@@ -117,7 +132,7 @@ def _prepare(folder: Path, partial: Path, spec: RunSpec) -> dict[str, Any]:
             job.take(former, partial)
             if not (partial / FOLDER).exists() and (folder / FOLDER).exists():
                 (folder / FOLDER).rename(partial / FOLDER)
-            return new | {"began_s": began, ENDED: task[ENDED]}
+            return new | {"began_s": began} | {name: task[name] for name in (ENDED, ORIGIN) if name in task}
         job.go_on(former, partial, ASSIGNMENT)
         return new | {"began_s": began, "resumes": True}
     shutil.rmtree(partial, ignore_errors=True)
@@ -146,27 +161,119 @@ def _kept(partial: Path, lines: list[Line]) -> list[Line]:
     return lines
 
 
-def _record(
-    folder: Path, partial: Path, task: dict[str, Any], lines: list[Line], last: Sequence[str], origin: dict[str, Any]
-) -> dict[str, Any] | None:
-    """Read the steps and make the record. None, or why that was not possible; what the disk refuses, the next call
-    tries again without the program."""
-    spec, again_s = RunSpec.from_json(json.dumps(task["spec"])), task["began_s"][1:]
+def as_it_is_read(spec: RunSpec) -> RunSpec:
+    """Return the run with what its program's file says today of how it is read. Raises ConfigError."""
     assert spec.program is not None
-    reads: ReadingMember = registry.member("readings", spec.program.reads)
+    if spec.program.how_it_is_read():
+        return spec
+    today = load_reading(spec.program.name).at(dict(spec.program.settings))
+    return replace(spec, program=spec.program.read_as(today))
+
+
+def _record(
+    spec: RunSpec,
+    folder: Path,
+    partial: Path,
+    task: dict[str, Any],
+    lines: list[Line],
+    last: Sequence[str],
+    origin: dict[str, Any],
+) -> dict[str, Any] | None:
+    """Read the steps and make the record. None, or why that was not possible; the next call tries again without the
+    program."""
+    began_s = task["began_s"]
     try:
-        run = reads.read(Output(spec, partial / FOLDER, partial, lines, [*last], again_s))
-        _write(partial, spec, run, origin, interrupted=bool(again_s))
+        run = _steps(spec, partial / FOLDER, partial, lines, last, began_s)
+        _write(partial, spec, run, origin, began_s)
     except OSError:
         raise
-    except Exception as error:  # anything may stand in a program's files
-        write_json(partial / ASSIGNMENT, {name: value for name, value in task.items() if name != ENDED})
-        why = error if isinstance(error, UnreadError) else printable(f"{type(error).__name__}: {error}")
-        return _cause("no steps read", f"the program ended well, but no steps were read: {why}")
+    except UnreadError as error:
+        return _unread(error, folder)
     if _has_files(partial):  # what the program wrote stays beside its record
         shutil.rmtree(folder / FOLDER, ignore_errors=True)
         (partial / FOLDER).rename(folder / FOLDER)
+    with suppress(OSError):
+        shutil.copyfile(partial / LINES, folder / LINES)
     return finish.make_record(spec, folder, partial)
+
+
+def _steps(
+    spec: RunSpec, wrote: Path, partial: Path, lines: Sequence[Line], last: Sequence[str], began_s: Sequence[float]
+) -> Reading:
+    """Return what is read of lines and files. Raises UnreadError, whatever stands in them; OSError."""
+    assert spec.program is not None
+    reads: ReadingMember = registry.member("readings", spec.program.reads)
+    wanted = reads.wanted(spec)
+    last = last or [line.text for line in lines[-LAST:]]
+    lines = [line for line in lines if any(pattern.search(line.text) for pattern in wanted)]
+    try:
+        run = reads.read(Output(spec, wrote, partial, lines, [*last], [*began_s[1:]]))
+    except (OSError, UnreadError):
+        raise
+    except Exception as error:  # anything may stand in a program's files
+        raise UnreadError(printable(f"{type(error).__name__}: {error}")) from error
+    if not all(math.isfinite(at_s) for at_s in (run.began_s, *(row.end_s for row in run.rows))):
+        raise UnreadError("times of its steps are no finite numbers")
+    return run
+
+
+def _unread(error: UnreadError, folder: Path) -> dict[str, Any]:
+    """Return why there is no record, and what to do."""
+    if isinstance(error, NotFiniteError):
+        return _cause("loss is not finite", str(error)) | {"step": error.step}
+    mend = f"mend its file in config/programs, then: ddlbench read; to train it again, remove {folder / job.FOLDER}"
+    return _cause(NO_STEPS, f"the program ended well, but no steps were read: {error}; its output is kept: {mend}")
+
+
+def read_again(spec: RunSpec, folder: Path) -> str | None:
+    """Read a run's output again, if its program's file says something else than it was read by. Nothing is trained.
+
+    Returns what came of it, None if there was nothing to do. Raises ConfigError, HeldError.
+    """
+    spec = as_it_is_read(spec)
+    assert spec.program is not None
+    with hold.held(folder):
+        if (folder / MLLOG).exists():
+            return _read_record_again(spec, folder)
+        partial = folder / ".partial"
+        if not (folder / job.FOLDER / ASSIGNMENT).exists() and not (partial / ASSIGNMENT).exists():
+            return None
+        former = partial if (partial / ASSIGNMENT).exists() else folder / job.FOLDER
+        task = json.loads((former / ASSIGNMENT).read_text(encoding="utf-8"))
+        if ENDED not in task or task["spec"] != json.loads(spec.to_json()) or ORIGIN not in task:
+            return None
+        job.take(former, partial)
+        failure = _record(spec, folder, partial, task, _printed_before(partial / LINES), [], task[ORIGIN])
+        job.ended(spec.id, folder, partial, 0, failure)
+        return f"not read: {failure['message']}" if failure else "read: its record is made"
+
+
+def _read_record_again(spec: RunSpec, folder: Path) -> str | None:
+    """Make a record anew from the lines and files beside it. What cannot be read leaves it as it is."""
+    last = {event.key: event for event in read_log(folder / MLLOG)}
+    before = last[READING].value if READING in last else {}
+    assert spec.program is not None
+    if before.get("how") == _plain(spec.program.how_it_is_read()) or not (folder / LINES).exists():
+        return None
+    partial, began_s = folder / ".partial", before.get("began_s", [])
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    try:
+        lines = _printed_before(folder / LINES)
+        run = _steps(spec, folder / FOLDER, partial, lines, [], began_s)
+        for rank, note in enumerate(last["ddlbench_ranks"].value):
+            write_json(partial / f"rank-{rank}.json", note)
+        _write(partial, spec, run, last["ddlbench_facts"].value, began_s)
+    except UnreadError as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        return f"its record stays as it was read before: {error}"
+    failure = finish.make_record(spec, folder, partial)
+    return f"not read: {failure['message']}" if failure else "read again: its record is made anew"
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON makes of it."""
+    return json.loads(json.dumps(value))
 
 
 def _cause(cause: str, message: str) -> dict[str, Any]:
@@ -198,7 +305,7 @@ def _origin(spec: RunSpec, shown: list[str], cited: dict[str, Any] | None) -> di
     return origin | {"program_sha256": spec.program.digest}
 
 
-def _write(partial: Path, spec: RunSpec, run: Reading, origin: dict[str, Any], interrupted: bool) -> None:
+def _write(partial: Path, spec: RunSpec, run: Reading, origin: dict[str, Any], began_s: Sequence[float]) -> None:
     """The log and the rows, as a rank of ours would leave them; whatever the program left by these names goes first."""
     for name in (MLLOG, ROWS, STEPS):
         (partial / name).unlink(missing_ok=True)
@@ -208,7 +315,7 @@ def _write(partial: Path, spec: RunSpec, run: Reading, origin: dict[str, Any], i
         source = note if note.exists() else first  # of a program that starts its ranks itself
         write_json(note, json.loads(source.read_text(encoding="utf-8")) | run.ranks.get(rank, {}))
     last_s = max(row.end_s for row in run.rows)
-    later = [] if interrupted else [evaluation.time_s for evaluation in run.evaluations]
+    later = [] if began_s[1:] else [evaluation.time_s for evaluation in run.evaluations]
     end_s = max([run.began_s + last_s, *later])
     log = RankLog(partial, 0, at_ms=round(1e3 * run.began_s))
     log.write_steps(packed(run.rows))
@@ -222,7 +329,8 @@ def _write(partial: Path, spec: RunSpec, run: Reading, origin: dict[str, Any], i
         log.event(c.EVAL_ACCURACY, evaluation.top1, epoch_num=1)
     log.at_ms = round(1e3 * end_s)
     log.stop(c.EPOCH_STOP, epoch_num=1)
-    log.event("ddlbench_reading", run.remarks)
+    assert spec.program is not None
+    log.event(READING, run.remarks | {"how": spec.program.how_it_is_read(), "began_s": [*began_s]})
     log.event("ddlbench_elapsed_s", end_s - run.began_s)
     log.event("ddlbench_not_measured", run.not_known)
     log.stop(c.RUN_STOP, status="success")

@@ -80,7 +80,7 @@ def _label(rank: int, process: subprocess.Popen[bytes]) -> None:
     assert process.stdout is not None
     rest = b""
     while piece := os.read(process.stdout.fileno(), 1 << 16):
-        *lines, rest = re.split(rb"[\r\n]", rest + piece)
+        *lines, rest = re.split(rb"[\r\n\b]", rest + piece)
         rest = rest[-MOST_LINE:]
         if lines:
             _write(b"".join(b"%d: %s\n" % (rank, line[:MOST_LINE]) for line in lines))

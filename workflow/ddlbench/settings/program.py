@@ -109,20 +109,35 @@ class ProgramFile(Keys):
         )
 
 
-def load_program(name: str, folder: Path = CONFIG / "programs") -> ProgramFile:
-    """The program of that name; its files lie beside the folder config/. Raises ConfigError."""
+SET = "SET"  # stands where only a person knows
+
+
+def load_program(name: str, folder: Path = CONFIG / "programs", draft: bool = False) -> ProgramFile:
+    """Return the program of that name; its files lie beside the folder config/. Of a draft, lines may be SET. Raises
+    ConfigError."""
+    given = load_reading(name, folder, draft)
+    return replace(given, digest=_digest(given.files, given.path, folder.parent.parent))
+
+
+def load_reading(name: str, folder: Path = CONFIG / "programs", draft: bool = False) -> ProgramFile:
+    """Return the program of that name without looking at its files: how it is started and read. Raises ConfigError."""
     path = folder / f"{name}.yaml"
     given = value_of(ProgramFile, read_yaml(path), path, name=name)
+    if draft and given.lines == SET:
+        given = replace(given, lines=())
+    elif given.lines == SET:
+        raise complain(path, "lines", SET, f"allowed: patterns; ddlbench new program {name} --try finds some")
     _check_settings(given, path)
     for text in ("command", "resume"):
         if getattr(given, text) is not None:
             _check_words(getattr(given, text), dict(given.settings), path, text)
-    _check_patterns(given, path)
+    if given.lines or not draft:
+        _check_patterns(given, path)
     if isinstance(given.environment, str):
         place = Path(expand(given.environment, path, "environment"))
         if not (folder.parent.parent / place / "bin" / "python").exists():
             raise complain(path, "environment", str(place), "allowed: a folder with bin/python in it, or [modules]")
-    return replace(given, path=path, digest=_digest(given.files, path, folder.parent.parent))
+    return replace(given, path=path)
 
 
 def _check_settings(given: ProgramFile, path: Path) -> None:

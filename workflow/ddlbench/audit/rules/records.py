@@ -40,6 +40,21 @@ def refused_records(material: Material) -> Findings:
 
 
 @rule(
+    "warning",
+    "runs.reading runs.reading_proved",
+    "let the program print its samples, its rate or the size of an epoch, say samples_per_epoch in its file, or use the "
+    "recorder",
+    "seen in public programs: epochs read as steps, samples of one rank as those of all",
+)
+def proved_readings(material: Material) -> Findings:
+    """What was read of a program's output agrees with something else: its own rate, a count of samples, the size of an
+    epoch. Otherwise its rates may be those of another unit, by any factor.
+    """
+    runs = material.runs
+    yield from each(runs, ~runs["reading_proved"].astype("bool"), "{reading}: nothing confirms its steps and samples")
+
+
+@rule(
     "error",
     "submissions.said_images_per_s",
     "tables have the rate of the clocks; ask the submitter what the log's rate is of",

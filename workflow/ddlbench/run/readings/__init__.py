@@ -74,16 +74,11 @@ def reading(
         run.remarks["steps_per_epoch"] = of.per_epoch
     _tell_pauses(run, spec, parts, doubt)
     program = spec.program
-    prove(
-        run,
-        spec,
-        sum(part.took_s - part.pause_s for part in parts),
-        steps_per_epoch=of.per_epoch,
-        printed_steps_per_epoch=of.per_epoch if all(end.total is not None for end in of.ends) else None,
-        printed_step_s=step_s,
-        samples_per_epoch=program.samples_per_epoch if program else None,
-        **evidence,
-    )
+    known: dict[str, Any] = {"steps_per_epoch": of.per_epoch, "printed_step_s": step_s}
+    known["samples_per_epoch"] = program.samples_per_epoch if program else None
+    if of.per_epoch and all(end.total is not None for end in of.ends):
+        known["printed_steps_per_epoch"] = of.per_epoch
+    prove(run, spec, sum(part.took_s - part.pause_s for part in parts), **(known | evidence))
     return run
 
 
@@ -156,7 +151,7 @@ def prove(run: Reading, spec: RunSpec, train_s: float, **evidence: Any) -> None:
         run.remarks["printed_rate"] = {"printed_per_s": printed, "by_clock_per_s": clock, "agrees": agrees}
         if not agrees:
             print(f"prints a rate of {printed:g} per s, its clock says {clock:g}: the clock's counts", flush=True)
-    run.remarks["reading"] = run.proof.text
+    run.remarks |= {"reading": run.proof.text, "proved": run.proof.proved}
 
 
 def as_fractions(evaluations: Sequence[Evaluation], unit: str | None, percent: bool = False) -> list[Evaluation]:

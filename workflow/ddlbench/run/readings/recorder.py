@@ -4,6 +4,7 @@ It knows each rank's wait for data and the rest of a step. What that rest consis
 """
 
 import json
+import math
 import re
 from collections.abc import Iterable
 from contextlib import suppress
@@ -12,7 +13,16 @@ from typing import Any
 
 from ddlbench.core.record import StepRow
 from ddlbench.core.spec import RunSpec
-from ddlbench.run.readings import Evaluation, Output, Reading, UnreadError, share, unsplit
+from ddlbench.run.readings import (
+    Evaluation,
+    NotFiniteError,
+    Output,
+    Reading,
+    UnreadError,
+    prove,
+    share,
+    unsplit,
+)
 
 REST = "the recorder knows the wait for data and the rest of a step: all of that rest stands in forward_s"
 FIELDS = [("step", "<i8"), *((name, "<f8") for name in ("began_s", "end_s", "wait_s", "samples", "loss", "lr"))]
@@ -66,7 +76,22 @@ def read(source: Output) -> Reading:
             peaks = run.ranks.setdefault(rank, {})
             peaks |= {name: max(number, peaks.get(name, 0)) for name, number in memory.items()}
     run.evaluations = [Evaluation(line["time_s"], **line["evaluated"]) for line in ends]
+    _check_losses(logs, first)
+    train_s = sum(row.took_s for row in run.rows if row.rank == 0)
+    counted = "samples" not in run.remarks
+    prove(run, source.spec, train_s, by_construction="the recorder" if counted else None)
     return run
+
+
+def _check_losses(logs: dict[int, list[dict[str, Any]]], first: dict[int, dict[str, float]]) -> None:
+    """Raises NotFiniteError if the program told a loss that is no finite number."""
+    for lines in logs.values():
+        for line in lines:
+            if "not_finite" in line:
+                raise NotFiniteError(float(line["not_finite"]["loss"]), line["not_finite"]["step"])
+    for step, row in sorted(first.items()):
+        if math.isinf(row["loss"]):
+            raise NotFiniteError(row["loss"], step)
 
 
 def _said(path: Path) -> list[dict[str, Any]]:
