@@ -1,23 +1,25 @@
 """A program's file to begin with, from any --help, and a trial of it: what is read, and whatever the program does."""
 
-import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 from ddlbench.commands import answers
 from ddlbench.commands.main import parser
+from ddlbench.commands.new import candidates, trial
 from ddlbench.commands.new import program as new_program
 from ddlbench.commands.new import study as new_study
-from ddlbench.commands.new import trial
 from ddlbench.core import living
+from ddlbench.run.readings import Line, Output
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.program import load_program
 from ddlbench.settings.study import load_study
 
 from tests.conftest import ROOT
+from tests.unit.programs import spec
 
 pytestmark = pytest.mark.usefixtures("handlers")
 ARGPARSE = """
@@ -60,6 +62,8 @@ STEPS = (
     'for step in range({steps}):\n    print(f"Epoch 1 | iter {{step}}: train loss {{1 / (step + 1):.3f}}", flush=True)'
 )
 
+PACED = f"{STEPS.format(steps=9)}; time.sleep(0.05)"
+
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -87,14 +91,14 @@ def call(*words: str) -> int:
 def written(config: Path, source: str, name: str = "train.py") -> str:
     Path(name).write_text(source)
     path, _ = new_program.write(name, None, None, config)
-    load_program(path.stem, path.parent)
+    load_program(path.stem, path.parent, draft=True)
     return path.read_text()
 
 
 def test_argparse(config: Path) -> None:
     Path("helper.py").touch()
     text = written(config, ARGPARSE, "my train.py")
-    made = load_program("my-train", config / "programs")
+    made = load_program("my-train", config / "programs", draft=True)
     assert made.programs()[0].argv({"batch_per_worker": 4, "folder": "a b"}) == [
         *("python", "my train.py", "--data-dir", "SET", "--scratch", "SET", "SET"),
         *("--batch-size", "4", "--train.output-dir", "a b"),
@@ -115,7 +119,7 @@ def test_argparse(config: Path) -> None:
 )
 def test_click_and_absl(config: Path, source: str, command: str) -> None:
     text = written(config, source)
-    assert load_program("train", config / "programs").command == command
+    assert load_program("train", config / "programs", draft=True).command == command
     assert "[fp32, bf16]}" in text and "SET: --help" not in text
 
 
@@ -178,30 +182,56 @@ def test_what_is_no_program(config: Path, given: str) -> None:
 )
 def test_how_it_is_read_stands_in_its_source(config: Path, source: str, reads: str) -> None:
     written(config, source)
-    made = load_program("train", config / "programs")
+    made = load_program("train", config / "programs", draft=True)
     assert (made.reads, made.ranks) == (reads, "own" if "spawn" in source else "each")
+
+
+@pytest.mark.parametrize(
+    ("line", "unit"),
+    [
+        ("step {n}: loss {loss}, time 500.5ms", "step"),
+        ("iter={n} | lr=1e-3 | loss={loss}", "step"),
+        ("Epoch: [0][ {n}/100]\tTime 0.3\tLoss {loss} (2.6)", "step"),
+        ("Epoch 1 | iter {n4} step {n} | loss train: {loss}, val: n/a", "step"),
+        ("INFO:root:Iteration {n} - training loss: {loss}", "step"),
+        ("Epoch 0:  12%|##     | {n}/60 [00:01<00:04, 2.0it/s, loss={loss}]", "step"),
+        ("\x1b[31mstep:  {n}  \x1b[32mloss:  {loss}\x1b[0m", "step"),
+        ("done {n8} samples, loss {loss}", "seen_all"),
+    ],
+)
+def test_a_pattern_is_found_for_what_many_programs_print(tmp_path: Path, line: str, unit: str) -> None:
+    """Steps of 0.5 s and 8 samples."""
+    texts = [line.format(n=n, n4=4 * n, n8=8 * n, loss=f"-{n}.5") for n in range(1, 30)]
+    told = [Line(1000 + n / 2, text) for n, text in enumerate(texts)]
+    run = replace(spec(tmp_path, patterns=()), global_batch=8)
+    found = candidates.candidates(Output(run, tmp_path, tmp_path, told, texts))
+    one = candidates.chosen(found)
+    assert one, found
+    assert (one.unit, one.steps, one.rate) == (unit, 28, pytest.approx(16.0))
+    assert "(?P<loss>" in one.pattern
+    assert one.proved is (unit == "seen_all")
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        "step 7: loss 2.5, time 9.5ms",
-        "iter=7 | lr=1e-3 | loss=2.5",
-        "Train: 0 [   7/62 (  2%)]  Loss: 2.5 (2.4)  Time: 0.2s",
-        "Epoch: [0][ 7/100]\tTime 0.3\tLoss 2.5 (2.6)",
-        "Epoch 1 | iter 7 step 7 | loss train: 2.5, val: n/a",
-        "INFO:root:Iteration 7 - training loss: 2.5e0",
-        "Epoch 0:  12%|##     | 7/60 [00:01<00:04, 11.6it/s, loss=2.5]",
+        "[{n8}/800] loss {loss}",  # samples, or steps that are printed each eighth time
+        "turn {n} loss {loss} round {n3}",
+        "no number but {loss}",
     ],
 )
-def test_the_first_pattern_reads_what_many_programs_print(line: str) -> None:
-    found = re.search(new_program.LINES, line)
-    assert found and found["step"] == "7" and float(found["loss"]) == 2.5, found
+def test_where_two_patterns_fit_or_none_no_pattern_is_picked(tmp_path: Path, line: str) -> None:
+    texts = [line.format(n=n, n3=3 * n, n8=8 * n, loss=f"{n % 2}.5") for n in range(1, 30)]
+    told = [Line(1000 + n / 2, text) for n, text in enumerate(texts)]
+    run = replace(spec(tmp_path, patterns=()), global_batch=8)
+    assert candidates.chosen(candidates.candidates(Output(run, tmp_path, tmp_path, told, texts))) is None
 
 
 def test_a_trial_says_what_was_read(config: Path, capfd: pytest.CaptureFixture[str]) -> None:
     steps = 'import time\nfor step in range(1000):\n    time.sleep(0.05)\n    print(f"step {step}: loss {step}.5")\n'
     written(config, "import sys\n'--help' in sys.argv and sys.exit()\n" + steps)
+    with pytest.raises(ConfigError, match="lines: \"SET\""):
+        load_program("train", config / "programs")
     assert trial.show(None, 16, 4.0, config) == 0
     said = capfd.readouterr().out
     assert "with batch_per_worker 16; then it was ended" in said
@@ -209,15 +239,17 @@ def test_a_trial_says_what_was_read(config: Path, capfd: pytest.CaptureFixture[s
     rate = float(said.split(" samples per s by the clock")[0].rsplit("\n", 1)[1])
     assert 50 < rate <= 16 / 0.05
     assert "ddlbench new study mine --program train" in said
+    assert "read, not proved" in said and "Nothing confirms" in said
+    written_now = load_program("train", config / "programs").programs()[0].patterns
+    assert written_now == (r"\bstep\s*(?P<step>[\d,]+).*?\bloss\s*(?P<loss>[-+\w.]+)",)
 
 
 @pytest.mark.parametrize(
     ("then", "code", "says"),
     [
-        (STEPS.format(steps=9).replace("train loss", "Verlust"), 1, ["iter 8: Verlust", "not there: loss"]),
-        ("print('no word of it')", 1, ["no word of it", "nothing of it is there"]),
-        ("time.sleep(1000)", 1, ["printed nothing", "then it was ended"]),
-        (f"{STEPS.format(steps=9)}\nsys.exit('out of tokens')", 0, ["ended with code 1", "8 steps"]),
+        ("print('no word of it')", 1, ["no pattern fits"]),
+        ("time.sleep(1000)", 1, ["no pattern fits", "then it was ended"]),
+        (f"{PACED}\nsys.exit('out of tokens')", 1, ["ended with code 1", "8 steps"]),
         ("import no_such_package", 1, ["ended with code 1", "No module named"]),
     ],
 )
@@ -242,5 +274,7 @@ def test_what_is_left_to_say_is_asked_for(config: Path) -> None:
 
 def test_a_study_of_a_program(config: Path) -> None:
     written(config, ABSL)
+    path = config / "programs/train.yaml"
+    path.write_text(path.read_text().replace("lines: SET", "lines: 'step (?P<step>.)'"))
     block = load_study(new_study.write("mine", config, program="train").stem, config / "studies").blocks[0]
     assert (block.programs, block.workers) == (("train",), (1, 2))

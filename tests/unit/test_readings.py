@@ -1,13 +1,14 @@
 """How steps of a user's program are read: from lines, MLPerf's log, a Trainer's state, TensorBoard, the recorder."""
 
 import json
-import sys
+import struct
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 from ddlbench.core import registry
+from ddlbench.core.program import READS
 from ddlbench.run.readings import Line, Output, Reading, UnreadError, lines
 
 from tests.unit.programs import STEP, spec
@@ -15,13 +16,14 @@ from tests.unit.programs import STEP, spec
 RATE = r"step (?P<step>\d+) loss (?P<loss>\S+)(?: lr (?P<lr>\S+))? at (?P<samples_per_s>.+?) tok/s"
 
 
-def source(folder: Path, texts: list[str], *patterns: str, every_s: float = 0.1, **more: object) -> Output:
+def source(folder: Path, texts: list[str], *patterns: str, every_s: float = 0.1, **more: Any) -> Output:
     """A program of two ranks that printed these lines, one each 0.1 s from second 1000 on; its batch is 8."""
     own = folder / "program"
     own.mkdir(exist_ok=True)
-    run = spec(folder, 2, patterns=patterns or (STEP,))
+    keys = {name: more.pop(name) for name in [*more] if name in READS}
+    run = spec(folder, 2, **({"patterns": patterns or (STEP,)} | keys))
     printed = [Line(1000.0 + number * every_s, text) for number, text in enumerate(texts)]
-    return Output(run, own, folder, printed, texts, **more)  # type: ignore[arg-type]
+    return Output(run, own, folder, printed, texts, **more)
 
 
 def read(name: str, of: Output) -> Reading:
@@ -132,7 +134,8 @@ def test_samples_and_validations_of_lines_of_their_own(tmp_path: Path) -> None:
         ("mllog", [':::MLL {"key": "seed", "value": 1, "time_ms": 1, "metadata": {}}'], ["samples_count"]),
         ("trainer", [], ["trainer_state.json", "{folder}"]),
         ("recorder", [], ["Recorder()"]),
-        ("tensorboard", [], ["tfevents" if registry.importable("tensorboard") else "tensorboard"]),
+        ("tensorboard", [], ["tfevents"]),
+        ("table", [], ["key file"]),
     ],
 )
 def test_no_steps_is_one_line_that_says_what_is_missing(
@@ -227,7 +230,46 @@ CURVES = {  # of each folder: scalars of steps 0, 1, ...
 }
 
 
-def read_curves(of: Output) -> None:
+def field(number: int, data: bytes | int) -> bytes:
+    """A field of a protocol buffer."""
+    if isinstance(data, int):
+        return varint(number << 3) + varint(data)
+    return varint(number << 3 | 2) + varint(len(data)) + data
+
+
+def varint(value: int) -> bytes:
+    made = b""
+    while value > 0x7F:
+        made += bytes([value & 0x7F | 0x80])
+        value >>= 7
+    return made + bytes([value])
+
+
+def event(tag: str, value: float, step: int, wall_time: float, tensor: bool = False) -> bytes:
+    """A record of an event file: of TensorFlow 2 scalars are tensors."""
+    number = varint(2 << 3 | 5) + struct.pack("<f", value)
+    if tensor:
+        number = field(8, field(1, 1) + field(2, b"") + field(5, struct.pack("<f", value)))
+    summary = field(1, field(1, tag.encode()) + number)
+    data = varint(1 << 3 | 1) + struct.pack("<d", wall_time) + field(2, step) + field(5, summary)
+    return struct.pack("<QI", len(data), 0) + data + bytes(4)
+
+
+def events_of(folder: Path, tag: str, values: list[float], steps: list[int], tensor: bool = False) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "events.out.tfevents.1.host").open("ab") as file:
+        for n, (value, step) in enumerate(zip(values, steps, strict=True)):
+            file.write(event(tag, value, step, 10.0 + n, tensor))
+
+
+@pytest.mark.parametrize("tensor", [False, True])
+def test_tensorboards_event_files(tmp_path: Path, tensor: bool) -> None:
+    of = source(tmp_path, [], reads="tensorboard", axis="step", top1_in="fraction")
+    for folder, scalars in CURVES.items():
+        for tag, values in scalars.items():
+            events_of(of.folder / folder, tag, values, [*range(len(values))], tensor)
+    with (of.folder / "events.out.tfevents.1.host").open("ab") as file:
+        file.write(event("loss", 1.0, 9, 99.0)[:-9])  # cut off
     made = read("tensorboard", of)
     assert taken(made) == [(0, 1.0), (1, 2.0)]
     assert [row.loss for row in made.rows if row.rank == 0] == [1.0, 0.5]
@@ -235,46 +277,127 @@ def read_curves(of: Output) -> None:
     assert [one.top1 for one in made.evaluations][:1] == [0.5]
 
 
-def test_tensorboard_reads_what_torch_writes(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard", reason="tensorboard is not installed: pip install tensorboard")
-    from torch.utils.tensorboard import SummaryWriter
-
-    of = source(tmp_path, [])
-    for folder, scalars in CURVES.items():
-        with SummaryWriter(of.folder / folder) as writer:
-            for tag, values in scalars.items():
-                for step, value in enumerate(values):
-                    writer.add_scalar(tag, value, step, walltime=10.0 + step)
-    read_curves(of)
-
-
-def test_tensorboards_own_reader_reads_event_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reader is asked for scalars by name; a stand-in answers where the package is not installed."""
-    of = source(tmp_path, [])
-
-    class Events:
-        def __init__(self, folder: str, size_guidance: dict[str, int]) -> None:
-            self.scalars = CURVES[folder.removeprefix(str(of.folder)).strip("/")]
-
-        def Reload(self) -> None: ...
-
-        def Tags(self) -> dict[str, list[str]]:
-            return {"scalars": list(self.scalars)}
-
-        def Scalars(self, tag: str) -> list[SimpleNamespace]:
-            return [SimpleNamespace(wall_time=10.0 + n, step=n, value=v) for n, v in enumerate(self.scalars[tag])]
-
-    for folder in CURVES:
-        (of.folder / folder).mkdir(parents=True, exist_ok=True)
-        (of.folder / folder / "events.out.tfevents.1").touch()
-    if not registry.importable("tensorboard"):
-        with pytest.raises(UnreadError, match="pip install"):
+@pytest.mark.parametrize(
+    ("steps", "keys", "count"),
+    [
+        ([0, 80, 160, 240], {"axis": "sample"}, 30),
+        ([0, 1, 2, 3], {"axis": "epoch", "steps_per_epoch": 50}, 150),
+        ([0, 250, 500, 750], {"axis": "epoch_x1000", "steps_per_epoch": 40}, 30),
+        ([0, 80, 160, 240], {"axis": "step"}, 240),
+        ([0, 10, 20, 35], {}, 35),
+        ([0, 80, 160, 240], {}, "axis: sample"),
+        ([0, 1, 2, 3], {}, "axis: epoch"),
+        ([0, 1, 2, 3], {"axis": "epoch"}, "steps_per_epoch"),
+    ],
+)
+def test_what_an_axis_counts_is_said_or_shows(
+    tmp_path: Path, steps: list[int], keys: dict[str, Any], count: int | str
+) -> None:
+    of = source(tmp_path, [], reads="tensorboard", **keys)
+    events_of(of.folder, "train/loss", [3.0, 2.0, 1.0, 0.5], steps)
+    if isinstance(count, str):
+        with pytest.raises(UnreadError, match=count):
             read("tensorboard", of)
-    stand_in = ModuleType("event_accumulator")
-    stand_in.EventAccumulator = Events  # type: ignore[attr-defined]
-    names = ("tensorboard", "tensorboard.backend", "tensorboard.backend.event_processing")
+        return
+    assert len(taken(read("tensorboard", of))) == count
+
+
+def test_of_several_losses_one_is_asked_for(tmp_path: Path) -> None:
+    of = source(tmp_path, [], reads="tensorboard")
+    for tag in ("loss/box", "loss/class"):
+        events_of(of.folder, tag, [3.0, 2.0, 1.0], [0, 10, 30])
+    with pytest.raises(UnreadError, match=r"loss/box, loss/class; say columns"):
+        read("tensorboard", of)
+    said = source(tmp_path, [], reads="tensorboard", columns=(("loss", "loss/class"),))
+    assert read("tensorboard", said).remarks["scalars"] == {"loss": "loss/class"}
+    events_of(of.folder, "total_loss", [9.0, 8.0, 7.0], [0, 10, 30])
+    assert read("tensorboard", of).rows[-1].loss == 3.5
+
+
+CSV = """epoch,step,train_loss_step,val_loss,when
+0,9,2.5,,{0}
+0,19,2.0,,{1}
+0,19,,1.5,{2}
+1,29,1.5,,{3}
+"""
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "json"])
+@pytest.mark.parametrize("dates", [False, True])
+def test_tables(tmp_path: Path, form: str, dates: bool) -> None:
+    times = [100.0, 101.0, 106.0, 107.0]
+    text = CSV.format(*(f"2026-01-01T00:01:{at - 100:09.6f}+00:00" if dates else at for at in times))
+    columns = {"loss": "train_loss_step", "time": "when", "eval_loss": "val_loss", "step": "step"}
+    of = source(tmp_path, [], reads="table", file=f"metrics.{form}", columns=tuple(columns.items()))
+    if form != "csv":
+        head, *rows = [line.split(",") for line in text.split()]
+        each = [{k: float(v) if k != "when" else v for k, v in zip(head, row, strict=True) if v} for row in rows]
+        text = json.dumps(each) if form == "json" else "\n".join(map(json.dumps, each))
+    (of.folder / f"metrics.{form}").write_text(text)
+    made = read("table", of)
+    assert taken(made)[-1] == (19, pytest.approx(7.0))
+    assert [row.loss for row in made.rows if row.loss == row.loss][::2] == [1.0, 0.75]
+    assert [one.loss for one in made.evaluations] == [1.5]
+
+
+@pytest.mark.parametrize(
+    ("names", "text", "says"),
+    [
+        ([], "", "there are: none"),
+        (["a.csv", "b.csv"], "step,time\n1,1\n", "a.csv, b.csv"),
+        (["a.csv"], "step,loss\n1,1\n2,1\n", "no column says times"),
+        (["a.csv"], "n,time\n1,1\n2,1\n", "no column says a count"),
+        (["a.csv"], "step,iter,time\n1,1,1\n2,2,2\n", "several columns may be step: step, iter"),
+        (["a.csv"], "epoch,time\n1,1\n2,2\n", "steps_per_epoch"),
+        (["a.jsonl"], "{}", "no column says a count"),
+        (["a.csv"], "step,time,loss\n1,1,3\n2,2,nan\n", "not finite"),
+    ],
+)
+def test_a_table_that_cannot_be_read_says_which_column(
+    tmp_path: Path, names: list[str], text: str, says: str
+) -> None:
+    of = source(tmp_path, [], reads="table")
     for name in names:
-        monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    monkeypatch.setitem(sys.modules, f"{names[-1]}.event_accumulator", stand_in)
-    monkeypatch.setattr(registry, "importable", lambda package: True)
-    read_curves(of)
+        (of.folder / name).write_text(text)
+    with pytest.raises(UnreadError, match=says):
+        read("table", of)
+
+
+def mlperf(name: str, value: object, ms: float, **metadata: object) -> str:
+    return ":::MLLOG " + json.dumps({"key": name, "value": value, "time_ms": ms, "metadata": metadata})
+
+
+def test_mlperfs_blocks_and_evaluations_count_apart(tmp_path: Path) -> None:
+    """A block's start says its target, an evaluation counts its own samples, numbers may be floats."""
+    texts = [mlperf("global_batch_size", 8, 0)]
+    for block in range(3):
+        at_s, done = block * 15_000, block * 80
+        texts.append(mlperf("block_start", None, at_s, samples_count=done + 80))
+        texts += [mlperf("train_loss", 9.0 - n, at_s + 1000 * n, samples_count=float(done + 8 * n)) for n in range(1, 11)]
+        texts += [mlperf("eval_start", None, at_s + 10_000, samples_count=done + 80)]
+        texts += [mlperf("eval_accuracy", 0.9 - block / 10, at_s + 14_000, samples_count=40)]
+        texts += [mlperf("eval_stop", None, at_s + 14_500, samples_count=40)]
+    made = read("mllog", source(tmp_path, texts))
+    assert (len(taken(made)), taken(made)[-1][1]) == (29, pytest.approx(39.0))
+    assert sum(row.took_s for row in made.rows if row.rank == 0) == pytest.approx(29.0)
+    assert made.evaluations == []  # which fall: a loss by the name of an accuracy
+
+
+def test_mlperfs_epochs_need_the_samples_of_one(tmp_path: Path) -> None:
+    texts = [mlperf("global_batch_size", 8, 0)]
+    for number in range(1, 4):
+        texts.append(mlperf("epoch_start", None, 10_000 * number, epoch_num=number))
+        texts.append(mlperf("epoch_stop", None, 10_000 * number + 8_000, epoch_num=number))
+    with pytest.raises(UnreadError, match="samples_per_epoch"):
+        read("mllog", source(tmp_path, texts))
+    made = read("mllog", source(tmp_path, [*texts, mlperf("train_samples", 400, 0)]))
+    assert (len(taken(made)), taken(made)[-1][1]) == (150, pytest.approx(28.0))
+
+
+def test_of_several_processes_in_turn_the_last_counts(tmp_path: Path) -> None:
+    texts = [mlperf("global_batch_size", 8, 0)]
+    for turn in range(2):
+        texts.append(mlperf("run_start", None, turn * 100_000))
+        texts += [mlperf("loss", 1.0, turn * 100_000 + 1000 * n, step_num=n) for n in range(1, 6)]
+        texts.append(mlperf("run_stop", None, turn * 100_000 + 9_000, status="success"))
+    assert taken(read("mllog", source(tmp_path, texts)))[-1] == (3, pytest.approx(4.0))

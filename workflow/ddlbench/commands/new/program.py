@@ -22,12 +22,11 @@ from ddlbench.core.program import Program
 from ddlbench.run.rank import surroundings
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.own_models import sources_of
-from ddlbench.settings.program import load_program
+from ddlbench.settings.program import SET, load_program
 
 HELP_S = 60.0
 MOST_WRITTEN = 1 << 26  # bytes in any one file: a program that does not know --help may begin to train
 MOST_READ = 1 << 20
-SET = "SET"  # stands where only a person knows
 # What options are often called that are for a value of the run; the first that the program has is taken.
 USUAL = {
     "batch_per_worker": "micro_batch_size per_device_train_batch_size batch_size_per_gpu batch_per_worker "
@@ -37,11 +36,6 @@ USUAL = {
 }
 AXES = ["precision", "dtype", "amp_dtype", "framework", "strategy"]  # whose choices may be a study's question
 RESUME = ["resume", "resume_from", "resume_from_checkpoint"]
-# A step's number and its loss as many programs print them: "step 3: loss 2.1", "iter=3 | loss=2.1", "[3/60] Loss: 2.1".
-LINES = (
-    r"(?i)(?:\b(?:step|iter(?:ation)?)\W{0,4}|[\[|]\s*(?=\d+\s*/\s*\d))(?P<step>\d+).*?"
-    r"\bloss\W{0,4}(?:train\W{0,2})?(?P<loss>[\d.]+(?:e[-+]?\d+)?)"
-)
 TOGETHER = r"WORLD_SIZE|distributed|Trainer\b|accelerate|deepspeed|horovod|fabric"
 READS = (  # what stands in a source -> how its steps can be read
     (r"\bddlbench_recorder\b", "recorder"),
@@ -77,7 +71,7 @@ def write(given: str, name: str | None, environment: str | None, config: Path) -
     path = free(config / "programs" / f"{name}.yaml", name)
     start = ["python", str(script)] if script.suffix == ".py" else [f"./{script}"]
     page = ask(start, environment)
-    return checked(path, text(script, start, page, environment), lambda: load_program(name, path.parent)), page.problem
+    return checked(path, text(script, start, page, environment), lambda: load_program(name, path.parent, draft=True)), page.problem
 
 
 def name_of(script: str) -> str:
@@ -166,7 +160,6 @@ def text(script: Path, start: list[str], page: Help, environment: str | None) ->
         files=_yaml(files=files),
         ranks="own" if re.search(r"\b(mp|multiprocessing)\.spawn\(", source) else "each",
         reads=next((way for pattern, way in READS if re.search(pattern, source)), "lines"),
-        lines=_yaml(lines=LINES),
         environment=environment and _yaml(environment=environment),
         axes=[f"{name}: [{', '.join(page.options[option])}]" for name, option in axes.items()],
         words=[f"{option} {{{name}}}" for name, option in axes.items()],

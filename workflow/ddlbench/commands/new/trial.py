@@ -18,9 +18,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from ddlbench.commands.configuration import DEFAULT, load
-from ddlbench.commands.new.program import SET, name_of, search_path
+from ddlbench.commands.new import candidates
+from ddlbench.commands.new.program import name_of, search_path
 from ddlbench.core import living, registry
-from ddlbench.core.files import printable, write_json
+from ddlbench.core.files import printable, write_json, write_text
 from ddlbench.core.program import placeholders
 from ddlbench.core.spec import RunSpec, of_program
 from ddlbench.plan.kinds.program import command
@@ -31,18 +32,20 @@ from ddlbench.run.readings import Output, Reading, ReadingMember, UnreadError
 from ddlbench.run.watch import watch
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import load_machine
-from ddlbench.settings.program import load_program
+from ddlbench.settings.program import SET, load_program
 
 MOST_HEARD = 20_000  # lines
 SHOWN = 3
+MOST_SHOWN = 8  # patterns
 WIDTH = 160
 
 
 def show(name: str | None, batch: int, seconds: float, config: Path) -> int:
-    """Run the program, print what was read; 0 if steps were. Raises ConfigError."""
+    """Run the program, print what was read; 0 if steps were, and the program ended well or was ended. Raises
+    ConfigError."""
     programs = config / "programs"
     name = name or max(programs.glob("*.yaml"), key=lambda path: path.stat().st_mtime, default=Path("train")).stem
-    file = load_program(name_of(name), programs)
+    file = load_program(name_of(name), programs, draft=True)
     if SET in shlex.split(file.command):
         raise ConfigError(f"{file.path}: command: {SET} is left in {file.command!r}; allowed: what belongs there")
     machine = replace(load_machine(str(load(DEFAULT)["machine"]), config / "machines"), launcher="local")
@@ -56,22 +59,61 @@ def show(name: str | None, batch: int, seconds: float, config: Path) -> int:
         write_json(partial / ASSIGNMENT, {"spec": json.loads(spec.to_json()), "resumes": False})
         heard = Printed(member.wanted(spec), float("inf"), lambda: None, labelled=True, logs=False)
         heard.last = deque(maxlen=MOST_HEARD)
-        took_s, how = _run([*argv, str(partial)], partial, hidden, heard, seconds)
+        took_s, how, ended_well = _run([*argv, str(partial)], partial, hidden, heard, seconds)
         settings = ", ".join(f"{key} {value}" for key, value in (("batch_per_worker", batch), *program.settings))
         print(f"{file.path}: ran for {took_s:.0f} s on one worker, with {settings}; {how}")
         source = Output(spec, partial / FOLDER, partial, heard.lines, [*heard.last])
+        if program.reads == "lines" and not program.patterns:
+            pattern = _choose(source, file.path)
+            if pattern is None:
+                return 1
+            spec = replace(spec, program=replace(program, patterns=(pattern,)))
+            source = replace(source, spec=spec)
         try:
             run = member.read(source)
         except UnreadError as error:
             print(f"No steps were read: {error}", *_nearest(spec, heard.last), sep="\n")
+            if program.reads == "lines":
+                print(*_side_by_side(candidates.candidates(source), None), sep="\n")
             return 1
     print(*_told(spec, heard, run), sep="\n")
-    print(f"Then: ddlbench new study mine --program {program.name} --workers 1,2")
-    return 0
+    if ended_well:
+        print(f"Then: ddlbench new study mine --program {program.name} --workers 1,2")
+    return 0 if ended_well else 1
 
 
-def _run(argv: list[str], partial: Path, hidden: dict[str, str], heard: Printed, seconds: float) -> tuple[float, str]:
-    """Run it for so many seconds at most, and end all that it started. Returns how long it ran, and how it ended."""
+def _choose(source: Output, path: Path) -> str | None:
+    """Print the patterns that could read what was printed; write the one that fits into the program's file. None where
+    none or several fit."""
+    found = candidates.candidates(source)
+    one = candidates.chosen(found)
+    print(*_side_by_side(found, one), sep="\n")
+    if one is None:
+        several = "several patterns fit" if any(not other.refused for other in found) else "no pattern fits"
+        print(f"lines: {several}: write the right one into {path}, or use the recorder, which is right by construction")
+        last = next((line for line in reversed(source.last) if line.strip()), "nothing")
+        print(f"it printed last: {printable(last)[:WIDTH]}")
+        return None
+    text = path.read_text(encoding="utf-8")
+    written = f"lines: {json.dumps(one.pattern)}   # counts {one.unit}: {one.says}"
+    write_text(path, re.sub(rf"^lines: {SET}\b.*$", lambda _: written, text, count=1, flags=re.M))
+    print(f"{path}: {written}")
+    return one.pattern
+
+
+def _side_by_side(found: Sequence[candidates.Candidate], chosen: candidates.Candidate | None) -> Iterable[str]:
+    """Yield a line for each pattern: what it reads, and what supports or refuses it."""
+    if found:
+        yield "Patterns that could be meant:"
+    for one in found[:MOST_SHOWN]:
+        what = one.says if one.refused else f"{one.steps} steps, {one.rate:.4g} samples per s: {one.says}"
+        yield f"{'->' if one is chosen else '  '} {one.pattern}"
+        yield f"     {one.unit}: {'refused: ' if one.refused else ''}{printable(what)}"
+
+
+def _run(argv: list[str], partial: Path, hidden: dict[str, str], heard: Printed, seconds: float) -> tuple[float, str, bool]:
+    """Run it for so many seconds at most, and end all that it started. Returns how long it ran, how it ended, and
+    whether that was well, or our doing."""
     alarm = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))
     began_s, alarm.daemon = time.monotonic(), True
     with heard, living.ending_descendants():
@@ -79,8 +121,8 @@ def _run(argv: list[str], partial: Path, hidden: dict[str, str], heard: Printed,
         seen = watch(argv, partial, hidden | {"PATH": search_path()})
         alarm.cancel()
     if seen.signal is not None:
-        return time.monotonic() - began_s, "then it was ended"
-    return time.monotonic() - began_s, f"it ended with code {seen.code}"
+        return time.monotonic() - began_s, "then it was ended", True
+    return time.monotonic() - began_s, f"it ended with code {seen.code}", not seen.code
 
 
 def _told(spec: RunSpec, heard: Printed, run: Reading) -> Iterable[str]:
@@ -91,7 +133,8 @@ def _told(spec: RunSpec, heard: Printed, run: Reading) -> Iterable[str]:
         for line in [*heard.lines[: SHOWN - 1], heard.lines[-1]]:
             yield f"  {printable(line.text)[:WIDTH]}"
     losses = [row.loss for row in run.rows if row.loss == row.loss]
-    yield f"{len(run.rows)} steps" + (f", loss {losses[0]:.4g} at first, {losses[-1]:.4g} at last" if losses else "")
+    lost = f", loss {losses[0]:.4g} at first, {losses[-1]:.4g} at last" if losses else ""
+    yield f"{len(run.rows)} steps, {run.proof.text}{lost}"
     took_s = max(row.end_s for row in run.rows)
     rate = f"{sum(row.images for row in run.rows) / took_s:.4g}" if took_s else "(all lines came at once)"
     yield f"{rate} {spec.program.sample} per s by the clock"
@@ -101,10 +144,13 @@ def _told(spec: RunSpec, heard: Printed, run: Reading) -> Iterable[str]:
     if "seed" not in named:
         yield "command has no {seed}: all repeats train alike, so they show the machine's noise alone"
     for name, remark in run.remarks.items():
-        if name != "printed_rate":  # which was told when it was read
+        if name not in ("printed_rate", "reading", "proved"):  # which was told when it was read
             yield f"{name}: {remark}"
-    if run.remarks.get("told_every_steps") == spec.global_batch > 1:
-        yield "Between two lines are as many steps as a batch has samples: are they samples? Then (?P<seen>...)"
+    if not run.proof.proved:
+        yield (
+            "Nothing confirms these steps and samples: say samples_per_epoch, let it print its rate "
+            "(?P<samples_per_s>...), or use the recorder"
+        )
     for why in dict.fromkeys(run.not_known.values()):
         yield f"not known: {', '.join(name for name in run.not_known if run.not_known[name] == why)}: {why}"
 

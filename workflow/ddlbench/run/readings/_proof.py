@@ -18,6 +18,7 @@ NEAR = 0.2  # a printed rate that differs by no more agrees with the clock's
 FAR = 1.5  # by more than this factor it contradicts it
 SAME = 0.1  # times of a step agree within this
 EXACT = 0.02  # counts agree within this
+MAY_BE_STEPS = "if they are steps, say"
 PROVED, UNPROVED = "proved by", "read, not proved"
 STEPS, SAMPLES = "steps", "samples"
 
@@ -205,6 +206,8 @@ def wrong_unit(
     totals = [_text.total_behind(text, span[1]) for text, span in zip(texts, spans, strict=True)]
     total = totals[0] if totals and None not in totals and len(set(totals)) == 1 else None
     others = _others(texts, spans)
+    if name == "step" and all(text[span[1] :].lstrip().startswith("%") for text, span in zip(texts, spans, strict=True)):
+        return "a sign of percent stands behind its numbers: (?P<percent>...) and steps_per_epoch read them"
     if name == "step":
         return (
             _epochs_not_steps(values, words, others)
@@ -212,7 +215,8 @@ def wrong_unit(
             or (_parts_not_steps(values, words, others) if parts is None else None)
         )
     if name in ("seen", "seen_all"):
-        return _not_samples(values, words, batch if name == "seen_all" else batch_per_worker)
+        size = batch if name == "seen_all" else batch_per_worker
+        return _not_samples(values, words, called_samples(texts, spans), size)
     return None
 
 
@@ -259,7 +263,7 @@ def _samples_not_steps(
 ) -> str | None:
     """Return why these are samples: they grow by multiples of the batch, and nothing calls them steps."""
     behind = [text[span[1] : span[1] + 24] for text, span in zip(texts, spans, strict=True)]
-    called = _text.SAMPLES.search(words) or all(_after_total(rest) for rest in behind)
+    called = called_samples(texts, spans)
     if not called and (_text.STEPS.search(words) or (steps_per_epoch is not None and total == steps_per_epoch)):
         return None
     apart = {b - a for a, b in itertools.pairwise(values) if b > a}
@@ -268,14 +272,9 @@ def _samples_not_steps(
             most = statistics.mode(b - a for a, b in itertools.pairwise(values) if b > a)
             of = f" of {total:g}" if total else ""
             numbers = f"its numbers grow by {most:g} a line{of}, {most / batch:g} batches of {batch}"
-            return (
-                f"{numbers}: these are samples, read by (?P<seen>...) or (?P<seen_all>...); if they are steps, say "
-                + (
-                    f"steps_per_epoch: {total:g}"
-                    if total
-                    else "so by a word in the pattern's place, or steps_per_epoch"
-                )
-            )
+            told = "these are samples, read by (?P<seen>...) or (?P<seen_all>...)"
+            say = f"steps_per_epoch: {total:g}" if total else "steps_per_epoch, or let it print a word before them"
+            return f"{numbers}: {told}" + ("" if called else f"; {MAY_BE_STEPS} {say}")
     if called:
         return (
             f"they are called samples ({words or behind[0].strip()!r}): (?P<seen>...) or (?P<seen_all>...) reads them"
@@ -306,12 +305,21 @@ def _parts_not_steps(values: Sequence[float], words: str, others: Sequence[_text
     return None
 
 
-def _not_samples(values: Sequence[float], words: str, batch: int) -> str | None:
-    """Return why these are no samples: they are called otherwise, or grow by no multiples of the batch."""
+def _not_samples(values: Sequence[float], words: str, called: bool, batch: int) -> str | None:
+    """Return why these are no samples: they are called steps, or grow by no multiples of the batch."""
     apart = [b - a for a, b in itertools.pairwise(values) if b > a]
     odd = [distance for distance in apart if distance % batch]
+    if _text.STEPS.search(words) and not called:
+        return f"{words!r} stands before its numbers: these are steps, read by (?P<step>...)"
     if len(odd) > len(apart) / 4:  # the last batch of an epoch may be smaller
         numbers = f"its numbers grow by {odd[0]:g} a line, a batch has {batch} samples"
-        what = "steps" if _text.STEPS.search(words) else "no samples, or its batch is another one"
-        return f"{numbers}: these are {what}"
+        return f"{numbers}: these are no samples, or its batch is another one"
     return None
+
+
+def called_samples(texts: Sequence[str], spans: Sequence[tuple[int, int]]) -> bool:
+    """Return whether words beside the numbers say that they count samples."""
+    return all(
+        _text.SAMPLES.search(_text.label(text[: span[0]])) or _after_total(text[span[1] : span[1] + 24])
+        for text, span in zip(texts, spans, strict=True)
+    )

@@ -59,7 +59,7 @@ class Match:
 def read(source: Output) -> Reading:
     """Return the steps. Raises UnreadError, which names a pattern that did not match and a line that it did not match,
     or the numbers that contradict each other."""
-    program, patterns, spec_batch = source.spec.program, patterns_of(source.spec), source.spec.batch_per_worker
+    program, patterns = source.spec.program, patterns_of(source.spec)
     assert program is not None
     found = _found(source.lines, patterns)
     _check_workers(found, source.spec)
@@ -81,7 +81,7 @@ def read(source: Output) -> Reading:
         step_s=_step_s(of_steps, points),
         **_evidence(of_steps, points, source.spec),
         printed_rate=_median(match.value("samples_per_s") for match in found),
-        counts_samples=spec_batch > 1 and all(_counter_of(match) in ("seen", "seen_all") for match in of_steps),
+        counts_samples=source.spec.workers > 1 and all(_counter_of(m) in ("seen", "seen_all") for m in of_steps),
     )
 
 
@@ -236,7 +236,7 @@ def _seen(of_steps: Sequence[Match], spec: RunSpec) -> dict[int, tuple[float, fl
     for place, match in enumerate(matches):
         name = _counter_of(match)
         assert name is not None
-        batch = spec.global_batch if name == "seen_all" else spec.batch_per_worker
+        batch = _batch(name, spec)
         value, total = match.value(name) or 0.0, _total(match)
         of_one = name == "seen" and total is not None and high <= math.ceil(total / spec.workers)
         size = math.ceil(total / spec.workers) if of_one and total is not None else total
@@ -343,17 +343,22 @@ def _evidence(of_steps: Sequence[Match], points: Sequence[StepEnd], spec: RunSpe
     counts = [match.value("seen_all") for match in of_steps] if names == {"seen_all"} else counts
     totals = {total for match in of_steps if (total := _total(match))}
     if counts and spec.global_batch > 1:
-        evidence |= _evidence_of_samples([one or 0.0 for one in counts], totals, spec, names == {"seen_all"})
+        name = next(iter(names)) or ""
+        known = _proof.called_samples([m.found.text for m in of_steps], [m.found.spans[name] for m in of_steps])
+        batch = _batch(name, spec)
+        known |= any(point.step != (value or 0.0) / batch for point, value in zip(points, counts, strict=True))
+        evidence |= _evidence_of_samples([one or 0.0 for one in counts], totals, spec, names == {"seen_all"}, known)
     return evidence
 
 
 def _evidence_of_samples(
-    counts: Sequence[float], totals: set[float], spec: RunSpec, of_all: bool
+    counts: Sequence[float], totals: set[float], spec: RunSpec, of_all: bool, known: bool
 ) -> dict[str, float | None]:
-    """Return what a count of samples confirms. Of several ranks, a whole epoch must show whose samples they are.
+    """Return what a count of samples confirms. They may be steps that are printed as often as a batch has samples,
+    unless it is `known` by a word or by a smaller last batch. Of several ranks, a whole epoch must show whose they are.
     Raises UnreadError if they are those of others than the group says."""
     if spec.workers == 1:
-        return {"printed_samples_per_step": float(spec.global_batch)}
+        return {"printed_samples_per_step": float(spec.global_batch)} if known else _declared(totals, spec)
     falls = any(b < a for a, b in itertools.pairwise(counts))
     if not falls or len(totals) != 1:
         return {}
@@ -372,6 +377,17 @@ def _evidence_of_samples(
             f"an epoch counts to {high:g} of {total:g} on {spec.workers} ranks: one rank's: (?P<seen>...)"
         )
     return {"printed_samples_per_epoch": total} if per_rank or declared == total else {}
+
+
+def _declared(totals: set[float], spec: RunSpec) -> dict[str, float | None]:
+    """Return the samples of an epoch that it prints, if the program's file says the same."""
+    declared = spec.program.samples_per_epoch if spec.program else None
+    return {"printed_samples_per_epoch": declared} if totals == {declared} else {}
+
+
+def _batch(name: str, spec: RunSpec) -> int:
+    """Return the samples of a step that a group counts."""
+    return spec.global_batch if name == "seen_all" else spec.batch_per_worker
 
 
 def _unmatched(source: Output, patterns: list[re.Pattern[str]], program: Program) -> str:

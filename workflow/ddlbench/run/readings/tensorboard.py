@@ -1,26 +1,34 @@
-"""tensorboard: scalars of event files in the program's folder, by TensorBoard's own reader.
+"""tensorboard: scalars of event files in the program's folder.
 
-Steps are those of the scalar whose name says it is the loss of training; times are the `wall_time` of its events. A
-program may write into several folders: `add_scalars` makes one per curve, a restart often one of its own. A scalar of
-one name is then one curve, and one of a folder whose name says so is of validation.
+Steps are those of the scalar of the loss of training; times are the `wall_time` of its events. What the axis counts the
+key `axis` says, or it shows: samples grow by multiples of the batch. A program may write into several folders:
+`add_scalars` makes one per curve, a restart often one of its own. A scalar of one name is then one curve, and one of a
+folder whose name says so is of validation.
 """
 
+from __future__ import annotations
+
+import itertools
 import re
-from typing import Any
+from collections.abc import Sequence
 
-from ddlbench.core import registry
+from ddlbench.core.program import Program
 from ddlbench.core.spec import RunSpec
-from ddlbench.run.readings import Evaluation, Output, Reading, StepEnd, UnreadError, reading
+from ddlbench.run.readings import Evaluation, Output, Reading, StepEnd, UnreadError, as_fractions, reading
+from ddlbench.run.readings._events import Scalar, scalars
+from ddlbench.run.readings._proof import MAY_BE_STEPS
+from ddlbench.run.readings.lines import epoch_steps
 
-INSTALL = "pip install tensorboard==2.21.0"
-EVENTS = "events.out.tfevents.*"
+EVENTS = "*tfevents.*"
 WANTED = (  # what a curve is for, whether it is of validation, what its name holds
     ("loss", False, "loss"),
     ("lr", False, r"(^|[/_-])(lr|learning.?rate)"),
     ("top1", True, r"acc|top.?1"),
     ("eval_loss", True, "loss"),
 )
+TOTAL = re.compile(r"(^|[/_-])(total.?loss|loss|train.?loss|loss.?train|training.?loss|loss.?total)(_?step)?$", re.I)
 VALIDATION = re.compile(r"(?<![a-z])(val|eval|test)", re.I)
+Curve = tuple[str, bool]  # its name, and whether it is of validation
 
 
 def wanted(spec: RunSpec) -> list[re.Pattern[str]]:
@@ -29,34 +37,85 @@ def wanted(spec: RunSpec) -> list[re.Pattern[str]]:
 
 
 def read(source: Output) -> Reading:
-    """The steps. Raises UnreadError without TensorBoard, event files, or a scalar of a loss."""
-    if not registry.importable("tensorboard"):
-        raise UnreadError(f"TensorBoard is not installed, which reads event files: {INSTALL}")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    found: dict[tuple[str, bool], list[Any]] = {}  # by name, and whether it is of validation
-    for folder in sorted({path.parent for path in [source.newest(EVENTS), *source.folder.rglob(EVENTS)]}):
-        events: Any = EventAccumulator(str(folder), size_guidance={"scalars": 0})
-        events.Reload()
-        below = str(folder.relative_to(source.folder))
-        for tag in events.Tags()["scalars"]:
-            found.setdefault((tag, bool(VALIDATION.search(f"{below}/{tag}"))), []).extend(events.Scalars(tag))
-    shortest = sorted(found, key=lambda name: (len(name[0]), name[0]))
-    curves = {name: sorted(found[name], key=lambda event: event.wall_time) for name in shortest}
-    tags = {
-        name: next((curve for curve in curves if curve[1] == validates and re.search(pattern, curve[0], re.I)), None)
-        for name, validates, pattern in WANTED
-    }
+    """Return the steps. Raises UnreadError without event files, a scalar of a loss, or a known axis."""
+    program = source.spec.program
+    assert program is not None
+    curves: dict[Curve, list[Scalar]] = {}
+    for path in sorted({source.newest(EVENTS), *source.folder.rglob(EVENTS)}):
+        below = str(path.parent.relative_to(source.folder))
+        for one in scalars(path):
+            curves.setdefault((one.tag, bool(VALIDATION.search(f"{below}/{one.tag}"))), []).append(one)
+    for points in curves.values():
+        points.sort(key=lambda one: one.wall_time)
+    tags = {name: _curve(curves, program, name, validates, pattern) for name, validates, pattern in WANTED}
     if tags["loss"] is None:
         names = ", ".join(dict.fromkeys(tag for tag, _ in curves)) or "none at all"
         raise UnreadError(f"its event files have no scalar of a loss of training, but {names}")
-    events_of = {name: curves[curve] if curve else [] for name, curve in tags.items()}
-    rates = {event.step: event.value for event in events_of["lr"]}
-    points = [StepEnd(e.wall_time, e.step, e.value, rates.get(e.step)) for e in events_of["loss"]]
+    of = {name: curves[curve] if curve else [] for name, curve in tags.items()}
+    rates = {one.step: one.value for one in of["lr"]}
+    axis = program.axis or _axis([one.step for one in of["loss"]], source.spec)
+    points = [StepEnd(o.wall_time, _step(o.step, axis, source.spec), o.value, rates.get(o.step)) for o in of["loss"]]
     seen: dict[int, Evaluation] = {}
     for name, field in (("top1", "top1"), ("eval_loss", "loss")):
-        for e in events_of[name]:
-            seen[e.step] = seen.get(e.step, Evaluation(e.wall_time))._replace(**{field: e.value})
-    run = reading(source, points, [seen[step] for step in sorted(seen)])
-    run.remarks["scalars"] = {name: curve[0] for name, curve in tags.items() if curve}
+        for one in of[name]:
+            seen[one.step] = seen.get(one.step, Evaluation(one.wall_time))._replace(**{field: one.value})
+    evaluations = as_fractions([seen[step] for step in sorted(seen)], program.top1_in)
+    evidence = {"printed_samples_per_step": float(source.spec.global_batch)} if axis == "sample" else {}
+    run = reading(source, points, evaluations, paused_s=[e.time_s for e in evaluations], **evidence)
+    run.remarks |= {"scalars": {name: curve[0] for name, curve in tags.items() if curve}, "axis": axis}
     return run
+
+
+def _curve(
+    curves: dict[Curve, list[Scalar]], program: Program, name: str, validates: bool, pattern: str
+) -> Curve | None:
+    """Return the scalar that key `columns` names, or the only one whose name says what it is; of losses the total goes
+    first. Raises UnreadError where several fit."""
+    said = dict(program.columns).get(name)
+    if said is not None:
+        found = next((curve for curve in curves if curve[0] == said), None)
+        if found is None:
+            names = ", ".join(dict.fromkeys(tag for tag, _ in curves))
+            raise UnreadError(f"its event files have no scalar {said!r} (key columns), but {names}")
+        return found
+    fit = [curve for curve in curves if curve[1] == validates and re.search(pattern, curve[0], re.I)]
+    fit = [curve for curve in fit if name != "loss" or len(curves[curve]) > 1]
+    if len(fit) > 1 and name in ("loss", "eval_loss"):
+        fit = [curve for curve in fit if TOTAL.search(curve[0])] or fit
+    total = [curve for curve in fit if "total" in curve[0].lower()]
+    fit = total if len(fit) > 1 and len(total) == 1 else fit
+    if len(fit) > 1 and name == "loss":
+        names = ", ".join(curve[0] for curve in fit)
+        raise UnreadError(f"several scalars may be the loss of training: {names}; say columns: {{loss: ...}}")
+    return min(fit, key=lambda curve: (len(curve[0]), curve[0]), default=None)
+
+
+def _axis(steps: Sequence[int], spec: RunSpec) -> str:
+    """Return what an axis counts. Raises UnreadError where it may be samples, or epochs."""
+    apart = {b - a for a, b in itertools.pairwise(steps) if b > a}
+    batch = spec.global_batch
+    if batch > 1 and apart and all(distance % batch == 0 for distance in apart):
+        most = max(apart)
+        raise UnreadError(
+            f"the axis of its scalars grows by {most}, {most // batch} batches of {batch}: samples? Then say axis: "
+            f"sample; {MAY_BE_STEPS} axis: step"
+        )
+    if apart == {1} and spec.program and not spec.program.steps_per_epoch and len(steps) < 100:
+        raise UnreadError(
+            f"its scalars have {len(steps)} points, 1 apart: epochs? Then say axis: epoch and steps_per_epoch; "
+            f"{MAY_BE_STEPS} axis: step"
+        )
+    return "step"
+
+
+def _step(step: int, axis: str, spec: RunSpec) -> float:
+    """Return the number of steps that a point of an axis says."""
+    if axis == "step":
+        return step
+    if axis == "sample":
+        return step / spec.global_batch
+    assert spec.program is not None
+    per_epoch = epoch_steps(spec, spec.program)
+    if per_epoch is None:
+        raise UnreadError(f"axis: {axis} needs the steps of an epoch: say steps_per_epoch, or samples_per_epoch")
+    return step * per_epoch / (1000 if axis == "epoch_x1000" else 1)

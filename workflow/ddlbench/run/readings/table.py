@@ -1,0 +1,159 @@
+"""table: a CSV file or JSON lines that the program writes: key `file` names it, `columns` says which column is what.
+
+Without `columns`, a column is what its own name says: step, epoch, loss, lr, time. Times are those of the file (seconds
+since 1970 or since the start, or dates); a file without them cannot be timed. What the program counts is said by the
+same names as in lines: step, epoch, seen, seen_all.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from ddlbench.core.program import COUNTS, Program
+from ddlbench.core.spec import RunSpec
+from ddlbench.run.readings import Evaluation, Output, Reading, StepEnd, UnreadError, as_fractions, reading
+from ddlbench.run.readings._text import number
+from ddlbench.run.readings.lines import epoch_steps
+
+FILES = ("*.csv", "*.jsonl", "*.json")
+TIME = "time"
+NAMES = {  # what a column of this name is, if `columns` says nothing
+    "step": r"(global_|train_)?(step|iter|iteration)",
+    "epoch": r"epoch",
+    "loss": r"(train[/_])?(total_)?loss(_step)?",
+    "lr": r"lr|learning_rate|lr-.*",
+    "top1": r"(val|eval|test)[/_](acc|accuracy|top1|top-1)",
+    "eval_loss": r"(val|eval|test)[/_]loss",
+    TIME: r"time|timestamp|wall_time|created_at|_timestamp|elapsed(_time)?",
+}
+Row = Mapping[str, Any]
+
+
+def wanted(spec: RunSpec) -> list[re.Pattern[str]]:
+    """No lines are needed."""
+    return []
+
+
+def read(source: Output) -> Reading:
+    """Return the steps. Raises UnreadError without a file, or columns that say how far training was and when."""
+    program = source.spec.program
+    assert program is not None
+    path = source.newest(program.file) if program.file else _only(source)
+    rows = _rows(path)
+    columns = _columns(path, rows, program)
+    counts = [name for name in COUNTS if name in columns]
+    if not counts or TIME not in columns:
+        lacks = "a count of steps, epochs or samples" if not counts else "times"
+        there = ", ".join(dict.fromkeys(name for row in rows[:100] for name in row)) or "none"
+        raise UnreadError(f"{path.name}: no column says {lacks} (key columns); there are: {there}")
+    points: list[StepEnd] = []
+    evaluations: list[Evaluation] = []
+    for row in rows:
+        at_s = _seconds(row.get(columns[TIME]))
+        values = {group: _value(row.get(column)) for group, column in columns.items() if group != TIME}
+        if at_s is None:
+            continue
+        if values.get("top1") is not None or values.get("eval_loss") is not None:
+            evaluations.append(Evaluation(at_s, values.get("top1"), values.get("eval_loss")))
+        step = _step(values, counts, source.spec, program)
+        if step is not None and (values.get("loss") is not None or "loss" not in columns):
+            points.append(StepEnd(at_s, step, values.get("loss"), values.get("lr"), values.get("samples")))
+    if not points:
+        raise UnreadError(f"{path.name}: {len(rows)} rows, and none with a step and a time")
+    evaluations = as_fractions(evaluations, program.top1_in)
+    run = reading(source, points, evaluations, paused_s=[e.time_s for e in evaluations])
+    run.remarks |= {"file": path.name, "columns": columns}
+    return run
+
+
+def _only(source: Output) -> Path:
+    """Return the only table in the program's folder. Raises UnreadError where there are none or several."""
+    found = sorted(path for pattern in FILES for path in source.folder.rglob(pattern) if path.is_file())
+    if len(found) != 1:
+        names = ", ".join(str(path.relative_to(source.folder)) for path in found[:8]) or "none"
+        raise UnreadError(f"key file must say which table in its folder is read; there are: {names}")
+    return found[0]
+
+
+def _rows(path: Path) -> list[Row]:
+    """Return the rows of a CSV file, of JSON lines, or of a list in JSON. Raises UnreadError."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    if text.lstrip().startswith(("{", "[")):
+        return _of_json(path, text)
+    lines = [line for line in text.splitlines() if line.strip()]
+    return [{(name or "").strip(): value for name, value in row.items()} for row in csv.DictReader(lines)]
+
+
+def _of_json(path: Path, text: str) -> list[Row]:
+    rows: list[Any] = []
+    try:
+        whole = json.loads(text)
+        rows = whole if isinstance(whole, list) else [whole]
+    except ValueError:
+        for line in text.splitlines():
+            try:
+                rows.append(json.loads(line))
+            except ValueError:  # cut off, or of something else
+                continue
+    found = [row for row in rows if isinstance(row, dict)]
+    if not found:
+        raise UnreadError(f"{path.name}: has no rows, neither of CSV nor of JSON lines")
+    return found
+
+
+def _columns(path: Path, rows: Iterable[Row], program: Program) -> dict[str, str]:
+    """Return the column of each group: as key `columns` says, else by its name. Raises UnreadError where a column is
+    not there, or several could be one."""
+    there = dict.fromkeys(name for row in rows for name in row)
+    columns = {group: str(name) for group, name in program.columns}
+    for group, name in columns.items():
+        if name not in there:
+            raise UnreadError(f"{path.name}: has no column {name!r} (columns.{group}); there are: {', '.join(there)}")
+    for group, pattern in NAMES.items():
+        fit = [name for name in there if re.fullmatch(pattern, name, re.I)]
+        if group in columns or not fit:
+            continue
+        if len(fit) > 1 and group in ("step", "loss"):
+            raise UnreadError(f"{path.name}: several columns may be {group}: {', '.join(fit)}; say columns.{group}")
+        columns[group] = fit[0]
+    return columns
+
+
+def _value(said: Any) -> float | None:
+    if isinstance(said, bool) or said is None:
+        return None
+    return float(said) if isinstance(said, int | float) else number(str(said))
+
+
+def _seconds(said: Any) -> float | None:
+    """Return a time as seconds: a number, or a date. None of else."""
+    value = _value(said) if not isinstance(said, str) or re.fullmatch(r"\s*[-+\d.eE]+\s*", said) else None
+    if value is not None:
+        return value / 1e3 if value > 1e11 else value
+    try:
+        return datetime.fromisoformat(str(said).strip()).timestamp()
+    except ValueError:
+        return None
+
+
+def _step(values: Mapping[str, float | None], counts: list[str], spec: RunSpec, program: Program) -> float | None:
+    """Return how many steps a row says."""
+    name = next((name for name in counts if values.get(name) is not None), None)
+    value = values.get(name) if name else None
+    if name is None or value is None or not math.isfinite(value):
+        return None
+    if name == "step":
+        return value / (program.parts_per_step or 1)
+    if name in ("seen", "seen_all"):
+        return value / (spec.global_batch if name == "seen_all" else spec.batch_per_worker)
+    per_epoch = epoch_steps(spec, program)
+    if per_epoch is None:
+        raise UnreadError(f"column {name} needs the steps of an epoch: say steps_per_epoch, or samples_per_epoch")
+    return value * per_epoch / (100 if name == "percent" else 1)
