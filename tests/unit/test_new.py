@@ -101,6 +101,23 @@ def test_a_machine_file_is_what_the_cluster_says(config: Path, monkeypatch: pyte
     assert (config / "machines/mine.yaml").read_text() == text
 
 
+@pytest.mark.parametrize(
+    ("gres", "gpus", "kind"),
+    [
+        ("gpu:3090:4(S:0-1)", 4, "3090"),
+        ("gpu:1g.10gb:14(S:0,IDX:0-13)", 14, "1g.10gb"),
+        ("gpu:1080ti:2,gpu:4090:6", 8, "1080ti"),
+        ("gpu:6", 6, None),
+        ("nvme:2,gpu:h100:4", 4, "h100"),
+        ("shard:gpu:8", 0, None),
+        ("(null)", 0, None),
+    ],
+)
+def test_types_of_gpus_are_types(gres: str, gpus: int, kind: str | None) -> None:
+    node = cluster.Node(gres, 8)
+    assert (node.gpus, node.kind) == (gpus, kind)
+
+
 def test_a_partition_that_gives_way_comes_last_and_says_so() -> None:
     sinfo = "scavenge|9|02:00:00|16|gpu:4\nbooster|4|02:00:00|16|gpu:4"
     said = "PartitionName=scavenge PreemptMode=REQUEUE State=UP\nPartitionName=booster PreemptMode=OFF State=UP"

@@ -230,7 +230,7 @@ def test_where_two_patterns_fit_or_none_no_pattern_is_picked(tmp_path: Path, lin
 def test_a_trial_says_what_was_read(config: Path, capfd: pytest.CaptureFixture[str]) -> None:
     steps = 'import time\nfor step in range(1000):\n    time.sleep(0.05)\n    print(f"step {step}: loss {step}.5")\n'
     written(config, "import sys\n'--help' in sys.argv and sys.exit()\n" + steps)
-    with pytest.raises(ConfigError, match="lines: \"SET\""):
+    with pytest.raises(ConfigError, match='lines: "SET"'):
         load_program("train", config / "programs")
     assert trial.show(None, 16, 4.0, config) == 0
     said = capfd.readouterr().out

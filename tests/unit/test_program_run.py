@@ -200,11 +200,13 @@ def test_lines_are_there_when_the_supervisor_was_killed(tmp_path: Path) -> None:
     place = tmp_path / run.id
     place.mkdir()
     words = ["-m", "ddlbench.run", "--folder", str(place), "--spec", run.to_json(), "--", *launch(run)]
-    (tmp_path / "config/programs").mkdir(parents=True)
+    for folder in ("programs", "studies"):
+        (tmp_path / "config" / folder).mkdir(parents=True)
     (tmp_path / "config/programs/mine.yaml").write_text(f"command: x\nfiles: [x]\nlines: '{STEP}'\n")
     environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
     supervisor = subprocess.Popen([sys.executable, *words], cwd=tmp_path, env=environment)
     while not (place / ".partial/program/began").exists():
+        assert supervisor.poll() is None
         time.sleep(0.05)
     time.sleep(0.5)
     supervisor.kill()
@@ -224,9 +226,26 @@ def test_one_that_ends_well_when_slurm_asks_is_not_done(tmp_path: Path, monkeypa
     children = "import pathlib\ndef children():\n    own = os.getpid()\n    "
     children += "return [int(i) for i in pathlib.Path(f'/proc/{own}/task/{own}/children').read_text().split()] + [own]"
     run = spec(script(tmp_path, body, steps=300, before=f"{children}\n{obeys}"), resume="{folder}/began")
-    code, place = make(tmp_path, run)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/srun").write_text('#!/bin/sh\nexec "$@"\n')
+    (tmp_path / "bin/srun").chmod(0o755)
+    place = tmp_path / run.id
+    place.mkdir()
+    argv = ["env", f"PATH={tmp_path}/bin:{os.environ['PATH']}", "srun", *launch(run)[:3]]
+    code = program.execute(run, place, None, argv)
     assert code == notes.STOPPED
     assert not (place / "run.mllog").exists()
+
+
+def test_variables_of_a_shell_that_srun_started_do_not_reach_the_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = {"JOB_ID": "7", "PROCID": "0", "NTASKS": "1", "LOCALID": "0", "NODEID": "0", "NNODES": "1", "STEP_ID": "0"}
+    for name, value in left.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    lacks = "assert not {'SLURM_PROCID', 'SLURM_NTASKS', 'SLURM_STEP_ID'} & {*os.environ}, os.environ"
+    keeps = "assert os.environ['SLURM_JOB_ID'] == '7' and os.environ['WORLD_SIZE'] == '2'"
+    assert len(made(tmp_path, spec(script(tmp_path, before=f"{lacks}\n{keeps}"), 2)).steps) == 22
 
 
 def test_one_that_ignores_signals_and_cannot_go_on_is_killed(tmp_path: Path) -> None:

@@ -353,9 +353,7 @@ def test_tables(tmp_path: Path, form: str, dates: bool) -> None:
         (["a.csv"], "step,time,loss\n1,1,3\n2,2,nan\n", "not finite"),
     ],
 )
-def test_a_table_that_cannot_be_read_says_which_column(
-    tmp_path: Path, names: list[str], text: str, says: str
-) -> None:
+def test_a_table_that_cannot_be_read_says_which_column(tmp_path: Path, names: list[str], text: str, says: str) -> None:
     of = source(tmp_path, [], reads="table")
     for name in names:
         (of.folder / name).write_text(text)
@@ -373,7 +371,9 @@ def test_mlperfs_blocks_and_evaluations_count_apart(tmp_path: Path) -> None:
     for block in range(3):
         at_s, done = block * 15_000, block * 80
         texts.append(mlperf("block_start", None, at_s, samples_count=done + 80))
-        texts += [mlperf("train_loss", 9.0 - n, at_s + 1000 * n, samples_count=float(done + 8 * n)) for n in range(1, 11)]
+        texts += [
+            mlperf("train_loss", 9.0 - n, at_s + 1000 * n, samples_count=float(done + 8 * n)) for n in range(1, 11)
+        ]
         texts += [mlperf("eval_start", None, at_s + 10_000, samples_count=done + 80)]
         texts += [mlperf("eval_accuracy", 0.9 - block / 10, at_s + 14_000, samples_count=40)]
         texts += [mlperf("eval_stop", None, at_s + 14_500, samples_count=40)]

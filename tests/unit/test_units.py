@@ -1,4 +1,4 @@
-"""What lines count: steps, epochs, samples, parts of steps; made-up logs are read right, or refused, never in between."""
+"""What lines count: steps, epochs, samples, parts of steps; made-up logs are read right or refused."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -250,7 +250,7 @@ TRIED = [
 ]
 
 
-@pytest.mark.parametrize("seed", range(0, 400, 20))
+@pytest.mark.parametrize("seed", range(0, 200, 20))
 def test_made_up_logs_are_read_right_or_refused(tmp_path: Path, seed: int) -> None:
     """Of whatever pattern: what is read is within 5 %, or refused. A right pattern of a plain log is read."""
     right = refused = 0

@@ -35,8 +35,8 @@ DRAIN_S = 2.0
 class Printed:
     """Read standard output and error of this process and its children while the block runs.
 
-    Each line that is kept is also written to the file `aside` at once: who kills this process loses none. All lines are
-    kept, as far as MOST_BYTES allow: another pattern may be tried on them later. Then only those that a pattern matches.
+    Each line that is kept is also written to the file `aside` at once: who kills this process loses none. All are
+    kept, as far as MOST_BYTES allow: another pattern may be tried on them later. Then only those that match a pattern.
     Lines that are `labelled` begin with their rank, as `srun --label` writes it: `1: `. `logs`: the job's log gets all.
 
     `lines` are those that are kept, `last` the last ones of all. After `quiet_s` without a line, and with

@@ -146,8 +146,9 @@ def watch(
     log = srun.log_position()
     settings = dict(word.split("=", 1) for word in argv[1:] if "=" in word)
     remove_build_locks({**os.environ, **(variables or {}), **settings})
+    around = {**os.environ} if by_srun else step.outside(os.environ)
     process = subprocess.Popen(
-        argv, start_new_session=True, preexec_fn=living.die_with_parent, env=os.environ | (variables or {})
+        argv, start_new_session=True, preexec_fn=living.die_with_parent, env=around | {**(variables or {})}
     )
     ours = psutil.Process(process.pid)
     ended = os.pidfd_open(process.pid)  # readable when it has; subprocess's own wait wakes up 20 times a second

@@ -33,14 +33,19 @@ class Node:
 
     @property
     def gpus(self) -> int:
-        """GPUs: `gpu:a100:4(S:0-1)` -> 4."""
-        return sum(int(n) for n in re.findall(r"\bgpu(?::[A-Za-z][^:,()]*)?:(\d+)", self.gres))
+        """Return the number of GPUs: `gpu:a100:4(S:0-1)` -> 4, `gpu:2080Ti:8` -> 8, of MIG `gpu:3g.20gb:8` -> 8."""
+        return sum(count for _, count in self._gpu_types())
 
     @property
     def kind(self) -> str | None:
-        """What SLURM calls its GPUs, `a100`; None where it gives them no name."""
-        match = re.search(r"\bgpu:([A-Za-z][^:,(]*):", self.gres)
-        return match[1] if match else None
+        """Return what SLURM calls its GPUs, `a100`; None where it gives them no name."""
+        return next((name for name, _ in self._gpu_types() if name), None)
+
+    def _gpu_types(self) -> list[tuple[str | None, int]]:
+        """Return the types of its GPUs, each with how many there are. The last part is the count, a number alone."""
+        words = [entry.split(":") for entry in re.sub(r"\([^)]*\)", "", self.gres).split(",")]
+        found = [(word[1] if len(word) > 2 else None, word[-1]) for word in words if word[0] == "gpu" and len(word) > 1]
+        return [(name, int(count)) for name, count in found if count.isdigit()]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,19 @@ import subprocess
 from collections.abc import Mapping
 
 TASK = "SLURM_PROCID"  # the variable that each task of srun has: its rank
+# What srun says to the tasks of a step alone, and what it leaves in a shell that it started (`srun --pty bash`).
+OF_TASKS = {
+    *(f"SLURM_{name}" for name in ("PROCID", "LOCALID", "NODEID", "NTASKS", "NPROCS", "NNODES", "GTIDS", "TASK_PID")),
+    *(f"SLURM_{name}" for name in ("TASKS_PER_NODE", "NTASKS_PER_NODE", "DISTRIBUTION", "LAUNCH_NODE_IPADDR")),
+}
+OF_STEPS = ("SLURM_STEP", "SLURM_SRUN_", "SLURM_PTY_", "PMI_", "PMIX_")  # how names of such variables begin
 HOSTNAMES = ("scontrol", "show", "hostnames")  # the names in a list such as node[1-2]
+
+
+def outside(e: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables without those of a step: of ranks that another launcher starts they would say wrong
+    things."""
+    return {name: value for name, value in e.items() if name not in OF_TASKS and not name.startswith(OF_STEPS)}
 
 
 def job(e: Mapping[str, str] = os.environ) -> str | None:

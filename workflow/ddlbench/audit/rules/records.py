@@ -42,8 +42,8 @@ def refused_records(material: Material) -> Findings:
 @rule(
     "warning",
     "runs.reading runs.reading_proved",
-    "let the program print its samples, its rate or the size of an epoch, say samples_per_epoch in its file, or use the "
-    "recorder",
+    "let the program print its samples, its rate or the size of an epoch, say samples_per_epoch in its file, or use "
+    "the recorder",
     "seen in public programs: epochs read as steps, samples of one rank as those of all",
 )
 def proved_readings(material: Material) -> Findings:

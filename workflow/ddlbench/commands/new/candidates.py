@@ -187,4 +187,3 @@ def counted(run: Reading) -> tuple[int, float]:
     """Return the steps of a reading, and its samples per s while it trains; 0 where all lines came at once."""
     took_s = sum(row.took_s for row in run.rows if row.rank == 0)
     return len({row.step for row in run.rows}), sum(row.images for row in run.rows) / took_s if took_s else 0.0
-

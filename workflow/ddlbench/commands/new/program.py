@@ -71,7 +71,8 @@ def write(given: str, name: str | None, environment: str | None, config: Path) -
     path = free(config / "programs" / f"{name}.yaml", name)
     start = ["python", str(script)] if script.suffix == ".py" else [f"./{script}"]
     page = ask(start, environment)
-    return checked(path, text(script, start, page, environment), lambda: load_program(name, path.parent, draft=True)), page.problem
+    made = text(script, start, page, environment)
+    return checked(path, made, lambda: load_program(name, path.parent, draft=True)), page.problem
 
 
 def name_of(script: str) -> str:

@@ -111,7 +111,9 @@ def _side_by_side(found: Sequence[candidates.Candidate], chosen: candidates.Cand
         yield f"     {one.unit}: {'refused: ' if one.refused else ''}{printable(what)}"
 
 
-def _run(argv: list[str], partial: Path, hidden: dict[str, str], heard: Printed, seconds: float) -> tuple[float, str, bool]:
+def _run(
+    argv: list[str], partial: Path, hidden: dict[str, str], heard: Printed, seconds: float
+) -> tuple[float, str, bool]:
     """Run it for so many seconds at most, and end all that it started. Returns how long it ran, how it ended, and
     whether that was well, or our doing."""
     alarm = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))

@@ -123,7 +123,7 @@ def _epochs(points: Sequence[StepEnd], again_s: Sequence[float], ranks: int) -> 
         last: dict[int, float] = {}
         for point, epoch in zip(points, told, strict=True):
             last[epoch] = max(last.get(epoch, -math.inf), point.step)
-        first = {}
+        first: dict[int, float] = {}
         for point, epoch in zip(points, told, strict=True):
             first.setdefault(epoch, point.step)
         anew = any(b in first and a in last and first[b] <= last[a] for a, b in itertools.pairwise(sorted(first)))
@@ -135,7 +135,7 @@ def _epochs(points: Sequence[StepEnd], again_s: Sequence[float], ranks: int) -> 
         starts = [at_s for at_s in starts if at_s > point.time_s]
         if point.step < before and point.step <= start and not interrupted:
             epoch, start = epoch + 1, point.step
-        start = min(start, point.step) if not interrupted else min(start, point.step)
+        start = min(start, point.step)
         before = point.step
         epochs.append(epoch)
     if not epoch:
@@ -189,7 +189,7 @@ def _length(points: Sequence[StepEnd], epochs: Sequence[int], every: int, said: 
                 "Say steps_per_epoch, or (?P<of>...)"
             )
         return least
-    if high > length or high + 2 * every < length and length - high > UNSURE * length:
+    if high > length or (high + 2 * every < length and length - high > UNSURE * length):
         raise UnreadError(
             f"{source} {length} steps an epoch, and its lines count to {high:g}, {every} apart: these are no steps, or "
             "lines are missing"
@@ -253,7 +253,8 @@ def intervals(
     """Return the intervals between points, with what in them is no training; and what else to say of gaps.
 
     `paused_s` are times at which the program says that it does something else: a line of a validation. What takes
-    longer than usual over an epoch's end or such a line is a pause. Other gaps are, where they are rare. `usual_s` is a step's time as the program prints it, which tells pauses from slow steps.
+    longer than usual over an epoch's end or such a line is a pause. Other gaps are, where they are rare. `usual_s` is a
+    step's time as the program prints it, which tells pauses from slow steps.
     """
     pairs = [Interval(a, b, max(b.time_s - a.time_s, 0.0)) for a, b in itertools.pairwise(of.ends) if b.step > a.step]
     marked = sorted(paused_s)

@@ -1,7 +1,8 @@
 """TensorBoard's event files, read without its package: scalars by name, as summaries or, of TensorFlow 2, as tensors.
 
 A file holds records: length (8 bytes), its checksum (4), data, checksum (4). The data are a protocol buffer `Event`:
-wall_time = 1 (double), step = 2, summary = 5; a summary's values = 1 hold tag = 1, simple_value = 2 (float), tensor = 8.
+wall_time = 1 (double), step = 2, summary = 5; values = 1 of a summary hold tag = 1, simple_value = 2
+(float), tensor = 8.
 https://github.com/tensorflow/tensorflow/blob/v2.16.1/tensorflow/core/util/event.proto
 """
 

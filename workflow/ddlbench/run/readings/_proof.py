@@ -1,7 +1,8 @@
 """Is a reading right? What the steps, samples and times that were read agree with, or what contradicts them.
 
-`prove` and `wrong_unit` are pure: numbers in, a verdict out. A verdict is proved where something else confirms both how
-many steps there were and how many samples a step has; contradicted, with both numbers and the likely reason; or neither.
+`prove` and `wrong_unit` are pure: numbers in, a verdict out. A verdict is proved where something else confirms both
+how many steps there were and how many samples a step has; contradicted, with both numbers and the likely reason; or
+neither.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ STEPS, SAMPLES = "steps", "samples"
 class Facts:
     """What was read of a run, and what else is said of it; None where nobody says it.
 
-    `steps`, `samples` and times are of what was read: `train_s` without pauses, `whole_s` with them [s]. `printed_*` stand in its lines: a rate [1/s], a step's time [s],
-    samples per step, the global batch, the steps of an epoch. `counts_samples`: its numbers are samples, of which steps
-    were made. `steps_per_epoch` is what the epochs that were read have;
-    `samples_per_epoch` and `rate_of` stand in the program's file. `by_construction` names a reading that cannot count
-    otherwise.
+    `steps`, `samples` and times are of what was read: `train_s` without pauses, `whole_s` with them [s]. `printed_*`
+    stand in its lines: a rate [1/s], a step's time [s], samples per step, the global batch, steps and samples of an
+    epoch. `counts_samples`: its numbers are samples, of which steps were made. `steps_per_epoch` is what the epochs
+    that were read have; `samples_per_epoch` and `rate_of` stand in the program's file. `by_construction` names a
+    reading that cannot count otherwise.
     """
 
     steps: int
@@ -206,7 +207,8 @@ def wrong_unit(
     totals = [_text.total_behind(text, span[1]) for text, span in zip(texts, spans, strict=True)]
     total = totals[0] if totals and None not in totals and len(set(totals)) == 1 else None
     others = _others(texts, spans)
-    if name == "step" and all(text[span[1] :].lstrip().startswith("%") for text, span in zip(texts, spans, strict=True)):
+    behind = [text[span[1] :].lstrip() for text, span in zip(texts, spans, strict=True)]
+    if name == "step" and all(rest.startswith("%") for rest in behind):
         return "a sign of percent stands behind its numbers: (?P<percent>...) and steps_per_epoch read them"
     if name == "step":
         return (
@@ -242,7 +244,8 @@ def _epochs_not_steps(values: Sequence[float], words: str, others: Sequence[_tex
                 of = next((total for total in other.totals if total is not None), None)
                 each = f"{of:g} each by {other.name!r}" if of else f"{other.name!r} counts on in them"
                 count = len(set(values))
-                return f"it reads {count} different numbers in {len(values)} lines: these are epochs: {count} of them, {each}"
+                numbers = f"it reads {count} different numbers in {len(values)} lines"
+                return f"{numbers}: these are epochs: {count} of them, {each}"
     if _text.EPOCHS.search(words):
         return f"{words!r} stands before its numbers: these are epochs. (?P<epoch>...) and steps_per_epoch read them"
     return None

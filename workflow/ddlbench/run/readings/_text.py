@@ -62,7 +62,8 @@ def find(pattern: re.Pattern[str], text: str) -> Found | None:
     """Return what the pattern finds in a line.
 
     Colours are not part of a line. Where nothing matches, blanks are taken together, then numbers that are negative,
-    not finite, or have separators of thousands count as digits. A group that holds a part of a number gets all of it, and its sign.
+    not finite, or have separators of thousands count as digits. A group that holds a part of a number gets all of it,
+    and its sign.
     """
     text = plain(text)
     match = pattern.search(text)

@@ -159,7 +159,7 @@ def _check_units(of_steps: Sequence[Match], spec: RunSpec, program: Program) -> 
     for pattern in dict.fromkeys(match.pattern for match in of_steps):
         matches = [match for match in of_steps if match.pattern == pattern]
         name = _counter_of(matches[0])
-        if name is None or not program.steps_per_line and name == "epoch":
+        if name is None or (not program.steps_per_line and name == "epoch"):
             continue
         of_name = [match for match in matches if match.value(name) is not None]
         wrong = _proof.wrong_unit(

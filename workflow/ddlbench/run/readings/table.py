@@ -102,7 +102,7 @@ def _of_json(path: Path, text: str) -> list[Row]:
                 rows.append(json.loads(line))
             except ValueError:  # cut off, or of something else
                 continue
-    found = [row for row in rows if isinstance(row, dict)]
+    found: list[Row] = [row for row in rows if isinstance(row, dict)]
     if not found:
         raise UnreadError(f"{path.name}: has no rows, neither of CSV nor of JSON lines")
     return found

@@ -45,13 +45,13 @@ def read(source: Output) -> Reading:
         below = str(path.parent.relative_to(source.folder))
         for one in scalars(path):
             curves.setdefault((one.tag, bool(VALIDATION.search(f"{below}/{one.tag}"))), []).append(one)
-    for points in curves.values():
-        points.sort(key=lambda one: one.wall_time)
+    for curve in curves.values():
+        curve.sort(key=lambda one: one.wall_time)
     tags = {name: _curve(curves, program, name, validates, pattern) for name, validates, pattern in WANTED}
     if tags["loss"] is None:
         names = ", ".join(dict.fromkeys(tag for tag, _ in curves)) or "none at all"
         raise UnreadError(f"its event files have no scalar of a loss of training, but {names}")
-    of = {name: curves[curve] if curve else [] for name, curve in tags.items()}
+    of = {name: curves[found] if found else [] for name, found in tags.items()}
     rates = {one.step: one.value for one in of["lr"]}
     axis = program.axis or _axis([one.step for one in of["loss"]], source.spec)
     points = [StepEnd(o.wall_time, _step(o.step, axis, source.spec), o.value, rates.get(o.step)) for o in of["loss"]]
@@ -62,7 +62,7 @@ def read(source: Output) -> Reading:
     evaluations = as_fractions([seen[step] for step in sorted(seen)], program.top1_in)
     evidence = {"printed_samples_per_step": float(source.spec.global_batch)} if axis == "sample" else {}
     run = reading(source, points, evaluations, paused_s=[e.time_s for e in evaluations], **evidence)
-    run.remarks |= {"scalars": {name: curve[0] for name, curve in tags.items() if curve}, "axis": axis}
+    run.remarks |= {"scalars": {name: found[0] for name, found in tags.items() if found}, "axis": axis}
     return run
 
 

@@ -103,7 +103,8 @@ def _per_epoch(log: Sequence[dict[str, Any]]) -> float | None:
 
 
 def _check_batch(spec: RunSpec, path: Path, state: dict[str, Any], per_epoch: float | None) -> dict[str, Any]:
-    """Return what the Trainer's own count of samples confirms. Raises UnreadError if it counted others than it was told.
+    """Return what the Trainer's own count of samples confirms. Raises UnreadError if it counted others than it was
+    told.
 
     The last batch of an epoch may be smaller: of small data sets a mean says little, so the size of an epoch is asked.
     """
