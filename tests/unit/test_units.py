@@ -184,8 +184,10 @@ def test_samples_of_one_rank_or_of_all(tmp_path: Path) -> None:
 def test_who_a_rate_is_of_must_be_said(tmp_path: Path) -> None:
     printed = every(0.5, [f"step {n}: 8.1 seq/s" for n in range(9)])
     pattern = r"step (?P<step>\d+): (?P<samples_per_s>\S+)"
+    assert not read(tmp_path, printed, pattern, workers=2).proof.proved
+    samples = every(0.5, [f"[{8 * n}/800] {n}: 8.1 seq/s" for n in range(9)])
     with pytest.raises(UnreadError, match=r"8.1 per s, its clock says 16: say rate_of: worker"):
-        read(tmp_path, printed, pattern, workers=2)
+        read(tmp_path, samples, r"\[(?P<seen_all>\d+)/.*: (?P<samples_per_s>\S+)", workers=2)
     assert read(tmp_path, printed, pattern, workers=2, rate_of="worker").proof.proved
 
 

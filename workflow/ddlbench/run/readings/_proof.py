@@ -114,6 +114,8 @@ def _rate(facts: Facts) -> Checked:
     clock = clocks[0]
     ratio = clock / printed if printed else float("inf")
     of_one = facts.workers > 1 and _near(ratio, facts.workers, NEAR)
+    if of_one and facts.rate_of is None and not facts.counts_samples:
+        return NOTHING  # steps are steps: it may well be one worker's rate
     if of_one and facts.rate_of is None:
         reason = "say rate_of: worker if that is one worker's rate; else its lines count the samples of all ranks"
     elif facts.steps and _near(printed, facts.steps / facts.train_s, NEAR):
