@@ -45,7 +45,10 @@ def test_what_agrees_confirms_steps_or_samples_or_both(more: dict[str, Any], con
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        ({"printed_rate": 40.0, "workers": 2, "whole_s": 10.0, "counts_samples": True}, ["40", "80", "rate_of: worker"]),
+        (
+            {"printed_rate": 40.0, "workers": 2, "whole_s": 10.0, "counts_samples": True},
+            ["40", "80", "rate_of: worker"],
+        ),
         ({"printed_rate": 10.0}, ["10", "80", "steps per s"]),
         ({"printed_rate": 640.0}, ["640", "80", "fewer samples, or epochs"]),
         ({"printed_rate": 5000.0}, ["5000", "80", "something else"]),
@@ -83,6 +86,7 @@ def test_lines_that_come_in_bursts_have_no_times_of_their_own() -> None:
     [
         ({}, 0.0, False),
         ({50: 4.0}, 4.0, False),
+        ({50: 2.0, 70: 2.0}, 0.0, False),  # slow steps, which count
         ({20: 4.0, 40: 4.0, 60: 4.0, 80: 4.0}, 16.0, False),
         (dict.fromkeys(range(3, 100, 4), 4.0), 0.0, True),  # a loader with four workers looks like that
     ],

@@ -24,6 +24,7 @@ FEW = 8  # intervals, of which nobody can tell what is usual
 PAUSES_APART = 10  # intervals at least lie between pauses that nothing but their length tells
 SPREADS = 8  # a gap is longer than the usual by so many standard deviations, as the median of deviations tells them
 LONGER = 0.5  # and by this share of the usual
+STEPS_LONG = 2.5  # steps at least fit into a gap: less is a slow step
 LATE = 0.7  # of the usual: a shorter interval beside a longer one shows a line that came late
 
 
@@ -266,6 +267,7 @@ def intervals(
     spread = 1.4826 * statistics.median(abs(pair.each_s - usual) for pair in plain)
     most = usual * (1 + LONGER) + SPREADS * spread
     gaps = [n for n, pair in enumerate(pairs) if not why[n] and pair.each_s > most]
+    gaps = [n for n in gaps if pairs[n].took_s - pairs[n].steps * usual > STEPS_LONG * usual]
     gaps = [n for n in gaps if all(pair.each_s >= LATE * usual for pair in pairs[max(n - 1, 0) : n + 2])]
     apart = all(b - a >= PAUSES_APART for a, b in itertools.pairwise(gaps))
     told = usual_s is not None and abs(usual_s - usual) <= 0.1 * usual
