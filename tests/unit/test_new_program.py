@@ -258,7 +258,7 @@ def test_a_trial_of_whatever_it_does(
 ) -> None:
     written(config, PLAIN.format(then=then))
     before = family()
-    assert trial.show("train.py", 8, 4.0 if "sleep" in then else 30.0, config) == code
+    assert trial.show("train.py", 8, 4.0 if "sleep(1000" in then else 30.0, config) == code
     assert family() == before
     said = capfd.readouterr().out
     assert all(word in said for word in says), said

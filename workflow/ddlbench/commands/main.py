@@ -28,7 +28,7 @@ STUDY: dict[str, tuple[Callable[[answers.Call], int], str]] = {
     "partial": (answers.partial, "page, figures and tables of the runs that are there, in a folder of their own"),
     "verify": (answers.verify, "read all prepared data again; on a cluster in a job: srun -c 8 ddlbench verify ..."),
     "nodes": (answers.nodes, "the slow host, from all records of the machine"),
-    "read": (answers.read, "programs' output again, after their files in config/programs were mended; trains nothing"),
+    "read": (answers.read, "read programs' output again, after a mend; no training"),
     "keep": (answers.keep, "freeze a study under a name: its page, tables and figures, and its records by link"),
     "export": (answers.export, "to TensorBoard, MLflow, RO-Crate, or an application"),
     "compare": (answers.compare, "the same runs on two machines, in two folders, or kept"),

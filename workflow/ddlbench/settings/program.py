@@ -68,7 +68,7 @@ class ProgramFile(Keys):
         "and, for table, time: seconds, or a date.",
         (),
     )
-    file: str = key("For reads table: the file below {folder}, such as metrics.csv or *.jsonl.", None)
+    file: str = key("For reads table: the file in {folder}, such as metrics.csv or *.jsonl.", None)
     axis: str = key(
         "For reads tensorboard: what the steps of its scalars count. Left out, it must show by itself.",
         None,

@@ -28,7 +28,7 @@ from ddlbench.plan.kinds.program import command
 from ddlbench.run.job import reveal
 from ddlbench.run.printed import Printed
 from ddlbench.run.rank import ASSIGNMENT, FOLDER
-from ddlbench.run.readings import Output, Reading, ReadingMember, UnreadError
+from ddlbench.run.readings import Output, Reading, ReadingMember, UnreadError, _text
 from ddlbench.run.watch import watch
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import load_machine
@@ -130,9 +130,11 @@ def _run(
 def _told(spec: RunSpec, heard: Printed, run: Reading) -> Iterable[str]:
     """What was read, for people."""
     assert spec.program is not None
-    if heard.lines:
-        yield f"{len(heard.lines)} of its lines matched, such as"
-        for line in [*heard.lines[: SHOWN - 1], heard.lines[-1]]:
+    patterns = [re.compile(pattern) for pattern in spec.program.patterns]
+    matched = [line for line in heard.lines if any(_text.find(pattern, line.text) for pattern in patterns)]
+    if matched:
+        yield f"{len(matched)} of its lines matched, such as"
+        for line in [*matched[: SHOWN - 1], matched[-1]]:
             yield f"  {printable(line.text)[:WIDTH]}"
     losses = [row.loss for row in run.rows if row.loss == row.loss]
     lost = f", loss {losses[0]:.4g} at first, {losses[-1]:.4g} at last" if losses else ""
