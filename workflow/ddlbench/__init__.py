@@ -6,4 +6,4 @@ people), `data/` (pictures on disk), `train/` (in a rank), `analysis/` and `reco
 `outlook/`, `commands/`.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
