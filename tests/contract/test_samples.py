@@ -12,12 +12,11 @@ import traceback
 import weakref
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from ddlbench.core import beats, registry
+from ddlbench.core import registry
 from ddlbench.data.datasets import mnist5k
 from ddlbench.train.loaders import PictureSet
 from ddlbench.train.loaders._share import MEAN, STD
@@ -36,7 +35,7 @@ READERS = [
 ]
 OFTEN = (("native", "raw"), ("dali-cpu", "tfrecord"), ("dali-cpu", "raw"))  # daily in every case
 HEAVY = ("dali-cpu", "webdataset")
-ALIKE = [reader for reader in READERS if reader[0] in ("native", "spdl", "staged")]  # the same batches
+ALIKE = [reader for reader in READERS if reader[0] in ("native", "spdl")]  # the same batches
 DALI = [reader for reader in READERS if reader[0] == "dali-cpu"]
 UNREAD = [(name, None) for name in registry.members("loaders") if not registry.member("loaders", name).FORMS]
 # (training images, validation images, global batch, ranks); the sizes of shares matter, not the pictures.
@@ -52,10 +51,8 @@ PIXEL_TOLERANCE = 1e-5  # normalised units
 
 @pytest.fixture(autouse=True)
 def no_pipelines_left(request):
-    """A pipeline of DALI keeps its addresses until it is collected. Copies of `staged` take memory."""
+    """A pipeline of DALI keeps its addresses until it is collected."""
     yield
-    for copy in beats.MEMORY.glob(f"*/{beats.own_folder(Path()).name}"):
-        shutil.rmtree(copy.parent)
     if "dali" in request.node.name:
         gc.collect()
 
@@ -121,8 +118,7 @@ def open_all(reader, folder, split, images, batch, workers, recipe=launches.PLAI
     member = registry.member("loaders", loader)
     states = states or [None] * workers
     data = folder / form if form else None
-    memory = beats.node_folder(folder / str(form)) if loader == "staged" else None
-    source = PictureSet(data, split, images, classes, memory)
+    source = PictureSet(data, split, images, classes)
     return [member.Loader(source, spec, r, state) for r, state in enumerate(states)]
 
 
@@ -188,7 +184,7 @@ def test_loaders_that_decode_in_python_give_the_same_batches(prepared, workers):
         for reader in ALIKE
         for epoch in range(2)
     ]
-    assert len(given) >= 12
+    assert len(given) >= 8
     for number, other in enumerate(given[2:]):
         for ours, theirs in zip(given[number % 2], other, strict=True):
             pairs = list(zip(ours, theirs, strict=True))

@@ -58,7 +58,7 @@ def opened(reader: tuple[str, str], folder: Path, split: str, state: Any = None)
     recipe = replace(launches.PLAIN, augmentation="imagenet", image_size=SIZE)
     spec = replace(launches.spec_of("plain", "ddp", 1), loader=loader, form=form, device=DEVICE)
     spec = replace(spec, global_batch=BATCH, recipe=recipe, loader_threads=2, epochs=2)
-    source = PictureSet(folder / form, split, IMAGES[split], 2, beats.node_folder(folder / form))
+    source = PictureSet(folder / form, split, IMAGES[split], 2)
     return member.Loader(source, spec, 0, state)
 
 

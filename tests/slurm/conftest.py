@@ -114,14 +114,14 @@ class Cluster:
         return job
 
     @contextmanager
-    def hidden(self, folder: Path, nodes: Sequence[str], options: str = "ro,size=4k") -> Iterator[list[Path]]:
-        """These nodes see an empty folder in its place, in which nobody can write, until the end; and where it is."""
+    def hidden(self, folder: Path, nodes: Sequence[str]) -> Iterator[None]:
+        """These nodes see an empty folder in its place, in which nobody can write, until the end."""
         spaces = [Path(self.place["DDLBENCH_SLURM_STATE"], "run", f"{node}.pid").read_text().strip() for node in nodes]
         for pid in spaces:
-            mount = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
+            mount = ["mount", "-t", "tmpfs", "-o", "ro,size=4k", "tmpfs", str(folder)]
             subprocess.run(["nsenter", "--target", pid, "--mount", *mount], check=True)
         try:
-            yield [Path(f"/proc/{pid}/root{folder}") for pid in spaces]
+            yield
         finally:
             for pid in spaces:
                 subprocess.run(["nsenter", "--target", pid, "--mount", "umount", "--lazy", str(folder)], check=True)

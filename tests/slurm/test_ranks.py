@@ -6,14 +6,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from ddlbench.core import beats
 from ddlbench.core.spec import RunSpec
-from ddlbench.train.loaders import staged
 
 from tests.contract import launches
 from tests.contract.launches import FRAMEWORKS
 from tests.pretended_gpu import build
-from tests.slurm.conftest import MACHINE, Project, ended, running
+from tests.slurm.conftest import MACHINE, Project
 from tests.slurm.undisturbed import events, losses
 
 # What a rank does when it has taken its GPU.
@@ -77,23 +75,6 @@ def test_every_framework_on_one_node_and_on_two(project: Project, tmp_path, whol
     expected = ((2, 2), (1, 1), (1, 2), (2, 1)) if whole else ((2, 2),)
     assert shapes == {(framework, *shape) for framework in FRAMEWORKS for shape in expected}
     assert len(project.runs()) == len(shapes)
-
-
-@pytest.mark.slow
-def test_staged_copies_once_into_each_nodes_memory(project: Project, cluster, tmp_path):
-    """Here nodes share /dev/shm; each has one of its own until the end, in which nothing is left."""
-    nodes = [f"node{n}" for n in range(1, 5)]
-    project.study("small", {"global_batch": [512], "loaders": ["staged"], "workers": [4]})
-    brake = project.brake(0.5)
-    with cluster.hidden(beats.MEMORY, nodes, "size=1g") as memories:
-        process = project.start("--until", "train")
-        running(project)
-        copies = [len(list(memory.glob(f"ddlbench-*/*/{staged.TOOK}"))) for memory in memories]
-        brake.unlink()
-        assert ended(process, 300) == 0, project.said
-        left = [file for memory in memories for file in memory.glob("ddlbench-*")]
-    assert (sorted(copies), left) == ([0, 0, 1, 1], [])
-    assert trained(project, tmp_path) == {("ddp", 2, 2)}
 
 
 @pytest.mark.slow

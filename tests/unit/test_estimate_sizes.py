@@ -140,8 +140,6 @@ def test_the_plan_counts_data_and_records(paper: Plan, tmp_path: Path) -> None:
     assert records > 0 and data > 0
     text = "\n".join(printed.lines(paper, table, reads.forms(paper, {})))
     assert f"Disk in all, without checkpoints: {plural.amount((records + data) / 1e9)} GB" in text
-    text = "\n".join(printed.lines(paper, [replace(row, loader="staged") for row in table[:1]], []))
-    assert "Memory: loader staged fills up to 0 GB of a node's; " in text
 
 
 @pytest.mark.slow

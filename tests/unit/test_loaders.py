@@ -19,7 +19,7 @@ from ddlbench.data.forms import _kept, raw
 from ddlbench.data.forms.raw import Files
 from ddlbench.data.manifest import Manifest, Split
 from ddlbench.data.verify import index
-from ddlbench.train.loaders import PictureSet, _share, _stream, _workers, native, staged, torchvision
+from ddlbench.train.loaders import _share, _stream, _workers, native, torchvision
 
 from tests.contract.engine_cases import Case, spec_of
 
@@ -179,11 +179,6 @@ def test_where_nothing_can_be_written_each_rank_lists_for_itself(tmp_path, monke
     assert files.list is None
     assert len(listed) == 2  # each class once
     assert files.name(4) == f"{folder}/train/class001/3.png"
-
-
-def test_a_copy_wants_memory(tmp_path):
-    with pytest.raises(RuntimeError, match="no place for its copy: /dev/shm cannot be written; take native"):
-        staged._of_node(PictureSet(tmp_path, "train", 1, 1, tmp_path))
 
 
 def work() -> None:

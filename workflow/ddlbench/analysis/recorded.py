@@ -85,8 +85,6 @@ COLUMNS = (
         "s",
     ),
     Column("data_before_clock_s", "float64", "How long before the clock started loaders were asked for images.", "s"),
-    Column("staged_bytes", "Int64", "Memory that the copy of loader `staged` took on rank 0's node.", "bytes"),
-    Column("staged_s", "float64", "How long that copy took before training: a part of `run_s`.", "s"),
     Column("clock_resolution_s", "float64", "The smallest time that the clock of the steps tells apart.", "s"),
     Column(
         "data_cached_share",
@@ -165,8 +163,6 @@ def measures(record: Record) -> Values:
     values["pauses_s"] = (
         pauses if record.spec.program else Why("our own trainings time their validations: validation_s")
     )
-    for name in ("staged_bytes", "staged_s"):
-        values[name] = record.value(f"ddlbench_{name}", Why(f"loader {record.spec.loader} copies nothing"))
     values["data_cached_share"] = record.value("ddlbench_facts", {}).get("data_cached_share")
     if record.spec.reads is None:
         values["data_cached_share"] = Why(f"loader {record.spec.loader} reads nothing")

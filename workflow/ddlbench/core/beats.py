@@ -8,7 +8,6 @@ node, and not one per rank; and a rank that waits for the file system is not tak
 
 import hashlib
 import os
-import shutil
 import stat
 import tempfile
 import threading
@@ -28,8 +27,6 @@ POLL_S, MANY_POLL_S = 2.0, 10.0  # between two looks of the supervisor: with one
 SILENT_S = 40.0  # after so much silence a rank has stopped answering; a machine file may say another
 GRACE_S = 60.0  # how long ranks may take to write a checkpoint after they were told to stop; likewise
 FORGOTTEN_S = 600.0  # who has not beaten for so long, and has no process here, does not live
-MEMORY = Path("/dev/shm")
-NAMESPACE = str(Path("/proc/self/ns/pid").stat().st_ino)  # in which this process has its number
 SILENT = "silent"  # the note that names a silent rank
 ENDED = "ended"  # the last note of a rank: its work is done
 
@@ -78,13 +75,7 @@ def _ours() -> str:
 
 
 def _bases() -> tuple[Path, ...]:
-    return MEMORY, Path(tempfile.gettempdir())
-
-
-def own_folder(memory: Path) -> Path:
-    """Where this process may keep in `node_folder` what its node's ranks read; it goes as beats do. Its name has the
-    process and the namespace of its number: who is in the same one sees at once whether it lives."""
-    return memory / f"copy-{os.getpid()}-{NAMESPACE}"
+    return Path("/dev/shm"), Path(tempfile.gettempdir())
 
 
 def tidy(folder: Path) -> None:
@@ -101,9 +92,9 @@ def tidy_others() -> None:
 
 
 def _clear(here: Path, older_s: float) -> None:
-    """Remove what processes left that are gone, beats and copies, and the folder if nothing else is left.
+    """Remove the beats of processes that are gone, and the folder if no other is left.
 
-    All only after `older_s` without a change: a process of a container can be invisible here, and a rank that has just
+    Both only after `older_s` without a change: a process of a container can be invisible here, and a rank that has just
     made its folder has not beaten yet. A folder of another user, or a link to one, stays.
     """
     with suppress(OSError, ValueError, IndexError, OverflowError):  # no beats lie there; or another rank did it
@@ -111,10 +102,9 @@ def _clear(here: Path, older_s: float) -> None:
         if about.st_uid != os.getuid() or not stat.S_ISDIR(about.st_mode):
             return
         for beat in here.iterdir():
-            process, *namespace = beat.name.split("-")[1:]
-            sure = namespace == [NAMESPACE] or now - beat.lstat().st_mtime >= older_s
-            if sure and not psutil.pid_exists(int(process)):
-                shutil.rmtree(beat) if beat.is_dir() else beat.unlink()
+            gone = not psutil.pid_exists(int(beat.name.split("-")[1]))
+            if gone and now - beat.lstat().st_mtime >= older_s:
+                beat.unlink()
         if now - about.st_mtime >= older_s:
             here.rmdir()
 
@@ -158,8 +148,6 @@ def keep_beating(folder: Path, rank: int, local_rank: int, nodes: int, silent_s:
             count += 1
             if here is not None:
                 _beat(here / f"{rank}-{os.getpid()}", count)
-                with suppress(OSError):
-                    os.utime(own_folder(here))  # it is still in use, for who cannot see this process
                 if not here.is_dir():  # somebody has tidied this node's memory
                     node_folder(folder)
             if _ended.wait(BEAT_S):
@@ -275,7 +263,6 @@ def _leave(folder: Path, rank: int) -> None:
     here = node_folder(folder)
     with suppress(OSError):
         if here is not None:
-            shutil.rmtree(own_folder(here), ignore_errors=True)
             (here / f"{rank}-{os.getpid()}").unlink(missing_ok=True)
             here.rmdir()  # the last one can
 

@@ -12,7 +12,6 @@ from ddlbench.plan.runs import Plan
 from ddlbench.plan.stale import DONE, STALE
 
 MOST_ROWS = 40  # that are printed
-PAGE_BYTES = 4096  # files in memory take whole pages
 
 
 def answer(plan: Plan, table: Sequence[Row], limit: float | None) -> list[str]:
@@ -178,10 +177,6 @@ def _disk(todo: Sequence[Row], forms: Sequence[PlannedForm]) -> list[str]:
         else f"Data: {form.dataset} as {form.form} is not there any more; no run that is to be made reads it."
         for form in forms
     ]
-    loaders = {row.loader for row in todo} - {registry.OWN}  # a program's own is no member
-    for loader in sorted(name for name in loaders if registry.constant("loaders", name, "IN_MEMORY")):
-        room = max((form.bytes + PAGE_BYTES * form.inodes for form in forms), default=0.0)
-        text.append(f"Memory: loader {loader} fills up to {_gb(room)} of a node's; hours count its time once measured.")
     size, inodes = sum(row.disk_bytes for row in todo), sum(row.inodes for row in todo)
     if todo:
         text.append(f"Records: {_gb(size)}, {inodes} inodes.")

@@ -40,12 +40,11 @@ KINDS: dict[str, type | tuple[type, ...]] = {
     "ddlbench_not_measured": dict,
     "ddlbench_initial_weights_sha256": str,
     "ddlbench_checkpoint": int,
-    "ddlbench_staged_bytes": int,
     "ddlbench_seal": dict,
     "tracked_stats": dict,
 }
 # Events whose value is a time [s].
-TIMES = ("clock_resolution", "data_before_clock", "elapsed", "epoch_start", "staged")
+TIMES = ("clock_resolution", "data_before_clock", "elapsed", "epoch_start")
 SECONDS_SAID = {f"ddlbench_{name}_s" for name in TIMES}
 OF_EPOCHS = {"eval_start", "eval_accuracy", "eval_stop", "tracked_stats", "ddlbench_epoch_start_s"}
 

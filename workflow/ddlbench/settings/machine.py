@@ -92,7 +92,7 @@ class Machine(Keys):
     )
     cores_per_worker: int = key("Cores each rank gets. On CPU machines also its compute threads.", 1, minimum=1)
     loader_threads: int = key(
-        "Worker processes (native, staged, torchvision) or threads (DALI, spdl) of each rank's loader.", 1, minimum=1
+        "Worker processes (native, torchvision) or threads (DALI, spdl) of each rank's loader.", 1, minimum=1
     )
     memory_mb_per_worker: int | None = key(
         "Memory that the queue is asked for, for each worker [MB]. null asks for none and gets the queue's default.",

@@ -144,13 +144,9 @@ def open_loaders(arrived: Arrived, saved: Saved) -> tuple[dict[str, Loader], dic
     assignment, spec, rank = arrived.assignment, arrived.spec, arrived.rank
     member, kept = registry.member("loaders", spec.loader), saved["loaders"] if saved else {}
     loaders: dict[str, Loader] = {}
-    memory = beats.node_folder(assignment.folder)
     for split in ("train", "val"):
-        source = PictureSet(assignment.data, split, arrived.images[split], arrived.classes, memory)
+        source = PictureSet(assignment.data, split, arrived.images[split], arrived.classes)
         loaders[split] = member.Loader(source, spec, rank, kept.get(split))
-    if took := getattr(loaders["train"], "staged", None):
-        arrived.log.event("ddlbench_staged_bytes", took[0])
-        arrived.log.event("ddlbench_staged_s", took[1])
     epoch, done = divmod(arrived.start.step, arrived.steps)
     ahead = {"train": loaders["train"].epoch(epoch, done), "val": loaders["val"].epoch(epoch)}
     beats.keep_beating(assignment.folder, rank, arrived.place.local_rank, spec.nodes, assignment.silent_s)

@@ -77,7 +77,7 @@ def serve(spec: InferSpec, data: Path, weights: Path | None, watched: Watched) -
     if device == "cuda":
         place.take_device(who.local_rank)
     manifest = Manifest.read(data)
-    loader = pictures(spec, data, manifest, beats.node_folder(watched.folder))  # before there are threads: loaders fork
+    loader = pictures(spec, data, manifest)  # before there are threads: loaders fork
     beats.keep_beating(watched.folder, who.rank, who.local_rank, spec.nodes, watched.silent_s)
     if way.SPLITS:
         registry.member("frameworks", way.FRAMEWORK).start(device)
@@ -127,10 +127,10 @@ def _end(number: int, frame: object) -> None:
     raise SystemExit("ended by its launcher (SIGTERM)")
 
 
-def pictures(spec: InferSpec, data: Path, manifest: Manifest, memory: Path | None) -> Loader:
+def pictures(spec: InferSpec, data: Path, manifest: Manifest) -> Loader:
     """The validation pictures, all of them for each rank, from the loader that the run has."""
     run = replace(spec.run, workers=1, workers_per_node=1, global_batch=max(spec.batches))
-    source = PictureSet(data, "val", manifest.splits["val"].images, len(manifest.classes), memory)
+    source = PictureSet(data, "val", manifest.splits["val"].images, len(manifest.classes))
     loader: Loader = registry.member("loaders", run.loader).Loader(source, run, 0)
     return loader
 

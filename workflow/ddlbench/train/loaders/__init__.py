@@ -34,14 +34,12 @@ Batch: TypeAlias = "tuple[Tensor, Tensor]"
 
 class PictureSet(NamedTuple):
     """The pictures that a loader gives: so many, in so many classes. They are a split of the form in `folder`, which is
-    None where nothing is read. `memory` is a folder of this run in the node's memory, which goes when its ranks have
-    ended; None if there is none."""
+    None where nothing is read."""
 
     folder: Path | None
     split: str
     images: int
     classes: int
-    memory: Path | None = None
 
 
 class Loader(Protocol):
