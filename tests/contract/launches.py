@@ -68,15 +68,6 @@ CASES: dict[str, dict[str, Any]] = {
     },
     # timm's smallest ResNet: with batch norm, and one rank without an image in an epoch's last step.
     "none-left": {"recipe": replace(PLAIN, base_lr=0.0005), "schedule": "step", "model": "test_resnet"},
-    # Its shortcuts average four pixels and have a norm of their own, which is added to the block's. In resnet18 they
-    # take one pixel of four: until it has learnt it sees nothing of a digit but a black corner, and the gradient is 0
-    # but for rounding. And small steps: batch norm of flat borders is rounding blown up, and at full rate its
-    # difference grows tenfold a step.
-    "synchronised": {
-        "recipe": replace(PLAIN, sync_batch_norm=True, base_lr=0.0005),
-        "schedule": "step",
-        "model": "test_resnet",
-    },
 }
 
 

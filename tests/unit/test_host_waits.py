@@ -11,7 +11,7 @@ import pytest
 import torch
 from ddlbench.mends.sgd_momentum import Sgd
 from ddlbench.settings.recipe import load_recipe
-from ddlbench.train import optimizers, precision, sync_norm
+from ddlbench.train import optimizers, precision
 from ddlbench.train.clock import Clock
 from ddlbench.train.frameworks import _common
 from ddlbench.train.loop import Training
@@ -36,7 +36,6 @@ def training(**recipe: Any) -> Training:
     of = replace(load_recipe("demo").at(IMAGES), image_size=8, **recipe)
     spec = run_spec(recipe=of, workers=1, global_batch=IMAGES)
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 10))
-    share = sync_norm.convert(model, lambda t: t * 1, Clock("cpu")) if of.sync_batch_norm else sync_norm.Share()
     precision.prepare(model, spec)
     optimizer = optimizers.build(of, model)
     if of.optimizer == "sgd":
@@ -49,7 +48,6 @@ def training(**recipe: Any) -> Training:
         start=SimpleNamespace(losses=[]),
         assignment=SimpleNamespace(interrupt_steps=None),
         engine=Alone(model, optimizer, spec, Clock("cpu")),
-        share=share,
         clock=Clock("cpu"),
         profiled_step=lambda: None,
     )
@@ -67,10 +65,9 @@ def batch() -> tuple[torch.Tensor, torch.Tensor]:
         {"optimizer": "adamw", "clip_norm": 1.0},
         {"optimizer": "lars"},
         {"optimizer": "lamb"},
-        {"sync_batch_norm": True},
         {"precision": "bf16", "accumulation": 2},
         {"precision": "fp16"},
-        {"precision": "fp16", "optimizer": "adamw", "clip_norm": 1.0, "accumulation": 2, "sync_batch_norm": True},
+        {"precision": "fp16", "optimizer": "adamw", "clip_norm": 1.0, "accumulation": 2},
     ],
     ids=str,
 )

@@ -114,7 +114,7 @@ class Recipe:
     )
     sync_batch_norm: bool = key(
         "Whether batch norm takes mean and variance over the images of all workers in a step; otherwise each "
-        "worker has its own.",
+        "worker has its own. By PyTorch's SyncBatchNorm, with horovod by its own; GPUs only.",
         False,
     )
     zero_init_last: bool | None = key(

@@ -58,8 +58,8 @@ STEP_PARTS = {
     "backward_s": StepPart("backward", "Backward pass"),
     "communication_s": StepPart(
         "communication",
-        "Waiting for gradients, for parameters that other ranks update (ZeRO 1, 2) and for their statistics "
-        "(synchronised batch norm); null where the framework cannot measure it, then it is in the others",
+        "Waiting for gradients, and for parameters that other ranks update (ZeRO 1, 2); null where the framework "
+        "cannot measure it, then it is in the others",
     ),
     "optimizer_s": StepPart("optimizer", "The optimizer"),
 }

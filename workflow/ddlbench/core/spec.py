@@ -330,3 +330,9 @@ def of_program(
 def steps_per_epoch(images: int, global_batch: int) -> int:
     """Steps an epoch: the last batch may be smaller, no sample is dropped or repeated."""
     return -(-images // global_batch)
+
+
+def smallest_share(images: int, global_batch: int, workers: int) -> int:
+    """Return the images of the worker that has the fewest in an epoch's last step."""
+    last = images % global_batch or global_batch
+    return last // workers

@@ -5,7 +5,7 @@
 
 from ddlbench.core import registry
 from ddlbench.core.schedule import warm_up_fault
-from ddlbench.core.spec import RunSpec, steps_per_epoch
+from ddlbench.core.spec import RunSpec, smallest_share, steps_per_epoch
 from ddlbench.data import datasets
 from ddlbench.settings.config import complain, names_in
 from ddlbench.settings.machine import Machine
@@ -72,6 +72,9 @@ def check_run(study: Study, block: Block, machine: Machine, spec: RunSpec) -> No
     if recipe.precision == "tf32" and machine.device != "cuda":
         allowed = f"machine {machine.name} has device {machine.device}; allowed there: fp32, bf16, fp16"
         raise complain(block.recipe_file.path, "precision", recipe.precision, allowed)
+    if recipe.sync_batch_norm and machine.device != "cuda":
+        needs = f"synchronised batch norm needs GPUs; machine {machine.name} has device {machine.device}"
+        raise complain(block.recipe_file.path, "sync_batch_norm", True, f"{needs}; allowed there: false")
     able = registry.models_with_zero_init_last()
     if recipe.zero_init_last is not None and able and spec.model not in able:
         allowed = f"model {spec.model} has no residual blocks that can choose; allowed for it: null"
@@ -79,6 +82,11 @@ def check_run(study: Study, block: Block, machine: Machine, spec: RunSpec) -> No
     check_id(study, block, spec)
     shipped = spec.dataset in registry.members("datasets")  # of a set of the user's, its manifest knows
     images = datasets.get(spec.dataset).IMAGES["train"] if shipped else 0
+    least = smallest_share(images, spec.global_batch, spec.workers)
+    if recipe.sync_batch_norm and shipped and spec.workers > 1 and least < recipe.accumulation:
+        last = f"in an epoch's last step a worker has {least} images for accumulation {recipe.accumulation}"
+        allowed = f"allowed with sync_batch_norm: batches whose last step has images for each worker; {last}"
+        raise complain(study.path, f"{where}.global_batch", spec.global_batch, allowed)
     steps = spec.epochs * steps_per_epoch(images, spec.global_batch)
     if spec.interrupt_steps is not None and shipped and spec.interrupt_steps >= steps:
         allowed = f"allowed: less than its {steps} steps with a global batch of {spec.global_batch}"

@@ -109,15 +109,13 @@ class Training:
         images = min(s.spec.global_batch, s.images["train"] - step * s.spec.global_batch)
         this = Step(epoch, epoch * s.steps + step, len(batch[1]), lr, s.clock.mark())
         for x, y, weight, last in self.parts.cut(*batch, keep=step + 2 == s.steps):
-            s.share.weight = weight
             loss = F.cross_entropy(s.engine(x), y, reduction="sum", label_smoothing=recipe.label_smoothing)
             loss = loss * (weight * s.spec.workers / images)
             this.forward(s.clock.mark(), loss.detach() / s.spec.workers)  # summed over ranks it is the step's loss
             s.engine.backward(loss, last)
             this.backward(s.clock.mark())
         s.engine.step()
-        this.end(s.clock.mark(), None if s.engine.waits is None else [*s.engine.waits, *s.share.waits])
-        s.share.waits.clear()
+        this.end(s.clock.mark(), s.engine.waits)
         s.profiled_step()
         self.taken.append(this)
 

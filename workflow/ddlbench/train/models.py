@@ -1,7 +1,7 @@
 """Models by name: a LeNet-5 and a small ResNet of our own, SqueezeNet from torchvision, those that people wrote
 (`own_models.py`), everything else from timm; for pictures of any size.
 
-What batch norm does beyond PyTorch's is in `sync_norm.py`.
+What batch norm does beyond PyTorch's is in `batch_norm.py`.
 """
 
 import copy
@@ -12,7 +12,7 @@ from torch import nn
 
 from ddlbench.mends import grouped_convolutions, torchvision_operators
 from ddlbench.settings.own_models import is_own
-from ddlbench.train import own_models, sync_norm
+from ddlbench.train import batch_norm, own_models
 
 
 def build(
@@ -20,7 +20,7 @@ def build(
 ) -> nn.Module:
     """The untrained model for RGB pictures of `image_size` pixels a side.
 
-    Its batch norm trains on a batch of one value per channel too (`sync_norm.accept_one_value`). `zero_init_last` is
+    Its batch norm trains on a batch of one value per channel too (`batch_norm.accept_one_value`). `zero_init_last` is
     the recipe's key, `sha256` that of the source of a model of the user's (`own_models.py`). Raises RuntimeError on a
     name timm lacks, on that key for a model that has no such choice, and on another source.
     """
@@ -36,7 +36,7 @@ def build(
         model = own_models.build(name, classes, image_size, sha256)
     else:
         model = _from_timm(name, classes, image_size, zero_init_last)
-    sync_norm.accept_one_value(model)
+    batch_norm.accept_one_value(model)
     return model
 
 

@@ -17,8 +17,8 @@ import torch
 from ddlbench.core import beats, notes, registry
 from ddlbench.core.files import write_json
 from ddlbench.core.record import FLOPS_COUNTED, RankLog
-from ddlbench.core.spec import RunSpec, steps_per_epoch
-from ddlbench.train import checkpoint, models, optimizers, place, precision, profiler, sync_norm
+from ddlbench.core.spec import RunSpec, smallest_share, steps_per_epoch
+from ddlbench.train import batch_norm, checkpoint, models, optimizers, place, precision, profiler
 from ddlbench.train.assignment import Assignment, seen_here
 from ddlbench.train.clock import Clock
 from ddlbench.train.frameworks import Engine, Framework
@@ -67,7 +67,6 @@ class Setup(Arrived):
     guard: Guard
     model: torch.nn.Module
     engine: Engine
-    share: sync_norm.Share  # what this rank's batch weighs in synchronised batch norm
     clock: Clock
     meter: Meter
     profiled_step: Callable[[], None]  # to call after every step
@@ -102,7 +101,7 @@ def set_up(assignment: Assignment) -> Setup:
     asked = time.monotonic()
     loaders, ahead = open_loaders(arrived, saved)
     framework, guard = join_others(arrived)
-    model, engine, share, clock = wrap_model(arrived, framework, saved)
+    model, engine, clock = wrap_model(arrived, framework, saved)
     setup = Setup(
         **vars(arrived),
         loaders=loaders,
@@ -111,7 +110,6 @@ def set_up(assignment: Assignment) -> Setup:
         guard=guard,
         model=model,
         engine=engine,
-        share=share,
         clock=clock,
         meter=Meter(arrived.spec.device, arrived.place.local_rank),
         profiled_step=profiler.start(arrived.spec, arrived.rank, assignment.folder, arrived.steps, arrived.start.step),
@@ -164,9 +162,7 @@ def join_others(arrived: Arrived) -> tuple[Framework, Guard]:
     return framework, Guard(gather, assignment.checkpoint_minutes, arrived.start.step)
 
 
-def wrap_model(
-    arrived: Arrived, framework: Framework, saved: Saved
-) -> tuple[torch.nn.Module, Engine, sync_norm.Share, Clock]:
+def wrap_model(arrived: Arrived, framework: Framework, saved: Saved) -> tuple[torch.nn.Module, Engine, Clock]:
     """Fourth stage: make the model, the same on all ranks, and hand it to the framework."""
     spec, recipe, log, folder = arrived.spec, arrived.spec.recipe, arrived.log, arrived.assignment.folder
     precision.set_precision(spec)
@@ -178,9 +174,10 @@ def wrap_model(
         if spec.all_options().get("flops_profiler"):
             write_json(folder / FLOPS_COUNTED, models.forward_flops(model, recipe.image_size))
     model.to(arrived.device)
-    clock, share = Clock(spec.device, arrived.start.elapsed_s), sync_norm.Share()
-    if recipe.sync_batch_norm:
-        share = sync_norm.convert(model, lambda t: framework.average(t) * spec.workers, clock)
+    clock = Clock(spec.device, arrived.start.elapsed_s)
+    if recipe.sync_batch_norm and spec.workers > 1:
+        _all_have_images(arrived)
+        batch_norm.synchronise(model, framework.sync_batch_norm())
     precision.prepare(model, spec)
     torch.manual_seed(spec.seed * 100_003 + arrived.rank)  # from here on, ranks draw different numbers
     engine = framework.Engine(model, partial(optimizers.build, recipe), spec, clock)
@@ -189,7 +186,18 @@ def wrap_model(
     else:
         engine.load(saved["engine"])
         checkpoint.set_random_state(saved["random"])
-    return model, engine, share, clock
+    return model, engine, clock
+
+
+def _all_have_images(arrived: Arrived) -> None:
+    """Raise RuntimeError if a rank computes a part of a step without images, which statistics would count."""
+    spec, images = arrived.spec, arrived.images["train"]
+    least, parts = smallest_share(images, spec.global_batch, spec.workers), spec.recipe.accumulation
+    if least < parts:
+        raise RuntimeError(
+            f"recipe: sync_batch_norm: in an epoch's last step a rank has {least} of {images} images for accumulation "
+            f"{parts}; take another global batch"
+        )
 
 
 def begin(setup: Setup, asked: float) -> None:

@@ -132,5 +132,8 @@ class Framework(Protocol):
         """The tensors of all ranks, of one shape and type, one after the other: [ranks, *shape]. The same on all, to
         the bit. The tensor lies on the run's device."""
 
+    def sync_batch_norm(self) -> type[nn.Module]:
+        """Return the class of batch norm that takes mean and variance over the images of all ranks, on GPUs."""
+
     def close(self) -> None:
         """Leave the other ranks, at the end of a run that went well."""

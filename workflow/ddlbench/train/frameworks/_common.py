@@ -190,6 +190,13 @@ def average(tensor: Tensor) -> Tensor:
     return tensor / dist.get_world_size()
 
 
+def sync_batch_norm() -> type[nn.Module]:
+    """Return PyTorch's batch norm over the images of all ranks; for frameworks on torch.distributed."""
+    import torch
+
+    return torch.nn.SyncBatchNorm
+
+
 def gather(tensor: Tensor) -> Tensor:
     """The tensors of all ranks, [ranks, *shape]; for frameworks on torch.distributed."""
     import torch

@@ -50,6 +50,7 @@ PROFILED_STEP = 1  # from 0: the first may compile something
 COUNTERS = ("global_steps", "global_samples", "micro_steps", "skipped_steps", "gas_boundary_ctr")  # of the engine
 OPTIONS, refuses = _deepspeed_options.OPTIONS, _deepspeed_options.refuses
 local_launcher, average, gather = _common.torchrun, _common.average, _common.gather
+sync_batch_norm = _common.sync_batch_norm
 
 
 def environment(spec: RunSpec, machine: Machine) -> dict[str, str]:

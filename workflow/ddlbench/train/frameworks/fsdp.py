@@ -31,7 +31,7 @@ OPTIONS: Options = _common.OPTIONS | {
 }
 
 local_launcher, lacks, close = _common.torchrun, _common.lacks, _common.close
-average, gather = _common.average, _common.gather
+average, gather, sync_batch_norm = _common.average, _common.gather, _common.sync_batch_norm
 environment, start = ddp.environment, ddp.start
 
 

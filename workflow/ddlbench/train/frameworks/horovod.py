@@ -6,6 +6,7 @@ import os
 import socket
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
@@ -174,6 +175,8 @@ class Engine(_common.Engine):
     def __init__(self, model: nn.Module, make_optimizer: MakeOptimizer, spec: RunSpec, clock: Clock) -> None:
         import horovod.torch as hvd
 
+        # Horovod's batch norm waits for the other ranks within both passes.
+        self.within_passes: Any = Waiting if spec.recipe.sync_batch_norm else nullcontext
         self.adasum = spec.option("reduction") == "adasum" and hvd.size() > 1
         recipes = make_optimizer(model)
         optimizer = hvd.DistributedOptimizer(
@@ -189,8 +192,13 @@ class Engine(_common.Engine):
         with Waiting():
             hvd.broadcast_parameters(model.state_dict(), root_rank=0)
 
+    def __call__(self, images: Tensor) -> Tensor:
+        with self.within_passes():
+            return super().__call__(images)
+
     def reduced_backward(self, loss: Tensor, last: bool) -> None:
-        loss.backward()
+        with self.within_passes():
+            loss.backward()
 
     def finish_reduction(self) -> None:
         if self.adasum:
@@ -227,6 +235,14 @@ def gather(tensor: Tensor) -> Tensor:
     with Waiting():
         every: Tensor = hvd.allgather(tensor[None])
     return every
+
+
+def sync_batch_norm() -> type[nn.Module]:
+    """Return Horovod's batch norm over the images of all ranks."""
+    import horovod.torch as hvd
+
+    layer: type[nn.Module] = hvd.SyncBatchNorm
+    return layer
 
 
 def close() -> None:
