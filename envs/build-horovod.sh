@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Build Horovod 0.28.1 from its source release against the torch of the given Python, and install it.
 # Usage: envs/build-horovod.sh .venv/bin/python      (for GPUs envs/build-horovod-nccl.sh, which calls this one)
-# With Gloo, and with MPI too where mpicc is on the path (controller mpi, Adasum); HOROVOD_WITHOUT_MPI=1 leaves it out.
+# With Gloo and without MPI, whether or not an MPI is there.
 # About 5 minutes on 2 cores; the wheel is cached, keyed on Python, torch and options, in
 # ${XDG_CACHE_HOME:-~/.cache}/ddlbench.
 # Why not `pip install horovod`: 0.28.1 exists as source only and asks for C++14 where torch's headers want C++17; and GCC 13
@@ -12,17 +12,13 @@ version=0.28.1
 sha256=92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0
 
 export HOROVOD_WITH_PYTORCH=1 HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITHOUT_MXNET=1 HOROVOD_WITH_GLOO=1
-if [ -z "${HOROVOD_WITHOUT_MPI:-}" ] && command -v mpicc >/dev/null; then
-    export HOROVOD_WITH_MPI=1
-else
-    export HOROVOD_WITHOUT_MPI=1
-    unset HOROVOD_WITH_MPI
-fi
+export HOROVOD_WITHOUT_MPI=1
+unset HOROVOD_WITH_MPI
 export CMAKE_POLICY_VERSION_MINIMUM=3.5 MAKEFLAGS="-j$(nproc)"
 
 tag=$("$python" -c 'import sys, platform, torch; print(f"cp{sys.version_info.major}{sys.version_info.minor}-torch{torch.__version__}-{platform.machine()}-glibc{platform.libc_ver()[1]}")')
 gpus=${HOROVOD_BUILD_CUDA_CC_LIST:-}
-options="${HOROVOD_GPU_OPERATIONS:-cpu}${gpus:+-cc${gpus//,/+}}-${HOROVOD_WITH_MPI:+mpi-}gloo"
+options="${HOROVOD_GPU_OPERATIONS:-cpu}${gpus:+-cc${gpus//,/+}}-gloo"
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/ddlbench/horovod-$version-includes${gpus:+-origin}-$tag-$options"
 if ! ls "$cache"/horovod-*.whl >/dev/null 2>&1; then
     work=$(mktemp -d)

@@ -145,7 +145,7 @@ step "DeepSpeed, set up for the torch that is there" "Is g++ able to compile? ap
     deepspeed
 step "everything else (envs/requirements.txt)" "$again" everything_else
 [ $horovod = 0 ] || step "Horovod${gpu:+ with NCCL} (begun above; about 5 minutes where it is built for the first time)" \
-    "Horovod is compiled. On Debian or Ubuntu: apt-get install g++ make python$version-dev; for MPI also libopenmpi-dev openmpi-bin, or leave MPI out: HOROVOD_WITHOUT_MPI=1 make install; or leave Horovod out: make install HOROVOD=0" \
+    "Horovod is compiled. On Debian or Ubuntu: apt-get install g++ make python$version-dev; or leave Horovod out: make install HOROVOD=0" \
     horovod_built
 step "do all versions fit each other?" "$again" pip check
 [ "$gpu" != 1 ] || echo "$dali" >$venv/.installed-gpu

@@ -18,7 +18,6 @@ RECIPES: dict[str, dict[str, Any]] = {
     "sgd": {"optimizer": "sgd", "base_lr": 0.05, "momentum": 0.9, "weight_decay": 1e-3},
     "adamw": {"optimizer": "adamw", "base_lr": 1e-3, "weight_decay": 0.05},
 }
-RECIPES["plain-sgd"] = {"optimizer": "sgd", "base_lr": 0.05, "momentum": 0.0, "nesterov": False, "weight_decay": 0.0}
 RECIPES["clip"] = RECIPES["sgd"] | {"clip_norm": 0.1}
 RECIPES["accumulate"] = RECIPES["sgd"] | {"accumulation": 2}
 RECIPES["adamw-accumulate-clip"] = RECIPES["adamw"] | {"accumulation": 2, "clip_norm": 0.1}
@@ -52,7 +51,7 @@ class Case:
     @property
     def launch(self) -> tuple[str, Any]:
         """Cases of one launch have this in common."""
-        return self.adapter, self.options.get("controller") or ("autotune" if self.options.get("autotune") else None)
+        return self.adapter, "autotune" if self.options.get("autotune") else None
 
     @property
     def name(self) -> str:
@@ -79,7 +78,6 @@ MORE: list[tuple[str, str, dict[str, Any]]] = [
     ("deepspeed", "zero2-buckets", {"zero_stage": 2, "bucket_mb": 0.01}),
     ("deepspeed", "zero3-buckets", {"zero_stage": 3, "bucket_mb": 0.01}),
     ("horovod", "horovod-fp16", {"compression": "fp16"}),
-    ("horovod", "horovod-mpi", {"controller": "mpi"}),
     ("deepspeed", "offload1", {"zero_stage": 1, "offload": "optimizer"}),
     ("deepspeed", "offload2", {"zero_stage": 2, "offload": "optimizer"}),
     ("deepspeed", "offload3", {"zero_stage": 3, "offload": "optimizer"}),
@@ -121,9 +119,6 @@ def _cases() -> list[Case]:
         cases.append(Case("deepspeed", f"dropping{stage}", "adamw", "vit", dropping | {"zero_stage": stage}, LONG))
     dropping |= {"zero_stage": 0}
     cases.append(Case("deepspeed", "dropping-parts", "accumulate", "vit", dropping))
-    adasum = {"controller": "mpi", "reduction": "adasum"}
-    cases += [Case("horovod", "adasum", recipe, options=adasum) for recipe in ("plain-sgd", "adamw", "accumulate")]
-    cases.append(Case("horovod", "adasum", "adamw", "wide", adasum))
     cases.append(Case("deepspeed", "tables", "sgd", options={"flops_profiler": True, "comms_logger": True}))
     return cases
 

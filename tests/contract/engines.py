@@ -67,19 +67,10 @@ def results(engines_folder: Path, once: Once) -> Callable[..., Results]:
         once("-".join(["engines", *filter(None, alike), phase]), lambda _: start(alike, phase))
 
     def read(name: str, phase: str = "first") -> Results:
-        if CASES[name].options.get("controller") == "mpi" and not built_with_mpi():
-            pytest.skip("Horovod was built without MPI: apt-get install libopenmpi-dev, then envs/build-horovod.sh")
         launched(CASES[name].launch, phase)
         return [torch.load(engines_folder / f"{name}-{phase}-{rank}.pt", weights_only=True) for rank in range(RANKS)]
 
     return read
-
-
-@cache
-def built_with_mpi() -> bool:
-    import horovod.torch as hvd
-
-    return bool(hvd.mpi_built())
 
 
 def mean_losses(of_ranks: Results) -> list[float]:

@@ -105,61 +105,17 @@ def test_no_step_makes_the_host_wait(results, variant, recipe):
         assert of_rank["host_waits"] == allowed
 
 
-def test_a_horovod_without_mpi_says_so(monkeypatch):
-    import horovod.torch as hvd
-
-    monkeypatch.setattr(hvd, "mpi_built", lambda: False)
-    lacks = registry.member("frameworks", "horovod").lacks
-    assert "built without MPI: have mpicc on the path" in lacks("cpu", {"controller": "mpi"})
-    assert lacks("cpu", {"controller": "gloo"}) is None
-
-
 def test_a_horovod_without_nccl_is_refused_on_gpus(monkeypatch):
     import horovod.torch as hvd
 
     lacks = registry.member("frameworks", "horovod").lacks
     monkeypatch.setattr(hvd, "nccl_built", lambda: 0)  # as it is built here
-    assert "built without NCCL, gradients would go through the host's memory" in lacks("cuda", {"controller": "gloo"})
+    assert "built without NCCL, gradients would go through the host's memory" in lacks("cuda", {})
     monkeypatch.setattr(hvd, "nccl_built", lambda: 22907)
-    assert lacks("cuda", {"controller": "gloo"}) is None
+    assert lacks("cuda", {}) is None
 
 
-def adasum(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """What arXiv:2006.02924 makes of two updates of one layer: each without half of its part along the other."""
-    product = (a * b).sum()
-    return (1 - product / (2 * a.square().sum())) * a + (1 - product / (2 * b.square().sum())) * b
-
-
-def test_adasum_is_the_papers(results):
-    """Two ranks' own steps of plain SGD, combined layer by layer, against one process that does so by hand."""
-    name = name_of("adasum", "plain-sgd")
-    spec, net = spec_of(CASES[name]), model_of("lenet")
-    losses: list[list[float]] = [[] for _ in range(RANKS)]
-    apart = 0.0
-    for step in range(STEPS):
-        rate, gradients = spec.recipe.base_lr * (1 - step / 100), []
-        for rank in range(RANKS):
-            x, y = batch_of(rank, step)
-            loss = F.cross_entropy(net(x), y)
-            gradients.append(torch.autograd.grad(loss, list(net.parameters())))
-            losses[rank].append(float(loss.detach()))
-        with torch.no_grad():
-            for p, *of_ranks in zip(net.parameters(), *gradients, strict=True):
-                one, other = (rate * g for g in of_ranks)
-                together = adasum(one, other)
-                apart += float((together - (one + other) / 2).abs().max())
-                p -= together
-    for rank, result in enumerate(results(name)):
-        assert result["losses"] == pytest.approx(losses[rank], abs=1e-5)
-        for key, value in net.state_dict().items():
-            torch.testing.assert_close(result["weights"][key], value, atol=1e-5, rtol=0.0)
-    assert apart > 1e-3  # else the average would do as well
-
-
-# Horovod under MPI trains as under Gloo, which is tried daily, and saves the same states.
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow if c.variant == "horovod-mpi" else ()) for n, c in CASES.items()]
-)
+@pytest.mark.parametrize("name", CASES)
 def test_a_resumed_run_is_the_run(results, name):
     """Other processes, from tensors and numbers that torch loads with weights_only."""
     case = CASES[name]
@@ -202,8 +158,6 @@ HELD = {
     "ddp-static": (4, 4, 8),
     "horovod": (4, 4, 8),
     "horovod-fp16": (4, 4, 8),
-    "horovod-mpi": (4, 4, 8),
-    "adasum": (4, 4, 8),
     "zero0": (4, 4, 8),
     "zero1": (4, 4, 6),  # half of two moments and of the parameters that are updated
     "zero2": (4, 2, 6),

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ddlbench.core import beats, registry
+from ddlbench.core import registry
 from ddlbench.train.loaders import PictureSet
 from PIL import Image
 

@@ -103,7 +103,7 @@ def nccl(tmp_path: Path) -> Path:
 
 
 def build(nccl: Path, script: str = "build-horovod-nccl.sh", **variables: str) -> subprocess.CompletedProcess[str]:
-    own = {"PATH": "/usr/bin:/bin", "XDG_CACHE_HOME": str(nccl / "cache"), "HOROVOD_WITHOUT_MPI": "1", **variables}
+    own = {"PATH": "/usr/bin:/bin", "XDG_CACHE_HOME": str(nccl / "cache"), **variables}
     command = [str(ROOT / "envs" / script), str(nccl / "python")]
     return subprocess.run(command, env=own, capture_output=True, text=True)
 

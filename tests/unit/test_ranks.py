@@ -56,9 +56,9 @@ def test_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
     assert place.here(2) == place.Rank(1, 2, 1)
 
 
-def test_mpirun_within_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_horovodrun_within_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
     """A launcher's own words go before SLURM's, which say of all its ranks that they are the job's first."""
-    said = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}
+    said = {"HOROVOD_RANK": "1", "HOROVOD_SIZE": "2", "HOROVOD_LOCAL_RANK": "1"}
     for name, value in (SRUN | {"SLURM_PROCID": "0"} | said).items():
         monkeypatch.setenv(name, value)
     assert place.number() == 1

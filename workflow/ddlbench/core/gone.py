@@ -15,7 +15,9 @@ TARGETS: dict[str, str] = {
     "what_if": "is gone; snakemake predict says what more workers than were measured would bring",
 }
 KEYS: dict[str, str] = {
+    "controller": "is gone; Horovod's ranks meet by Gloo, and reduce by NCCL on GPUs",
     "preflight": "is gone with the screening of nodes; node_check names a command that a node has to pass",
+    "reduction": "is gone, and Adasum with it; gradients are averaged over the workers",
     "target": "is gone with snakemake recommend; the page says which framework and how many workers",
     "what_if": "is gone; snakemake predict takes the numbers of workers that the study plans, and no other changes",
 }

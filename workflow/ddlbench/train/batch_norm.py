@@ -6,7 +6,7 @@ says `sync_batch_norm`; it is PyTorch's SyncBatchNorm or Horovod's, and both tak
 """
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import torch
@@ -31,7 +31,8 @@ def synchronise(model: nn.Module, layer: type[nn.Module]) -> None:
     same layers, each with an image at least.
     """
     # The group in which PyTorch's layer meets the other ranks: None is all of them.
-    _convert(model, partial(_synchronised_class, layer), {"process_group": None})
+    of: Any = layer
+    _convert(model, lambda base: _synchronised_class(of, base), {"process_group": None})
 
 
 def _convert(model: nn.Module, changed: Callable[[type], type], attributes: dict[str, Any]) -> None:
@@ -76,7 +77,7 @@ def _one_value_class(base: Any) -> type:
 
 
 @cache
-def _synchronised_class(layer: Any, base: type) -> type:
+def _synchronised_class(layer: Any, base: Any) -> type:
     class Synchronised(layer):  # type: ignore[misc]
         @torch.compiler.disable  # type: ignore[untyped-decorator]
         def forward(self, x: torch.Tensor) -> Any:

@@ -1,4 +1,4 @@
-"""Who am I? A rank's place among all ranks, from the variables of its launcher: torchrun, horovodrun, Open MPI, srun.
+"""Who am I? A rank's place among all ranks, from the variables of its launcher: torchrun, horovodrun, srun.
 
 Under srun there is no launcher of the framework's own. SLURM's variables are then translated into those of
 torch.distributed (`slurm/step.py`), and these into Horovod's (`train/frameworks/horovod.py`). `plan/launch.py` says how
@@ -14,7 +14,6 @@ from ddlbench.slurm import step
 LAUNCHERS = (
     ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
     ("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK"),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
 )
 # Says that the variables were made from SLURM's. Without it they would look like those of a framework's launcher.
 TRANSLATED = "DDLBENCH_UNDER_SRUN"
@@ -36,7 +35,7 @@ class WorldError(RuntimeError):
 def under_srun() -> bool:
     """Whether srun started this process and no framework's launcher did. `here` does not change the answer."""
     e = os.environ
-    launched = not {"TORCHELASTIC_RUN_ID", "HOROVOD_RANK", "OMPI_COMM_WORLD_RANK"}.isdisjoint(e)
+    launched = not {"TORCHELASTIC_RUN_ID", "HOROVOD_RANK"}.isdisjoint(e)
     return TRANSLATED in e or (step.TASK in e and not launched)
 
 

@@ -1,4 +1,4 @@
-"""Horovod: a background thread fuses gradients and reduces them; Gloo or MPI between CPU ranks, NCCL between GPUs."""
+"""Horovod: a background thread fuses gradients and reduces them; Gloo between CPU ranks, NCCL between GPUs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DISTRIBUTION = "horovod"
 INSTALL = "make install HOROVOD=1 (which runs envs/build-horovod.sh)"
 NOT_MEASURED: dict[str, str] = {}
 SPLITS = "the batch"
-COMMUNICATES = "all-reduce of fused gradients by a thread beside the backward pass; NCCL on GPUs, Gloo or MPI on CPUs"
+COMMUNICATES = "all-reduce of fused gradients by a thread beside the backward pass; NCCL on GPUs, Gloo on CPUs"
 PATIENCE = "HOROVOD_GLOO_TIMEOUT_SECONDS"  # how long a rank waits for another
 OPTIONS: Options = _common.OPTIONS | {
     "fusion_threshold_mb": number(
@@ -42,19 +42,6 @@ OPTIONS: Options = _common.OPTIONS | {
         "the other options are not used. Steps are slower until it has."
     ),
     "compression": one_of("Send gradients as they are, or as 16-bit floats.", "none", "fp16"),
-    "controller": one_of(
-        "How ranks find each other, and what reduces between CPUs. mpi needs a Horovod that was built "
-        "with mpicc on the path.",
-        "gloo",
-        "mpi",
-    ),
-    "reduction": one_of(
-        "How the workers' steps are combined: average, or adasum (arXiv:2006.02924). Adasum takes the "
-        "mean of steps in the same direction and the sum of steps at right angles. Each worker makes a step of its "
-        "own, so use a recipe with lr_scaling: none.",
-        "average",
-        "adasum",
-    ),
 }
 
 
@@ -62,26 +49,16 @@ def refuses(spec: RunSpec) -> str | None:
     """Why this run cannot be trained, or None."""
     if spec.option("channels_last"):  # "Tensor is required to be contiguous."
         return "option channels_last: horovod sends contiguous gradients only; allowed: false"
-    if spec.option("reduction") != "adasum":
-        return _common.refuses(spec)
-    if spec.option("controller") != "mpi":  # Horovod 0.28 ends with "No Adasum operation enabled"
-        return "option reduction: adasum needs controller mpi"
-    if spec.workers & (spec.workers - 1):
-        return f"option reduction: adasum needs 1, 2, 4, 8 ... workers, not {spec.workers}"
-    if spec.recipe.precision == "fp16" or spec.recipe.clip_norm is not None:
-        return "option reduction: precision fp16 and clip_norm need gradients averaged over ranks; allowed: average"
     return _common.refuses(spec)
 
 
 def lacks(device: str, options: Mapping[str, Any]) -> str | None:
-    """MPI or NCCL, which Horovod has or has not since it was built; None if the run needs neither."""
-    if options["controller"] != "mpi" and device != "cuda":
+    """NCCL, which Horovod has or has not since it was built; None if the run does not need it."""
+    if device != "cuda":
         return None
     import horovod.torch as hvd
 
-    if options["controller"] == "mpi" and not hvd.mpi_built():
-        return "this Horovod was built without MPI: have mpicc on the path, then envs/build-horovod.sh"
-    if device == "cuda" and not hvd.nccl_built():
+    if not hvd.nccl_built():
         # It would train all the same, and look like a slow Horovod.
         host = "gradients would go through the host's memory"
         return f"this Horovod was built without NCCL, {host}: build it with HOROVOD_GPU_OPERATIONS=NCCL"
@@ -98,8 +75,8 @@ def environment(spec: RunSpec, machine: Machine) -> dict[str, str]:
     if spec.option("autotune"):  # it leaves alone what is set
         tuned = {"HOROVOD_AUTOTUNE": "1"}
     return {
-        "HOROVOD_CONTROLLER": spec.option("controller"),
-        "HOROVOD_CPU_OPERATIONS": spec.option("controller"),
+        "HOROVOD_CONTROLLER": "gloo",
+        "HOROVOD_CPU_OPERATIONS": "gloo",
         **tuned,
         PATIENCE: str(_common.patience_s(spec, machine)),
         **({"HOROVOD_GLOO_IFACE": interface} if interface else {}),
@@ -107,17 +84,16 @@ def environment(spec: RunSpec, machine: Machine) -> dict[str, str]:
 
 
 def local_launcher(spec: RunSpec, program: tuple[str, ...]) -> list[str]:
-    """Horovod's launcher on one machine, without ssh; for MPI it starts `mpirun`."""
-    by, workers = f"--{spec.option('controller')}", str(spec.workers)
-    return ["horovodrun", by, "-np", workers, "-H", f"localhost:{workers}", *program]
+    """Horovod's launcher on one machine, without ssh."""
+    workers = str(spec.workers)
+    return ["horovodrun", "--gloo", "-np", workers, "-H", f"localhost:{workers}", *program]
 
 
 def start(device: str) -> None:
     """Meet the other ranks; under srun rank 0 hosts the rendezvous that `horovodrun` would host."""
     import horovod.torch as hvd
 
-    # By MPI, ranks need no rendezvous; where horovodrun started us, it hosts one.
-    if os.environ.get("HOROVOD_CONTROLLER") != "mpi" and "HOROVOD_RANK" not in os.environ:
+    if "HOROVOD_RANK" not in os.environ:  # where horovodrun started us, it hosts one
         os.environ.update(variables(os.environ))
         host_rendezvous()
     hvd.init()
@@ -166,18 +142,13 @@ def host_rendezvous() -> None:
 
 
 class Engine(_common.Engine):
-    """The model with Horovod's optimizer. `waits`: the time in `synchronize()`; of Adasum, in the optimizer's step.
-
-    With Adasum each parameter is updated when its gradient is there, within the backward pass, and it is the updates
-    that are reduced.
-    """
+    """The model with Horovod's optimizer. `waits`: the time in `synchronize()`."""
 
     def __init__(self, model: nn.Module, make_optimizer: MakeOptimizer, spec: RunSpec, clock: Clock) -> None:
         import horovod.torch as hvd
 
         # Horovod's batch norm waits for the other ranks within both passes.
         self.within_passes: Any = Waiting if spec.recipe.sync_batch_norm else nullcontext
-        self.adasum = spec.option("reduction") == "adasum" and hvd.size() > 1
         recipes = make_optimizer(model)
         optimizer = hvd.DistributedOptimizer(
             recipes,
@@ -185,7 +156,7 @@ class Engine(_common.Engine):
             compression=getattr(hvd.Compression, spec.option("compression")),
             # It counts the micro-batches of a step, adds their gradients up and averages the sum over ranks.
             backward_passes_per_step=spec.recipe.accumulation,
-            op=hvd.Adasum if self.adasum else hvd.Average,
+            op=hvd.Average,
         )
         self.distributed: Any = horovod_optimizer.restore(optimizer, recipes)
         super().__init__(model, optimizer, spec, clock)
@@ -201,20 +172,12 @@ class Engine(_common.Engine):
             loss.backward()
 
     def finish_reduction(self) -> None:
-        if self.adasum:
-            return
         before = self.clock.mark()
         with Waiting():
             self.distributed.synchronize()
         self.waits = [(before, self.clock.mark())]
 
     def update(self) -> None:
-        if self.adasum:
-            before = self.clock.mark()
-            with Waiting():
-                super().update()
-            self.waits = [(before, self.clock.mark())]
-            return
         with self.distributed.skip_synchronize():
             super().update()
 
