@@ -83,7 +83,9 @@ def make(
     shown = (about.PageFigure("one", title, "efficiency", f"A caption. {title}", tuple(s.id for s in specs)),)
     bill = tuple(
         Row(
-            **NOBODY_KNOWS | {"run": s.id, "state": "done", "workers": 2, "nodes": 1, "wall_s": 90.0, "gpu_hours": 0.05}
+            **NOBODY_KNOWS
+            | {"run": s.id, "state": "done", "workers": 2, "workers_blocked": 2, "nodes": 1}
+            | {"wall_s": 90.0, "gpu_hours": 0.05}
         )
         for s in specs
     )

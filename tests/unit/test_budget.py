@@ -15,7 +15,7 @@ def planned(**changed: object) -> Row:
     """A run that is still to be made, of one hour on two nodes."""
     named = dict.fromkeys(field.name for field in fields(Row)) | {"run": "a", "block": "b", "state": MISSING}
     named |= {"rule": "train", "model": "resnet50", "framework": "ddp", "loader": "native"}
-    named |= {"workers": 8, "nodes": 2, "epochs": 90, "of_epochs": 90}
+    named |= {"workers": 8, "workers_blocked": 8, "nodes": 2, "epochs": 90, "of_epochs": 90}
     named |= {"estimate_by": "guessed", "wall_s": 3600.0, "core_hours": 96.0}
     return Row(**{**named, **changed})  # type: ignore[arg-type]
 
@@ -27,6 +27,8 @@ def test_a_job_is_counted_in_the_centres_unit(unit: str, expected: float) -> Non
     """8 GPUs x 19.5e12 operations/s x 3600 s are 0.5616e18."""
     machine = replace(JUWELS, budget_unit=unit)
     assert amount(planned(), machine) == pytest.approx(expected)
+    part = planned(workers=2, workers_blocked=8)  # of two nodes of four that are its own alone
+    assert amount(part, machine) == pytest.approx(expected)
     assert amount(planned(wall_s=None, core_hours=None), machine) is None
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 from ddlbench.analysis import claims, comparisons, scaling, together
+from ddlbench.analysis.price import Tariff
 from ddlbench.analysis.tables import frame
 from ddlbench.audit import _findings
 from ddlbench.core.plural import around, four_digits, told_apart
@@ -291,8 +292,8 @@ def test_a_study_of_programs_says_its_sample_and_settings() -> None:
 def test_time_energy_and_cost_are_said_where_the_study_names_them() -> None:
     of = [one for n, s in ((4, 7200.0), (8, 5400.0)) for one in ran(100.0 * n, workers=n, full_train_s=s)]
     assert asked.COST not in {one.question for one in first(of).answers}
-    costs = pd.DataFrame([{"run": "a", "node_hours": 4.0, "cost": 40.0, "currency": "EUR"}])
-    found = only(of, asked.COST, costs=costs)
+    sold = replace(STUDY, tariff=Tariff(2.5, "EUR", 4))
+    (found,) = [one for one in first(of, sold).answers if one.question == asked.COST]
     assert found.words[0] == (
         "The cheapest training (resnet50, 3 epochs) was ddp and dali-cpu, 4 GPUs: 20 EUR in 2 h; the "
         "fastest was ddp and dali-cpu, 8 GPUs, in 1.5 h."

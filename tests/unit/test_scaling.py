@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from ddlbench.analysis import comparisons, tables
+from ddlbench.analysis.price import Tariff
 from ddlbench.analysis.scaling import efficiency, scaling, speed_up, throughput
 from ddlbench.analysis.sheets import Terms, costs
 from ddlbench.analysis.sheets.costs import daly_s, expected_s, young_s
@@ -157,8 +158,11 @@ def test_what_more_repeats_cost_is_said_where_runs_cannot_tell() -> None:
     assert one["more_worker_hours"] == pytest.approx(one["more_repeats"] * 2 * 4)  # two sides, 4 workers, an hour
     assert one["more_price"] is one["currency"] is None
     sides = [*repeats(101.0, 0.97, 1.0, 1.02), *repeats(100.0, 1.01, 0.99, 1.0, framework="horovod")]
-    (sold,) = compare(*sides, price_per_hour=2.5, currency="EUR")
-    assert (sold["more_price"], sold["currency"]) == (pytest.approx(2.5 * one["more_worker_hours"]), "EUR")
+    (sold,) = compare(*sides, tariff=Tariff(2.5, "EUR", 8))
+    assert (sold["more_price"], sold["currency"]) == (
+        pytest.approx(2.5 * 2 * one["more_worker_hours"]),
+        "EUR",
+    )  # 4 of 8
     (alone,) = compare(row(120.0), row(100.0, framework="horovod"))
     assert (alone["n"], alone["verdict"], alone["low"], alone["more_repeats"]) == (1, "cannot tell", None, None)
 

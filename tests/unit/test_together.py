@@ -9,6 +9,7 @@ from dataclasses import fields, replace
 import pandas as pd
 import pytest
 from ddlbench.analysis import claims, comparisons, together
+from ddlbench.analysis.price import Tariff
 from ddlbench.analysis.scaling import scaling
 from ddlbench.audit import Material
 from ddlbench.audit._audit import audit
@@ -159,10 +160,11 @@ def test_sides_of_a_comparison_share_their_settings() -> None:
 
 
 def said_by_the_page(found: pd.DataFrame = RUNS) -> list[str]:
-    study = PageStudy("mine", "Mine", "local", "cpu", "core", "", (), (), {}, sample="tokens")
-    costs = pd.DataFrame({"cost": [1.0], "node_hours": [1.0], "currency": ["EUR"]})
+    study = PageStudy(
+        "mine", "Mine", "local", "cpu", "core", "", (), (), {}, sample="tokens", tariff=Tariff(1.0, "EUR", 2)
+    )
     nothing = {name: pd.DataFrame() for name in ("reached", *(kind.TABLE for kind in kinds.beside()))}
-    tables = nothing | {"runs": found, "comparisons": pd.DataFrame(comparisons.rows(found)), "costs": costs}
+    tables = nothing | {"runs": found, "comparisons": pd.DataFrame(comparisons.rows(found))}
     said = [text for one in answer.first(study, tables, ()).answers for text in (*one.words, *one.others)]
     return [*said, *(head for head, _ in rows.runs(RUNS, load_machine("local").data, {}).columns)]
 

@@ -75,7 +75,7 @@ rule collect:
         settings=lambda wildcards: SETTINGS_OF,
         order=list(PLAN.order),
         scaling=lambda wildcards: SCALING_OF,
-        price=(MACHINE.price_per_gpu_hour, MACHINE.currency),
+        tariff=astuple(tariff(MACHINE)),
     message:
         f"collect {STUDY.name}: tables of all runs"
     script:

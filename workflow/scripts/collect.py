@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ddlbench.analysis import refusals
 from ddlbench.analysis.collect import collect
+from ddlbench.analysis.price import Tariff
 from ddlbench.analysis.sheets import Terms
 from ddlbench.core import layout, registry
 from ddlbench.core.files import logged
@@ -22,6 +23,6 @@ with logged(snakemake.log[0]) as log:
     given = snakemake.params
     terms = Terms(*given.terms)
     planned = given.peaks, given.settings, given.order, given.scaling
-    refused = collect(places, tables, *planned, tuple(given.price), read, terms, beside)
+    refused = collect(places, tables, *planned, Tariff(*given.tariff), read, terms, beside)
     for out in (log, terminal):
         print(*refusals.lines(refused), sep="\n", file=out, flush=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench.analysis import comparisons, failures, kernels, refusals, sheets, summary, tables
+from ddlbench.analysis.price import FREE, Tariff
 from ddlbench.analysis.sheets import Terms
 from ddlbench.analysis.summary import Summary
 from ddlbench.analysis.tables import TABLES, Rows
@@ -22,7 +23,7 @@ def collect(
     settings: Mapping[str, str] | None = None,
     order: Sequence[str] = (),
     scaling: Mapping[str, str] | None = None,
-    price: tuple[float | None, str | None] = (None, None),
+    tariff: Tariff = FREE,
     read: Callable[[Path, str | None], Summary | None] | None = None,
     terms: Terms | None = None,
     beside: Iterable[Path] = (),
@@ -33,8 +34,7 @@ def collect(
 
     `peaks` are the machine's `peak_tflops_per_worker`, by precision; `settings` are digests of what the plan has for
     each run (`records/_planned.py`), without which a record of any settings is taken; `order` are the plan's runs in
-    their order, `scaling` what its blocks say of them (`plan/runs.py`), `price` that of a worker's hour, with its
-    currency; `terms` are for tables of `sheets/`. A folder with a log is a record. One that cannot be believed is in
+    their order, `scaling` what its blocks say of them (`plan/runs.py`), `tariff` is the machine's; `terms` are for tables of `sheets/`. A folder with a log is a record. One that cannot be believed is in
     table `refused` and in no other, and keeps no other run from its tables. A folder without a log that a failed run
     left something in is in table `failures`, and so are those of the folders `beside`, of jobs that do not train.
     """
@@ -56,7 +56,7 @@ def collect(
             for name in LONG:
                 add[name](columns_of(name, of_run))
     _as_planned(rows["runs"], order, scaling or {})
-    rows["comparisons"] = comparisons.rows(tables.frame("runs", rows["runs"]), *price)
+    rows["comparisons"] = comparisons.rows(tables.frame("runs", rows["runs"]), tariff)
     for name, sheet in sheets.every().items():
         if sheet.of_study:
             rows[name] = sheet.of_study(rows[name], tables.frame("runs", rows["runs"]), terms or Terms())

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from ddlbench.analysis import together
+from ddlbench.analysis.price import FREE, Tariff
 from ddlbench.analysis.scaling import names
 from ddlbench.analysis.statistics import CANNOT_TELL, FEWEST, MANY, at_once, ratio
 from ddlbench.core.columns import Column
@@ -41,28 +42,39 @@ COLUMNS = (
     Column("n", "int64", "Pairs: repeats that both sides have."),
     Column("verdict", "str", "The left side: `faster`, `slower`, `cannot tell`; all rows are judged at once."),
     Column("more_repeats", "Int64", "How many more pairs would probably tell; null if it is told, or nobody can say."),
-    Column("more_worker_hours", "float64", "What these pairs cost if they take as long as those that are there.", "h"),
-    Column("more_price", "float64", "The same in money; null where the machine's file names no price."),
+    Column(
+        "more_worker_hours",
+        "float64",
+        "Hours of these pairs' own workers if they take as long as those that are there.",
+        "h",
+    ),
+    Column(
+        "more_price",
+        "float64",
+        "What these pairs cost, with the workers of their nodes that nobody else can use meanwhile; null where the "
+        "machine's file names no price.",
+    ),
     Column("currency", "str", "Of that price."),
     Column("runs", "str", "The runs of both sides, separated by blanks."),
 )
 
 
-def rows(runs: pd.DataFrame, price_per_hour: float | None = None, currency: str | None = None) -> list[dict[str, Any]]:
+def rows(runs: pd.DataFrame, tariff: Tariff = FREE) -> list[dict[str, Any]]:
     """Rows of table `comparisons`, from table `runs`: each pair of sides with the same settings, timed and finished.
 
-    Control runs are on neither side. The price is that of an hour of one worker.
+    Control runs are on neither side.
     """
     usable = together.timed(runs)
     usable = usable.assign(named=names(usable), both=usable["framework"] + " and " + usable["loader"].astype(str))
     table = [*_frameworks(usable), *_loaders(usable)]
     for row, apart in zip(table, at_once([row.pop("apart") for row in table]), strict=True):
-        run_h = row.pop("run_h")
+        run_h, workers, nodes = row.pop("run_h"), int(row["workers"]), row.pop("nodes")
         row |= {"ratio": apart.middle, "low": apart.low, "high": apart.high, "n": apart.n, "verdict": apart.verdict}
         hours = apart.more * run_h if apart.more else None
-        row |= {"more_repeats": apart.more or None, "more_worker_hours": hours, "runs": row.pop("runs")}
-        sold = hours * price_per_hour if hours is not None and price_per_hour is not None else None
-        row |= {"more_price": sold, "currency": None if sold is None else currency}
+        own_hours = None if hours is None else hours * workers
+        row |= {"more_repeats": apart.more or None, "more_worker_hours": own_hours, "runs": row.pop("runs")}
+        sold = tariff.price(hours, tariff.workers_blocked(workers, nodes))
+        row |= {"more_price": sold, "currency": None if sold is None else tariff.currency}
     return table
 
 
@@ -130,6 +142,8 @@ def _row(sides: dict[str, str], beside: str, ours: pd.DataFrame, theirs: pd.Data
     left, right = (together.by_repeat(side, "throughput_images_per_s") for side in (ours, theirs))
     first = ours.iloc[0]
     row = sides | {"with": first[beside]} | {name: first[name] for name in SHOWN}
-    run_h = sum(float(side["run_s"].median()) * int(first["workers"]) / 3600 for side in (ours, theirs))
+    run_h = sum(float(side["run_s"].median()) / 3600 for side in (ours, theirs))
     runs = " ".join(sorted([*ours["run"], *theirs["run"]]))
-    return row | {"apart": ratio(left, right), "run_h": run_h, "runs": runs}
+    # Of others' records all that they took is said by their workers: they were made on no node of ours.
+    nodes = int(first["nodes"]) if together.are_ours(ours).all() else 0
+    return row | {"apart": ratio(left, right), "run_h": run_h, "nodes": nodes, "runs": runs}

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from ddlbench.analysis.price import tariff
 from ddlbench.core import registry
 from ddlbench.data import target
 from ddlbench.plan import reads, runs
@@ -83,8 +84,8 @@ def load(path: Path) -> dict[str, Any]:
 
 def terms(machine: Machine, minutes: float | None) -> tuple[float | None, float | None, str | None, float | None]:
     """The fields of `analysis.sheets.Terms`, with a checkpoint every so many minutes. A node is paid for as a whole."""
-    worker = machine.price_per_gpu_hour
-    price = None if worker is None else worker * machine.workers_per_node
+    sold = tariff(machine)
+    price = sold.price(1.0, sold.workers_blocked(1, 1))
     return machine.node_hours_between_interruptions, price, machine.currency, minutes
 
 

@@ -5,6 +5,7 @@ people.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from matplotlib.figure import Figure
 from ddlbench.analysis import together
 from ddlbench.analysis.prediction import TooLittleError, _priors, last_rate
 from ddlbench.analysis.prediction._priors import Priors
+from ddlbench.analysis.price import tariff
 from ddlbench.analysis.scaling import interval_of
 from ddlbench.core import layout
 from ddlbench.core.plural import around, count_of, digits, duration
@@ -115,8 +117,11 @@ def _numbers(
     numbers["train_h_low"] = None if high is None else images / high / 3600
     numbers["train_h_high"] = None if low is None else images / low / 3600
     numbers["worker_hours"] = hours * count
-    if machine.price_per_gpu_hour is not None:
-        numbers["price"] = hours * count * machine.price_per_gpu_hour
+    # Others' records say how many workers their nodes have.
+    node = series.measured.workers_per_node
+    sold = replace(tariff(machine), workers_per_node=node)
+    nodes = -(-count // node)
+    numbers["price"] = sold.price(hours, sold.workers_blocked(count, nodes))
     if series.power_w is not None:
         numbers["energy_kwh"] = series.power_w * count * hours / 1000
     return numbers

@@ -11,9 +11,9 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from ddlbench.analysis.price import tariff
 from ddlbench.core import files, kinds, layout, registry
 from ddlbench.core.plural import amount
-from ddlbench.plan import launch
 from ddlbench.plan.estimate import Estimate, Estimator, read_all, read_published
 from ddlbench.plan.kinds import Books, Job
 from ddlbench.plan.runs import Plan
@@ -28,7 +28,9 @@ class Row:
 
     `estimate` says from what hours are, `estimate_by` whether they are measured, predicted or guessed (`estimate.py`).
     `block` is the first that names the run; `place` is its place in the order in which runs are made, from 1.
-    `gpu_hours` are hours of workers, also where those are cores; `disk_bytes` and `inodes` are its record's.
+    `gpu_hours` are hours of its own workers, also where those are cores; `workers_blocked` are those that nobody else
+    can use meanwhile, which `price` counts; `energy_kwh` is the site's (`analysis/price.py`).
+    `disk_bytes` and `inodes` are its record's.
 
     `rule` is that which makes it: the kind of job.
     """
@@ -40,6 +42,7 @@ class Row:
     framework: str
     loader: str
     workers: int
+    workers_blocked: int
     nodes: int
     epochs: int
     of_epochs: int
@@ -75,16 +78,19 @@ def make_row(planned: Job[Any], machine: Machine, took: Estimate, energy_j: floa
 
     spec = planned.spec
     low, hours, high = (None if s is None else s / 3600 for s in (took.low_s, took.s, took.high_s))
-    energy_kwh = None if energy_j is None else energy_j / 3.6e6
+    measured = energy_j is not None
     if energy_j is None and machine.power_per_worker_w is not None and machine.power_per_node_w is not None:
         power_w = spec.workers * machine.power_per_worker_w + spec.nodes * machine.power_per_node_w
-        energy_kwh = times(power_w, hours, 1e-3)
+        energy_j = times(power_w, took.s)
+    sold = tariff(machine)
+    blocked = sold.workers_blocked(spec.workers, spec.nodes, spec.timed)
     asks = planned.resources.get("asks")
     return Row(
         **columns,
         run=spec.id,
         rule=planned.rule,
         workers=spec.workers,
+        workers_blocked=blocked,
         nodes=spec.nodes,
         estimate=took.basis,
         estimate_by=took.by,
@@ -95,9 +101,9 @@ def make_row(planned: Job[Any], machine: Machine, took: Estimate, energy_j: floa
         gpu_hours_low=times(low, spec.workers),
         gpu_hours_high=times(high, spec.workers),
         core_hours=times(hours, spec.nodes, machine.cores_per_node_billed),
-        energy_kwh=times(energy_kwh, machine.pue or 1.0),
-        energy_measured=None if energy_kwh is None else energy_j is not None,
-        price=times(hours, launch.workers_taken(spec, machine), machine.price_per_gpu_hour),
+        energy_kwh=sold.energy_kwh(energy_j),
+        energy_measured=None if energy_j is None else measured,
+        price=sold.price(hours, blocked),
         currency=machine.currency,
         asks=asks if isinstance(asks, str) else None,
     )

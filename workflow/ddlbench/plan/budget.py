@@ -29,7 +29,8 @@ class BudgetGroup:
 
 
 def amount(row: Row, machine: Machine) -> float | None:
-    """Return what a job takes in the centre's unit; None if that is unknown."""
+    """Return what a job takes in the centre's unit, of all workers that nobody else can use meanwhile; None if
+    unknown."""
     if row.wall_s is None:
         return None
     if machine.budget_unit == "core hours":
@@ -38,8 +39,8 @@ def amount(row: Row, machine: Machine) -> float | None:
     if machine.budget_unit == "node hours":
         return hours * row.nodes
     if machine.budget_unit == "EFLOP":  # 10^12 operations/s for an hour are 3600 / 10^6 EFLOP
-        return hours * row.workers * (machine.budget_tflops_per_worker or 0.0) * 3600 / 1e6
-    return hours * row.workers
+        return hours * row.workers_blocked * (machine.budget_tflops_per_worker or 0.0) * 3600 / 1e6
+    return hours * row.workers_blocked
 
 
 def groups(table: Sequence[Row], machine: Machine) -> list[BudgetGroup]:

@@ -59,11 +59,6 @@ def resources(
     return launch | (job_resources(spec, machine, minutes, account) if machine.launcher == "slurm" else {})
 
 
-def workers_taken(spec: Ranks, machine: Machine) -> int:
-    """Workers that this job blocks: its own, or all of its nodes' if it is timed."""
-    return spec.nodes * machine.workers_per_node if spec.timed else spec.workers
-
-
 def launcher(spec: Ranks, machine: Machine, program: tuple[str, ...]) -> list[str]:
     """The words that start a program as ranks: `srun`, the framework's own launcher, or network namespaces."""
     if machine.launcher == "local":

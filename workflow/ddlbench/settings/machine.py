@@ -223,8 +223,8 @@ class Machine(Keys):
     )
     budget_unit: str = key(
         "What the centre gives to projects: the unit of the request in an application for compute time (`ddlbench "
-        "export --to application`). Core hours need cores_per_node_billed, EFLOP budget_tflops_per_worker; a GPU hour "
-        "is one of a worker.",
+        "export --to application`). Core hours need cores_per_node_billed, EFLOP budget_tflops_per_worker. GPU hours "
+        "and EFLOP count all workers that nobody else can use meanwhile: those of a timed run's nodes.",
         "GPU hours",
         enum=["core hours", "GPU hours", "node hours", "EFLOP"],
     )
@@ -236,7 +236,8 @@ class Machine(Keys):
         exclusiveMinimum=0,
     )
     price_per_gpu_hour: float | None = key(
-        "What an hour of one worker costs, in `currency`. null where it is not sold: the plan then has no price.",
+        "What an hour of one worker costs, in `currency`. A timed run pays for all workers of its nodes, and so does "
+        "any run where cores_per_node_billed is given. null where it is not sold: the plan then has no price.",
         None,
         minimum=0,
     )

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ddlbench.analysis.price import FREE, Tariff, tariff
 from ddlbench.core import kinds, layout, registry
 from ddlbench.core.plural import worker
 from ddlbench.core.program import IMAGES
@@ -41,7 +42,7 @@ class PageStudy:
 
     `sample` is what a step counts.
     `partial` is what there is of the study (`7 of 9 runs`) if the page does not wait for all of it.
-    `groups` are what its jobs take in `budget_unit`, in which the centre gives compute time.
+    `groups` are what its jobs take in `budget_unit`, in which the centre gives compute time. `tariff` is the machine's.
     """
 
     name: str
@@ -57,6 +58,7 @@ class PageStudy:
     sample: str = IMAGES
     groups: tuple[budget.BudgetGroup, ...] = ()
     budget_unit: str = "GPU hours"
+    tariff: Tariff = FREE
 
     @property
     def up(self) -> str:
@@ -99,7 +101,16 @@ def from_plan(plan: Plan, bill: Sequence[Row], planned: Mapping[str, float | Non
     sample = samples.pop() if len(samples) == 1 else "samples"
     groups = tuple(budget.groups(bill, machine))
     return PageStudy(
-        *named, again, figures, tuple(bill), planned, partial, sample, groups=groups, budget_unit=machine.budget_unit
+        *named,
+        again,
+        figures,
+        tuple(bill),
+        planned,
+        partial,
+        sample,
+        groups=groups,
+        budget_unit=machine.budget_unit,
+        tariff=tariff(machine),
     )
 
 

@@ -67,7 +67,7 @@ def first(study: PageStudy, tables: Mapping[str, pd.DataFrame], audit: Sequence[
         *sized,
         *asked.schedules(runs, *(int(answer.take.replace(",", "")) for answer in sized)),
         *asked.times(study, runs, targets),
-        *asked.costs(study, runs, tables.get("costs", pd.DataFrame())),
+        *asked.costs(study, runs),
         *asked.memory(study, runs),
         *(answer for kind in kinds.beside() for answer in asked.latencies(tables.get(kind.TABLE, pd.DataFrame()))),
     ]

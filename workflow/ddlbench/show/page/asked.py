@@ -284,8 +284,9 @@ def times(study: PageStudy, runs: pd.DataFrame, reached: pd.DataFrame) -> Iterat
         spent = rows["workers"] * rows["reached_s"] / 3600
         after = duration(points[0].interval.middle)
         words = f"{points[0].name} reaches {100 * target:.3g} % top-1 soonest, after {after}"
-        if best["full_energy_j"].notna().any():
-            words += f", with {digits(float(best['full_energy_j'].median()) / 3.6e6)} kWh"
+        energy_kwh = study.tariff.energy_kwh(float(best["full_energy_j"].median()))
+        if energy_kwh is not None and not math.isnan(energy_kwh):
+            words += f", with {digits(energy_kwh)} kWh"
         if points[1:]:
             later = digits(points[1].interval.middle / points[0].interval.middle)
             words += f"; the next, {points[1].name}, takes {later} times as long"
@@ -295,14 +296,12 @@ def times(study: PageStudy, runs: pd.DataFrame, reached: pd.DataFrame) -> Iterat
         yield _first(TIME, points, f"{words}.", f"seconds to {100 * target:.3g} % top-1, less is better", ids(best))
 
 
-def costs(study: PageStudy, runs: pd.DataFrame, table: pd.DataFrame) -> Iterator[Answer]:
+def costs(study: PageStudy, runs: pd.DataFrame) -> Iterator[Answer]:
     """The cheapest and the fastest whole training, where a price or energy is known."""
     timed = runs[runs["full_train_s"].notna() & runs["timed"].astype(bool)]
-    spent, unit = timed["full_energy_j"].astype("float64") / 1e3, "kJ"
-    sold = table[table["cost"].notna() & (table["node_hours"] > 0)] if "cost" in table else table
-    if len(sold):
-        hours = timed["nodes"] * timed["full_train_s"] / 3600
-        spent, unit = hours * float(sold["cost"].iloc[0] / sold["node_hours"].iloc[0]), str(sold["currency"].iloc[0])
+    spent, unit = timed["full_energy_j"].astype("float64").map(study.tariff.energy_kwh) * 3600, "kJ"
+    if study.tariff.currency is not None:
+        spent, unit = pd.Series(_price(study, timed), timed.index, "float64"), study.tariff.currency
     timed = timed.assign(spent=spent)[spent > 0]  # counters that stand still measured nothing
     # A program ends when it likes: only its runs on as many samples cost alike.
     timed = timed.assign(trained=timed["images"].where(together.of_programs(timed)))
@@ -318,6 +317,16 @@ def costs(study: PageStudy, runs: pd.DataFrame, table: pd.DataFrame) -> Iterator
         words += f" {unit} in {cheap}" + f"; the fastest was {fast[0].name}, in {quick}" * (fast[0] != rows[0][0]) + "."
         measure = f"{unit} of a training, less is better"
         yield _first(COST, [row for row, _ in rows], words, measure, ids(rows[0][1]))
+
+
+def _price(study: PageStudy, timed: pd.DataFrame) -> list[float | None]:
+    """Return what each whole training costs. Runs of others were made on no node of ours: their workers count."""
+    prices = []
+    for run in timed.to_dict("records"):
+        nodes = int(run["nodes"]) if study.ours else 0
+        blocked = study.tariff.workers_blocked(int(run["workers"]), nodes)
+        prices.append(study.tariff.price(run["full_train_s"] / 3600, blocked))
+    return prices
 
 
 def memory(study: PageStudy, runs: pd.DataFrame) -> Iterator[Answer]:

@@ -16,6 +16,7 @@ import pandas as pd
 
 from ddlbench.analysis import frameworks, tables
 from ddlbench.analysis.collect import collect
+from ddlbench.analysis.price import tariff
 from ddlbench.analysis.refusals import RefusedError
 from ddlbench.analysis.sheets import Terms
 from ddlbench.audit import _findings
@@ -71,7 +72,7 @@ def _tables_of(plan: runs.Plan, terms: Sequence[Any], folder: Path, results: Pat
         runs.digests(plan),
         plan.order,
         runs.scaling(plan),
-        (machine.price_per_gpu_hour, machine.currency),
+        tariff(machine),
         terms=Terms(*terms),
         beside=[job.folder(results) for job in plan.beside.values()],
     )
