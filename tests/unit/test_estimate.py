@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from ddlbench.analysis.prediction import Measured as Series
 from ddlbench.analysis.prediction import _priors, last_rate
+from ddlbench.analysis.price import Draw
 from ddlbench.core.files import read_csv
 from ddlbench.core.record import MLLOG, STEPS, seal
 from ddlbench.core.spec import RunSpec
@@ -36,7 +37,7 @@ def demo() -> Plan:
 
 def measured(spec: RunSpec, rate: float, **changed: object) -> RecordedTime:
     """A record of a run with so many images/s a worker."""
-    fields: dict[str, object] = {"took_s": 100.0, "beside_s": 0.0, "energy_j": None, "power_w": None} | changed
+    fields: dict[str, object] = {"took_s": 100.0, "beside_s": 0.0, "energy_j": None, "draw": None} | changed
     epoch_s = IMAGES / rate / spec.workers
     return RecordedTime(json.loads(spec.to_json()), IMAGES, epoch_s=epoch_s, **fields)  # type: ignore[arg-type]
 
@@ -253,7 +254,7 @@ def test_a_log_says_how_long_an_epoch_takes_and_what_is_beside(tmp_path: Path, d
     assert found.took_s == pytest.approx(82)
     assert found.rate == pytest.approx(IMAGES / 20 / 2)
     assert found.energy_j == 500  # of the one node
-    assert found.power_w == pytest.approx(500 / 70 / 2)
+    assert found.draw == Draw(2, 1, pytest.approx(500 / 70))
     assert found.spec == json.loads(spec.to_json())
 
 
@@ -350,6 +351,8 @@ def test_a_record_is_what_it_took_and_lets_others_be_estimated(demo: Plan, tmp_p
     assert done.state == DONE
     assert done.wall_s == done.wall_s_low == done.wall_s_high == pytest.approx(82)
     assert done.energy_kwh == pytest.approx(500 / 3.6e6)
+    more = replace(demo, machine=replace(demo.machine, pue=1.4))
+    assert {row.run: row.energy_kwh for row in bill_of(more, tmp_path)}[spec.id] == pytest.approx(700 / 3.6e6)
     assert {row.wall_s for row in table.values() if row.model != spec.model} == {None}  # nothing is known of LeNet
     for row in (row for row in table.values() if row.model == spec.model):
         assert row.state == MISSING

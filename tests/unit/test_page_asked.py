@@ -298,6 +298,11 @@ def test_time_energy_and_cost_are_said_where_the_study_names_them() -> None:
         "The cheapest training (resnet50, 3 epochs) was ddp and dali-cpu, 4 GPUs: 20 EUR in 2 h; the "
         "fastest was ddp and dali-cpu, 8 GPUs, in 1.5 h."
     )
+    drew = [one | {"full_energy_j": 1e3 * int(str(one["workers"]))} for one in of]
+    (found,) = [
+        one for one in first(drew, replace(STUDY, tariff=Tariff(pue=1.5))).answers if one.question == asked.COST
+    ]
+    assert [point.interval.middle for point in found.points] == pytest.approx([6.0, 12.0])  # kJ of the site
     ends = {"repeats": 3, "reached_s_low": 80.0, "reached_s_high": 99.0}
     reached = pd.DataFrame([{**of[0], **ends, "reached_s": 90.0}, {**of[3], **ends, "reached_s": 360.0}])
     reached = reached.assign(target=0.759, batch_per_worker=64, global_batch=None, ref_workers=4)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from ddlbench.analysis import comparisons
-from ddlbench.analysis.price import Tariff, tariff
+from ddlbench.analysis.price import Draw, Tariff, power_w, tariff
 from ddlbench.commands import configuration
 from ddlbench.outlook import predictions
 from ddlbench.outlook.series import all_series
@@ -89,3 +89,44 @@ def test_an_untimed_job_pays_for_whole_nodes_where_these_are_billed(tmp_path: Pa
         assert row.price == pytest.approx(2.0 * workers * row.wall_s / 3600)
         assert row.workers_blocked == workers
         assert run_spec(workers=1).nodes == row.nodes
+
+
+# A node draws 200 W, and each of its workers 100 W more.
+ONE, TWO, FOUR = Draw(1, 1, 300.0), Draw(2, 1, 400.0), Draw(4, 1, 600.0)
+
+
+@pytest.mark.parametrize(
+    ("draws", "workers", "nodes", "watts"),
+    [
+        ([ONE, TWO, FOUR], 1, 1, 300),  # as measured, whatever others drew
+        ([ONE, Draw(1, 1, 310.0), Draw(1, 1, 305.0)], 1, 1, 305),
+        ([FOUR, Draw(8, 2, 1100.0)], 8, 2, 1100),
+        ([ONE, TWO, FOUR], 16, 4, 2400),  # node by node
+        ([ONE, TWO], 4, 1, 600),  # node and worker apart
+        ([ONE, TWO], 6, 2, 1000),
+        ([ONE, FOUR], 2, 1, 400),
+        ([Draw(1, 1, 300.0), Draw(2, 1, 290.0)], 4, 1, 295),  # more workers never draw less
+        ([Draw(1, 1, 100.0), Draw(2, 1, 300.0)], 4, 1, 560),  # nor does a node draw less than nothing
+        ([Draw(1, 1, 300.0, 100.0)], 4, 1, 600),  # GPUs have counters of their own
+        ([FOUR], 1, 1, 150),  # nothing tells them apart
+        ([], 1, 1, None),
+    ],
+)
+def test_power_of_nodes_and_workers_apart(draws: list[Draw], workers: int, nodes: int, watts: float | None) -> None:
+    assert power_w(draws, workers, nodes) == (None if watts is None else pytest.approx(watts))
+
+
+def test_one_number_of_workers_is_shared_as_the_machines_file_says() -> None:
+    assert power_w([FOUR], 1, 1, (100.0, 200.0)) == pytest.approx(300)
+    assert power_w([Draw(4, 1, 1200.0)], 1, 1, (100.0, 200.0)) == pytest.approx(600)  # of what was measured
+
+
+def test_predicted_energy_is_the_sites_and_of_the_run_itself_where_it_was_measured() -> None:
+    """On a node that draws 200 W and 100 W a worker, at PUE 1.1."""
+    runs = of_study({1: 100.0, 2: 195.0, 4: 380.0, 8: 750.0}, batch=8)
+    runs = runs.assign(nodes=-(-runs["workers"] // 4))
+    runs["energy_j"] = 36.0 * (200 * runs["nodes"] + 100 * runs["workers"])
+    for row in predictions.rows(all_series(runs, 4), SOLD):
+        watts = 200 * -(-row["workers"] // 4) + 100 * row["workers"]
+        assert row["energy_kwh"] == pytest.approx(1.1 * watts / 1000 * row["train_h"])
+    assert {row["by"] for row in predictions.rows(all_series(runs, 4), SOLD)} == {"measured", "predicted"}

@@ -34,9 +34,10 @@ def collect(
 
     `peaks` are the machine's `peak_tflops_per_worker`, by precision; `settings` are digests of what the plan has for
     each run (`records/_planned.py`), without which a record of any settings is taken; `order` are the plan's runs in
-    their order, `scaling` what its blocks say of them (`plan/runs.py`), `tariff` is the machine's; `terms` are for tables of `sheets/`. A folder with a log is a record. One that cannot be believed is in
-    table `refused` and in no other, and keeps no other run from its tables. A folder without a log that a failed run
-    left something in is in table `failures`, and so are those of the folders `beside`, of jobs that do not train.
+    their order, `scaling` what its blocks say of them (`plan/runs.py`), `tariff` is the machine's; `terms` are for
+    tables of `sheets/`. A folder with a log is a record. One that cannot be believed is in table `refused` and in no
+    other, and keeps no other run from its tables. A folder without a log that a failed run left something in is in
+    table `failures`, and so are those of the folders `beside`, of jobs that do not train.
     """
     read = read or registry.member("records", "ours").read
     rows: dict[str, Rows] = {name: [] for name in TABLES if name not in LONG}

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from ddlbench.analysis import together
 from ddlbench.analysis.prediction import TooLittleError, _priors, last_rate
 from ddlbench.analysis.prediction._priors import Priors
-from ddlbench.analysis.price import tariff
+from ddlbench.analysis.price import power_w, tariff
 from ddlbench.analysis.scaling import interval_of
 from ddlbench.core import layout
 from ddlbench.core.plural import around, count_of, digits, duration
@@ -122,8 +122,8 @@ def _numbers(
     sold = replace(tariff(machine), workers_per_node=node)
     nodes = -(-count // node)
     numbers["price"] = sold.price(hours, sold.workers_blocked(count, nodes))
-    if series.power_w is not None:
-        numbers["energy_kwh"] = series.power_w * count * hours / 1000
+    watts = power_w(series.draws, count, nodes, (machine.power_per_worker_w, machine.power_per_node_w))
+    numbers["energy_kwh"] = None if watts is None else sold.energy_kwh(watts * hours * 3600)
     return numbers
 
 

@@ -11,6 +11,7 @@ import pandas as pd
 from ddlbench.analysis import together
 from ddlbench.analysis.comparisons import TELLING, settings, telling
 from ddlbench.analysis.prediction import Measured, _series
+from ddlbench.analysis.price import Draw
 from ddlbench.core.roles import AXIS, SETTING
 
 # What all points of a series share.
@@ -22,7 +23,7 @@ class Series:
     """Points of training alike in all but the number of workers. `settings` are NAMED and TELLING, None where unknown.
 
     `points` are rows of `analysis/scaling.py`; `images` of an epoch, `epochs` of the whole training. `apart` are the
-    settings that its name says, because the series beside it differ in them; `whole` and `power_w` as in
+    settings that its name says, because the series beside it differ in them; `whole` and `draws` as in
     `_series.Scaling`.
     """
 
@@ -33,7 +34,7 @@ class Series:
     epochs: float
     apart: tuple[str, ...] = ()
     whole: int | None = None
-    power_w: float | None = None
+    draws: tuple[Draw, ...] = ()
     runs: tuple[str, ...] = ()
 
     @property
@@ -87,7 +88,7 @@ def _of_line(
         epochs=epochs or (seen or line.images) / line.images,
         apart=tuple(settings(line.first.to_dict(), differ)) if line.ours else (),
         whole=line.whole,
-        power_w=line.power_w,
+        draws=line.draws,
         runs=tuple(sorted(line.runs["run"])),
     )
 

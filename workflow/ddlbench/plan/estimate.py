@@ -29,6 +29,7 @@ from statistics import fmean, geometric_mean, median
 from typing import Any
 
 from ddlbench.analysis import together
+from ddlbench.analysis.price import Draw, power_w
 from ddlbench.analysis.recorded import resources
 from ddlbench.core import registry
 from ddlbench.core.columns import Why
@@ -61,7 +62,7 @@ class RecordedTime:
     """What a record says of time. `spec` is as it was written: another version may not know its fields.
 
     `took_s` is the run's wall time from its first process to its last, without interruptions, of which `beside_s` is no
-    training; `epoch_s` an epoch with its validation; `power_w` the mean of a worker, None where it was not measured.
+    training; `epoch_s` an epoch with its validation; `draw` is its mean power, None where it was not measured.
     """
 
     spec: dict[str, Any]
@@ -70,7 +71,7 @@ class RecordedTime:
     beside_s: float
     epoch_s: float
     energy_j: float | None
-    power_w: float | None
+    draw: Draw | None
 
     @property
     def rate(self) -> float:
@@ -130,12 +131,12 @@ class Rates:
 
 @dataclass(frozen=True)
 class RecordGroup:
-    """What records that are alike say together: rates by number of workers, time beside training [s], power [W]."""
+    """What records that are alike say together: rates by number of workers, time beside training [s], power."""
 
     runs: int
     rates: dict[int, Rates]
     beside_s: tuple[float, float, float]
-    power_w: float | None
+    draws: tuple[Draw, ...]
 
 
 def kind(records: Sequence[RecordedTime]) -> RecordGroup:
@@ -147,9 +148,9 @@ def kind(records: Sequence[RecordedTime]) -> RecordGroup:
         spread = ONE_RUN if len(measured) == 1 else 1.0
         rates[workers] = Rates(min(measured) / spread, fmean(measured), max(measured) * spread)
     beside = [record.beside_s for record in records]
-    power = [record.power_w for record in records if record.power_w is not None]
+    draws = tuple(record.draw for record in records if record.draw is not None)
     beside_s = (min(beside), fmean(beside), max(beside))
-    return RecordGroup(len(records), rates, beside_s, fmean(power) if power else None)
+    return RecordGroup(len(records), rates, beside_s, draws)
 
 
 class Estimator:
@@ -206,9 +207,10 @@ class Estimator:
         return (Rates(*guess[:3]), guess[3]) if guess else None
 
     def power_w(self, spec: RunSpec) -> float | None:
-        """Mean power of a worker and its share of the node in like records [W]; None if none was measured."""
+        """Return the power of a run by that of like records [W]; None if none was measured."""
         like = self.like(spec)[0]
-        return like.power_w if like else None
+        design = (self.machine.power_per_worker_w, self.machine.power_per_node_w)
+        return power_w(like.draws, spec.workers, spec.nodes, design) if like else None
 
     def _at(self, spec: RunSpec, like: RecordGroup, same: bool) -> tuple[Rates, str, str]:
         """(rate at the run's number of workers, how it comes from those that were measured, MEASURED or the others)."""
@@ -292,13 +294,21 @@ def _measured(last: dict[str, Event], epochs: list[float], first_s: float) -> Re
     lengths = [stop - start for start, stop in zip(epochs, [*epochs[1:], last["run_stop"].time_s], strict=True)]
     epoch_s = median(lengths[1:]) if len(lengths) > 1 else trained_s
     spec: dict[str, Any] = last["ddlbench_spec"].value
-    energy_j = resources(ranks, spec["device"], {}, "energy_j")["energy_j"] if ranks else None
-    energy_j = None if isinstance(energy_j, Why) else energy_j
+    energies = resources(ranks, spec["device"], {}, "energy_j") if ranks else {}
+    energy_j, devices_j = (_known(energies.get(name)) for name in ("energy_j", "device_energy_j"))
     if min(epoch_s, trained_s) <= 0:
         return None
-    power_w = energy_j / trained_s / spec["workers"] if energy_j is not None else None
+    draw = None
+    if energy_j is not None:
+        nodes = -(-spec["workers"] // spec["workers_per_node"])
+        devices_w = None if devices_j is None else devices_j / trained_s
+        draw = Draw(spec["workers"], nodes, energy_j / trained_s, devices_w)
     images: int = last["train_samples"].value
-    return RecordedTime(spec, images, trained_s + beside, beside, epoch_s, energy_j, power_w)
+    return RecordedTime(spec, images, trained_s + beside, beside, epoch_s, energy_j, draw)
+
+
+def _known(value: Any) -> float | None:
+    return None if value is None or isinstance(value, Why) else float(value)
 
 
 def read_all(runs: Path) -> dict[str, RecordedTime]:

@@ -154,7 +154,9 @@ def _words(plan: Plan, table: Sequence[Row], todo: Sequence[Row]) -> list[str]:
         text.append(f"{len(measured)} runs train {', '.join(full)} epochs only; tables extrapolate to the full run.")
     if any(row.energy_kwh is not None for row in todo):
         pue = "cooling included" if plan.machine.pue else "without cooling: the machine's pue is unknown"
-        drawn = "as measured" if all(row.energy_measured for row in todo) else "at design power"
+        drawn = "at the power that runs like them drew"
+        if not all(row.energy_measured for row in todo):
+            drawn = "in part at design power" if any(row.energy_measured for row in todo) else "at design power"
         text.append(f"Energy {drawn}, {pue}.")
     columns = {"core_hours": "cores_per_node_billed", "energy_kwh": "power_per_worker_w and power_per_node_w"}
     columns["price"] = "price_per_gpu_hour"

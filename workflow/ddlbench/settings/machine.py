@@ -261,8 +261,9 @@ class Machine(Keys):
         minimum=0,
     )
     pue: float | None = key(
-        "Site energy divided by computer energy (power usage effectiveness), by which the plan's energy is "
-        "multiplied. null is unknown; the plan's energy is then that of the computers alone.",
+        "Site energy divided by computer energy (power usage effectiveness), by which energies of the plan, of answers "
+        "and of predictions are multiplied; table runs has what the computers measured. null is unknown; all energies "
+        "are then those of the computers alone.",
         None,
         minimum=1,
     )

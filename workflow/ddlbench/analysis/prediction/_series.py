@@ -10,6 +10,7 @@ import pandas as pd
 
 from ddlbench.analysis import scaling, together
 from ddlbench.analysis.prediction import Measured
+from ddlbench.analysis.price import Draw
 
 
 @dataclass(frozen=True)
@@ -57,12 +58,17 @@ class Scaling:
         return bool(together.of_programs(self.runs).all())
 
     @property
-    def power_w(self) -> float | None:
-        """Of one worker and its share of the node, as measured; at lower efficiency it would be less."""
+    def draws(self) -> tuple[Draw, ...]:
+        """What each run drew while it trained, of those that measured it; at lower efficiency it would be less."""
         if "energy_j" not in self.runs:
-            return None
-        power = (self.runs["energy_j"] / self.runs["train_s"] / self.runs["workers"]).median()
-        return None if pd.isna(power) else float(power)
+            return ()
+        draws = []
+        for run in self.runs[self.runs["energy_j"].notna()].to_dict("records"):
+            devices_j = run.get("device_energy_j")
+            devices_w = None if devices_j is None or pd.isna(devices_j) else float(devices_j) / run["train_s"]
+            watts = float(run["energy_j"]) / run["train_s"]
+            draws.append(Draw(int(run["workers"]), int(run["nodes"]), watts, devices_w))
+        return tuple(draws)
 
     def measured(self, workers_per_node: int, batches: tuple[float, ...]) -> Measured:
         """The points as predictions want them, with `batches` per worker."""

@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from ddlbench.core.program import EACH
@@ -85,16 +86,21 @@ def command(spec: RunSpec, machine: Machine) -> list[str]:
 def rows(jobs: Sequence[Job[RunSpec]], books: Books, before: Sequence[Row]) -> list[Row]:
     """One row per run; its loader says `own`, and its one epoch is all of it."""
     took: dict[str, list[float]] = {}
+    energies_j: dict[str, list[float]] = {}
     for measured in books.records.values():
-        took.setdefault(_alike(measured.spec), []).append(measured.took_s)
+        alike = _alike(measured.spec)
+        took.setdefault(alike, []).append(measured.took_s)
+        if measured.energy_j is not None:
+            energies_j.setdefault(alike, []).append(measured.energy_j)
     table = []
     for job, done, columns in judged(jobs, books):
-        like = took.get(_alike(json.loads(job.spec.to_json())))
+        alike = _alike(json.loads(job.spec.to_json()))
+        of_like_j = fmean(energies_j[alike]) if alike in energies_j else None
         row = make_row(
             job,
             books.estimator.machine,
-            taken(done.took_s) if done else _estimate(job.spec, like),
-            done.energy_j if done else None,
+            taken(done.took_s) if done else _estimate(job.spec, took.get(alike)),
+            done.energy_j if done and done.energy_j is not None else of_like_j,
             **columns,
             disk_bytes=sum(path.stat().st_size for path in job.outputs(books.results) if path.exists()),
             inodes=FILES,

@@ -143,9 +143,9 @@ def _row(job: Job[RunSpec], books: Books, done: RecordedTime | None, columns: di
         limit = job.resources.get("runtime")
         took = estimator.estimate(spec, images, limit if isinstance(limit, int) else None)
         energy_j = None
-    per_worker_w = estimator.power_w(spec)
-    if energy_j is None and took.s is not None and per_worker_w is not None:
-        energy_j = per_worker_w * spec.workers * took.s
+    power_w = estimator.power_w(spec)
+    if energy_j is None and took.s is not None and power_w is not None:
+        energy_j = power_w * took.s
     return make_row(
         job,
         estimator.machine,
