@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from ddlbench.commands import terminal
 from ddlbench.mends import ReleaseError, snakemake_lines
-from ddlbench.plan.estimate import RecordedTime
+
+from tests.specs import run_spec
+from tests.unit.records import tables, write_record
 
 NAMES = [f"run{number}" for number in range(31)]
 
@@ -48,8 +50,7 @@ def attached(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    took = RecordedTime({"workers": 2}, 1000, 9.0, 1.0, 1000 / 1277, None, None)
-    monkeypatch.setattr(terminal.estimate, "read_measured", lambda folder: took)
+    monkeypatch.setattr(terminal, "rate_of_steps", lambda folder: 1277.0)
 
 
 @pytest.mark.usefixtures("measured")
@@ -93,6 +94,20 @@ def test_a_line_fits_a_narrow_terminal(columns: int) -> None:
     assert said.startswith("1 of 31 runs done"[:columns] if columns else "1 of 31 runs done")
     assert "\n" not in said and "\x1b" not in said
     assert not columns or len(said) <= columns
+
+
+def test_the_rate_is_that_of_the_page(tmp_path: Path) -> None:
+    """That of the steps, without validation and warm-up."""
+    specs = [run_spec(global_batch=4, repeat=n, timed=n == 1) for n in (1, 2)]
+    folders = [write_record(tmp_path / "runs", spec) for spec in specs]
+    runs, _ = tables(tmp_path / "tables", *folders)
+    rates = runs.set_index("run")["throughput_images_per_s"]
+    assert terminal.rate_of_steps(folders[0]) == pytest.approx(rates[specs[0].id])
+    assert terminal.rate_of_steps(folders[1]) is None  # it shared the machine
+    assert terminal.rate_of_steps(tmp_path) is None
+    damaged = folders[0] / "run.mllog"
+    damaged.write_text(damaged.read_text().replace("1", "2"))
+    assert terminal.rate_of_steps(folders[0]) is None
 
 
 def test_an_end_tomorrow_says_its_day() -> None:

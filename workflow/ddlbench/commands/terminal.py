@@ -12,11 +12,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from ddlbench.analysis.refusals import RefusedError
 from ddlbench.core import kinds, layout
 from ddlbench.core.plural import count_of, rounded, worker
 from ddlbench.mends import snakemake_lines
 from ddlbench.mends.snakemake_lines import Message
-from ddlbench.plan import estimate
 
 # A terminal hears that these begin: what comes before runs, and a question that computes.
 BEGIN = ("prepare", "preflight", "predict")
@@ -101,8 +101,20 @@ def _last(plan: Any, name: str, failed: bool) -> str:
     what = f"{spec.framework} on {count_of(spec.workers, worker(plan.machine.device))}"
     if failed:
         return f"{what}, failed: ddlbench failures"
-    took = estimate.read_measured(plan.jobs[name].folder(layout.RESULTS))
-    return f"{what}, {rounded(took.rate * spec.workers, 3)} {spec.sample}/s" if took else what
+    rate = rate_of_steps(plan.jobs[name].folder(layout.RESULTS))
+    return what if rate is None else f"{what}, {rounded(rate, 3)} {spec.sample}/s"
+
+
+def rate_of_steps(folder: Path) -> float | None:
+    """Return the throughput of a run's steps, as tables and page have it; None where its record has none."""
+    from ddlbench.records import ours  # with pandas, which Snakemake's own process needs for nothing else
+
+    try:
+        summary = ours.read(folder)
+    except (OSError, RefusedError):
+        return None
+    rate = summary["values"].get("throughput_images_per_s") if summary else None
+    return None if rate is None else float(rate)
 
 
 def starts_jobs(workflow: Any) -> bool:
