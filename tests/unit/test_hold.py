@@ -20,6 +20,7 @@ from ddlbench.mends import snakemake_outputs
 from ddlbench.run import hold, infer, survivors
 from ddlbench.run.facts import facts
 from ddlbench.settings.config import ConfigError
+from ddlbench.slurm import queue as slurm
 from snakemake.jobs import Job
 
 from tests.unit.records import SPEC, edit_log, write_record
@@ -70,10 +71,13 @@ def test_a_later_process_with_that_number_is_another(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("answer", "life"),
     [
-        ("echo RUNNING", True),
-        ("echo COMPLETING", True),
-        ("echo PENDING", False),  # queued again: nothing of it runs
-        ("true", False),  # finished, and still known
+        (f"echo '{slurm.marked('7', 'RUNNING')}'", True),
+        (f"echo '{slurm.marked('7', 'COMPLETING')}'", True),
+        (f"echo '{slurm.marked('7', 'PENDING')}'", False),  # queued again: nothing of it runs
+        (f"echo '{slurm.marked('7', 'COMPLETED')}'", False),  # finished, and still known
+        (f"echo Welcome; echo; echo '{slurm.marked('7', 'RUNNING')}'; echo '2 | jobs'", True),
+        ("echo Welcome", None),  # nothing that can be read is no answer
+        ("true", None),
         ("echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1", False),  # forgotten
         ("echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1", None),
     ],
@@ -105,16 +109,20 @@ def test_a_file_that_was_cut_off_holds_nothing(tmp_path: Path) -> None:
 def test_only_jobs_of_this_folder_that_make_what_is_planned_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Any
 ) -> None:
-    """Whatever the folder's name. SQUEUE_STATES would hide some; and without --all, those in hidden partitions are left
-    out."""
+    """Whatever the folder's name, and whatever else the site's squeue prints. SQUEUE_STATES would hide some; and
+    without --all, those in hidden partitions are left out."""
     folder = tmp_path / "a|b c"
     folder.mkdir()
     lines = [
-        f"1|RUNNING|None|{folder}|rule_train_wildcards_a-r1",
-        f"2|PENDING|Resources|{folder}|rule_train_wildcards_b-r1",
-        f"3|RUNNING|None|{folder}|rule_train_wildcards_of-another-study",
-        "4|RUNNING|None|/elsewhere|rule_train_wildcards_a-r1",
-        f"5|RUNNING|None|{folder}|(null)",
+        "*** Welcome | quota 5 of 10 | see https://x/1 | all | is | well ***",
+        "",
+        slurm.marked("1", "RUNNING", "None", f"{folder}", "rule_train_wildcards_a-r1"),
+        slurm.marked("6", "RUNNING", "None", f"{folder}", "mine\nin two lines"),
+        slurm.marked("2", "PENDING", "Resources", f"{folder}", "fs=work\nrule_train_wildcards_b-r1"),
+        slurm.marked("3", "RUNNING", "None", f"{folder}", "rule_train_wildcards_of-another-study"),
+        slurm.marked("4", "RUNNING", "None", "/elsewhere", "rule_train_wildcards_a-r1"),
+        slurm.marked("5", "RUNNING", "None", f"{folder}", "(null)"),
+        "6 jobs",
     ]
     asked = 'case " $* " in *" --all "*) [ -n "$SQUEUE_STATES" ] ||'
     command("squeue", f"{asked} cat <<'END'\n" + "\n".join(lines) + "\nEND\nesac")
@@ -126,14 +134,19 @@ def test_only_jobs_of_this_folder_that_make_what_is_planned_count(
 @pytest.mark.parametrize(
     ("job", "says"),
     [
-        ("RUNNING|None", ("waiting for 1 SLURM jobs", "scancel 7", "these jobs have ended", "7 running: JOB\n")),
+        (("RUNNING", "None"), ("waiting for 1 SLURM jobs", "scancel 7", "these jobs have ended", "7 running: JOB\n")),
         # It would be waited for in vain.
-        ("PENDING|JobHeldUser", ("7 pending: JOB: it is held (JobHeldUser) and will not start", "scontrol release 7")),
+        (
+            ("PENDING", "JobHeldUser"),
+            ("7 pending: JOB: it is held (JobHeldUser) and will not start", "scontrol release 7"),
+        ),
     ],
 )
-def test_they_are_waited_for(tmp_path: Path, command: Any, capsys: Any, job: str, says: tuple[str, ...]) -> None:
-    line = f"7|{job}|{tmp_path}|rule_train_wildcards_a"
-    command("squeue", f'cd {tmp_path}; [ "$(ls calls* | wc -l)" = 3 ] || {{ touch calls$$; echo "{line}"; }}')
+def test_they_are_waited_for(
+    tmp_path: Path, command: Any, capsys: Any, job: tuple[str, str], says: tuple[str, ...]
+) -> None:
+    line = slurm.marked("7", *job, str(tmp_path), "rule_train_wildcards_a")
+    command("squeue", f"cd {tmp_path}; [ $(ls calls* | wc -l) = 3 ] || {{ touch calls$$; echo '{line}'; }}")
     survivors.wait({"rule_train_wildcards_a"}, tmp_path, every_s=0)
     said = capsys.readouterr().err.replace("rule_train_wildcards_a", "JOB")
     assert [text for text in says if said.count(text) != 1] == [], said

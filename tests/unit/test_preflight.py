@@ -91,7 +91,7 @@ def test_the_machines_file_is_compared_with_slurms_nodes(
     """In a job of Snakemake's plugin, which has no SLURM_JOB_NODELIST."""
     line = f"n1|{threads}|2|{cores // 2}|gpu:a100:{gpus}(S:0-1),tmp:100G"
     answers = {
-        ("squeue", "--noheader", "--jobs=7", "--format=%N"): "n[1]\n",
+        ("squeue", "--noheader", "--jobs=7", f"--format={slurm.marked('%N')}"): f"hi\n{slurm.marked('n[1]')}\n",
         ("sinfo", "--noheader", "--all", "--Node", "--nodes=n[1]", "--format=%N|%c|%X|%Y|%G"): f"{line}\n{line}\nhi\n",
     }
     monkeypatch.setattr(slurm, "printed", lambda *command: answers[command])

@@ -32,7 +32,7 @@ def test_a_state_is_its_first_word() -> None:
 @pytest.mark.parametrize(
     ("script", "state"),
     [
-        ("echo '7|BeginTime'", "PREEMPTED"),  # queued again, or about to be
+        (f"echo '{slurm.marked('7', 'BeginTime')}'", "PREEMPTED"),  # queued again, or about to be
         ("true", "CANCELLED"),  # PreemptMode=CANCEL
         ("echo 'Unable to contact slurm controller' >&2; exit 1", "PREEMPTED"),
     ],
@@ -44,7 +44,7 @@ def test_a_preempted_job_has_ended_when_it_left_the_queue(squeue: Any, script: s
 
 def test_a_job_whose_processes_still_run_has_not_ended(squeue: Any) -> None:
     """Its ranks write their checkpoint: the next job would find the run held."""
-    squeue('case "$*" in *--states=COMPLETING*) echo 7;; esac')
+    squeue('case "$*" in *--states=COMPLETING*) echo "' + slurm.marked("7") + '";; esac')
     said = {"7": "CANCELLED by 0", "8": "CANCELLED by 0", "9": "FAILED"}
     assert slurm_plugin.ended_states(said) == {"7": "COMPLETING", "8": "CANCELLED", "9": "FAILED"}
     squeue("exit 1")
@@ -84,7 +84,7 @@ def test_a_job_whose_processes_still_run_has_not_ended(squeue: Any) -> None:
     ],
 )
 def test_a_job_that_waits_for_a_person_is_named_once(squeue: Any, capsys: Any, reason: str, said: str) -> None:
-    squeue(f"echo '7|{reason}'")
+    squeue(f"echo '{slurm.marked('7', reason)}'")
     told: set[str] = set()
     for _ in range(2):
         slurm_plugin.say_held(["7", "8"], told)
@@ -252,7 +252,8 @@ def test_caches_lie_in_the_projects_folder(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_limit_that_jobs_share_is_named_once_for_all(squeue: Any, capsys: Any) -> None:
-    squeue("printf '7|AssocGrpNodeLimit\\n8|AssocGrpNodeLimit\\n'")
+    lines = (slurm.marked(job, "AssocGrpNodeLimit") for job in ("7", "8"))
+    squeue(f"printf '%s\\n' '{next(lines)}' '{next(lines)}'")
     slurm_plugin.say_held(["7", "8"], set())
     assert capsys.readouterr().err.count("SLURM job") == 1
 

@@ -77,7 +77,8 @@ def test_a_sites_comment_stands_before_the_name_of_the_run(executor: Any, tmp_pa
     executor.run_job(of)
     assert "fs=work,power=low rule_train_wildcards_r1" in (tmp_path / "asked").read_text().splitlines()
     assert queue.own_comment("fs=work,power=low rule_train_wildcards_r1") == "rule_train_wildcards_r1"
-    assert queue.own_comment("rule_all") == "rule_all"
+    assert queue.own_comment("two\nlines rule_all") == queue.own_comment("rule_all") == "rule_all"
+    assert queue.own_comment("") == ""
 
 
 class Resources(dict[str, Any]):
@@ -110,7 +111,7 @@ def test_a_job_that_slurm_takes_later_is_submitted_later(
     refusal = REFUSAL.format(reason=reason)
     command("refused", f'echo "{refusal}" >&2; exit 1')
     command("sbatch", "echo x >> tries; [ $(wc -l < tries) -gt 3 ] && echo 17 || refused")
-    command("squeue", "echo 9")
+    command("squeue", f"echo '{queue.marked('9')}'")
     executor.run_job(job())
     assert (executor.jobs, executor.failed) == (["17"], [])
     assert capsys.readouterr().err.count(f"SLURM takes no more jobs for now ({reason}{limit})") == 1
@@ -150,7 +151,8 @@ def test_a_banner_hides_no_job(executor: Any, tmp_path: Path, command: Any, said
 def test_a_job_of_which_nobody_knows_the_number_is_cancelled(executor: Any, tmp_path: Path, command: Any) -> None:
     """Else it would run beside the next try of the same run."""
     command("sbatch", "echo 'job 17 of 2026'")
-    command("squeue", "printf '16|rule_train_wildcards_r2\\n17|rule_train_wildcards_r1\\n'")
+    jobs = [queue.marked("16", "rule_train_wildcards_r2"), queue.marked("17", "rule_train_wildcards_r1")]
+    command("squeue", f"echo Welcome; printf '%s\\n' '{jobs[0]}' '{jobs[1]}'")
     executor.run_job(job())
     assert executor.jobs == [] and len(executor.failed) == 1
     assert (tmp_path / "cancelled").read_text() == "17\n"
@@ -159,7 +161,8 @@ def test_a_job_of_which_nobody_knows_the_number_is_cancelled(executor: Any, tmp_
 def test_ctrl_c_cancels_every_job_of_this_call_and_submits_no_more(executor: Any, tmp_path: Path, command: Any) -> None:
     """Also one that is just being submitted, and none that waits to be. Snakemake's own list is often empty."""
     command("sbatch", "touch submitting; sleep 0.3; echo 17")
-    command("squeue", 'case "$*" in *--name=ddlbench_7*) printf "16|a\\n17|b\\n";; esac')
+    jobs = f"'{queue.marked('16', 'a')}' '{queue.marked('17', 'b')}'"
+    command("squeue", f"case \"$*\" in *--name=ddlbench_7*) printf '%s\\n' {jobs};; esac")
     pool = executor._job_submission_executor
     waiting = [pool.submit(executor.run_job, job(run)) for run in ("r1", "r2", "r3", "r4")]
     until(lambda: (tmp_path / "submitting").exists(), 20)

@@ -87,7 +87,7 @@ def remove_dead_lock(locks: Path, folder: Path = MARKS) -> None:
 
 def slurm_jobs(comments: set[str], folder: Path) -> list[SlurmJob]:
     """Our SLURM jobs of this folder with one of these comments. Raises ConfigError if SLURM does not answer."""
-    asked = [f"--user={getpass.getuser()}", "--format=%i|%T|%r|%Z|%k"]
+    asked = [f"--user={getpass.getuser()}", f"--format={slurm.marked('%i', '%T', '%r', '%Z', '%k')}"]
     try:
         answer = slurm.squeue(asked, timeout_s=120)
         answer.check_returncode()
@@ -98,10 +98,8 @@ def slurm_jobs(comments: set[str], folder: Path) -> list[SlurmJob]:
     except subprocess.TimeoutExpired:
         raise ConfigError("SLURM does not answer, try again later: squeue took more than two minutes") from None
     jobs = []
-    for line in answer.stdout.splitlines():
-        job, state, reason, rest = line.split("|", 3)
-        where, _, comment = rest.rpartition("|")  # a folder's name may have the separator; a run's id has not
-        comment = slurm.own_comment(comment)
+    for job, state, reason, where, its_comment in slurm.rows(answer.stdout, 5):
+        comment = slurm.own_comment(its_comment)
         if comment in comments and Path(where).resolve() == folder.resolve():
             jobs.append(SlurmJob(job, state, reason, comment))
     return jobs

@@ -43,6 +43,9 @@ BLIND = "0:53"
 # controller is not there. It may take the job later.
 _LATER = re.compile(r"\b(?:Assoc|QOS)\w*SubmitJob\w*|Unable to contact slurm controller \(connect failure\)")
 
+# A job's fields stand between these in what squeue prints: a site's banner has none of them, and a comment may have
+# more than one line.
+_OPEN, _NEXT, _SHUT = "<ddlbench|", "<|>", "|ddlbench>"
 
 _MISSING = re.compile(
     r"^.*(?:: not found|No such file or directory|No module named|command not found|Permission denied|"
@@ -72,22 +75,37 @@ def squeue(arguments: list[str], timeout_s: float = 60) -> subprocess.CompletedP
     )
 
 
+def marked(*fields: str) -> str:
+    """The fields of a job between our marks: what squeue is to print, or has printed. The one that anybody may write
+    into comes last."""
+    return f"{_OPEN}{_NEXT.join(fields)}{_SHUT}"
+
+
+def rows(printed: str, fields: int) -> list[list[str]]:
+    """The jobs in what squeue printed for `marked`; all that is not between marks is passed over."""
+    found = re.findall(f"{re.escape(_OPEN)}(.*?){re.escape(_SHUT)}", printed, re.S)
+    split = (text.split(_NEXT, fields - 1) for text in found)
+    return [row for row in split if len(row) == fields]
+
+
 def lives(job: str) -> bool | None:
-    """Whether SLURM still has the job running or ending; None if SLURM does not answer."""
-    try:
-        answer = squeue([f"--jobs={job}", "--format=%T"])
-    except (OSError, subprocess.TimeoutExpired):
+    """Whether SLURM still has the job running or ending; None if SLURM does not answer, or nothing that can be read."""
+    try:  # in all states: of a job that SLURM knows there is a row
+        answer = squeue([f"--jobs={job}", "--states=all", f"--format={marked('%i', '%T')}"])
+    except (OSError, subprocess.SubprocessError):
         return None
     if answer.returncode:
         return False if "Invalid job id" in answer.stderr else None
-    return answer.stdout.strip() in LIVING
+    states = [state for _, state in rows(answer.stdout, 2)]
+    return any(state in LIVING for state in states) if states else None
 
 
 def nodes_of_this_job() -> list[Node]:
     """The nodes of the job that this process is of; none outside, or if SLURM does not answer. Snakemake's SLURM plugin
     takes SLURM_JOB_NODELIST away from what a job executes."""
     job = step.job()
-    names = printed("squeue", "--noheader", f"--jobs={job}", "--format=%N").strip() if job else ""
+    answer = printed("squeue", "--noheader", f"--jobs={job}", f"--format={marked('%N')}") if job else ""
+    names = next((names for (names,) in rows(answer, 1)), "")
     return nodes(names) if names else []
 
 
@@ -104,25 +122,25 @@ def nodes(names: str) -> list[Node]:
 
 def in_queue(jobs: list[str]) -> dict[str, str] | None:
     """The reason why it waits, by job of these that is in the queue; None if SLURM does not answer."""
-    lines = _lines(_only(jobs), "--format=%i|%r") if jobs else []
-    if lines is None:
-        return None
-    pairs = (line.split("|", 1) for line in lines if "|" in line)
-    return {job: reason for job, reason in pairs if job in jobs}
+    pairs = _rows("%i", "%r", only=_only(jobs)) if jobs else []
+    return None if pairs is None else {job: reason for job, reason in pairs if job in jobs}
 
 
 def completing(jobs: list[str]) -> set[str]:
     """Those of the jobs of which processes still run or nodes still tidy up; none if SLURM does not answer."""
-    return set(jobs) & set(_lines(_only(jobs), "--states=COMPLETING", "--format=%i") or ()) if jobs else set()
+    if not jobs:
+        return set()
+    still = _rows("%i", only=_only(jobs), states="--states=COMPLETING")
+    return {job for (job,) in still or () if job in jobs}
 
 
-def _lines(*arguments: str) -> list[str] | None:
-    """What squeue prints; None if SLURM does not answer."""
+def _rows(*fields: str, only: str, states: str = "") -> list[list[str]] | None:
+    """These fields of each job that squeue is asked for; None if SLURM does not answer."""
     try:
-        answer = squeue([*arguments])
+        answer = squeue([only, *filter(None, [states]), f"--format={marked(*fields)}"])
     except (OSError, subprocess.SubprocessError):
         return None
-    return None if answer.returncode else answer.stdout.splitlines()
+    return None if answer.returncode else rows(answer.stdout, len(fields))
 
 
 def _only(jobs: list[str]) -> str:
@@ -178,21 +196,21 @@ def most_jobs(reason: str) -> str:
 
 def jobs_of_mine() -> int | None:
     """How many jobs of this user are in the queue; None if SLURM does not answer."""
-    lines = _lines(f"--user={getpass.getuser()}", "--format=%i")
-    return None if lines is None else len(lines)
+    jobs = _rows("%i", only=f"--user={getpass.getuser()}")
+    return None if jobs is None else len(jobs)
 
 
 def own_comment(comment: str) -> str:
     """What Snakemake wrote into a job's comment: its last word. A site's words may stand before it."""
-    return comment.rpartition(" ")[2]
+    return next(reversed(comment.split()), "")
 
 
 def cancel(name: str, comment: str | None = None) -> None:
     """Cancel the jobs of this name, or those with this comment alone. Says so if SLURM does not answer."""
     try:
-        named = squeue([f"--name={name}", "--format=%i|%k"])
+        named = squeue([f"--name={name}", f"--format={marked('%i', '%k')}"])
         named.check_returncode()
-        jobs = [line.split("|", 1) for line in named.stdout.splitlines() if "|" in line]
+        jobs = rows(named.stdout, 2)
         ids = [job for job, its_comment in jobs if comment in (None, own_comment(its_comment))]
         if ids:
             subprocess.run(["scancel", *ids], capture_output=True, check=True, timeout=60)
