@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ddlbench.core import notes
+from ddlbench.core import living, notes
 from ddlbench.run import __main__, job
 from ddlbench.run import training as supervisor
+from ddlbench.settings.config import ConfigError
 
 from tests.specs import run_spec
 
@@ -115,7 +116,33 @@ def test_what_keeps_a_run_from_starting_is_its_cause(
     with pytest.raises(SystemExit) as ended:
         __main__.main()
     assert f"failed: {cause}" in str(ended.value)
-    assert [path.name for path in (run / "failed").iterdir()] == ["checkpoint"]
+    assert {path.name for path in (run / "failed").iterdir()} == {"checkpoint", job.FAILURE}
+    told = json.loads((run / "failed" / job.FAILURE).read_text())
+    assert told["cause"] == cause.split(":")[0]
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (ConfigError("config/machines/here.yaml: environment: TOKEN: is missing"), "configuration"),
+        (living.UnendedError("killed and still there: process 7 (disk-sleep) on n1"), "process does not end"),
+        (ZeroDivisionError("by our own fault"), "exception"),
+    ],
+)
+def test_whatever_ends_the_supervisor_is_kept(
+    run: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, cause: str
+) -> None:
+    def fails(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(supervisor, "end_survivors", fails)
+    monkeypatch.setattr("sys.argv", ["run", "--folder", str(run), "--spec", SPEC, "--", "false"])
+    with pytest.raises((SystemExit, ZeroDivisionError)) as ended:
+        __main__.main()
+    told = json.loads((run / "failed" / job.FAILURE).read_text())
+    assert told["cause"] == cause
+    assert str(error) in told["message"] and str(error) in str(ended.value)
+    assert (run / ".partial" / "run.mllog").exists()
 
 
 def test_a_rank_finds_room_for_its_reason(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from ddlbench.core import files
+from ddlbench.core import files, living
 from ddlbench.data import crew, prepare
 from ddlbench.run import facts
 
@@ -31,11 +31,11 @@ def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "tables"):
         folder.mkdir(exist_ok=True)
         assert killed_at(3, partial(files.write_text, folder / "a.csv", "half"))
-    with files.aside(tmp_path / "b.png") as living:
-        living.touch()
-        assert living.suffix == ".png"  # by which writers such as matplotlib choose their format
+    with files.aside(tmp_path / "b.png") as hidden:
+        hidden.touch()
+        assert hidden.suffix == ".png"  # by which writers such as matplotlib choose their format
         assert len(list(tmp_path.rglob(".*"))) == 3
-        files.remove_left(tmp_path)
+        living.remove_left(tmp_path)
     assert {*tmp_path.rglob("*")} == {tmp_path / "tables", tmp_path / "b.png"}
 
 

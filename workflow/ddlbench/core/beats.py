@@ -102,7 +102,7 @@ def _clear(here: Path, older_s: float) -> None:
         if about.st_uid != os.getuid() or not stat.S_ISDIR(about.st_mode):
             return
         for beat in here.iterdir():
-            gone = not psutil.pid_exists(int(beat.name.split("-")[1]))
+            gone = living.state(int(beat.name.split("-")[1])) is None
             if gone and now - beat.lstat().st_mtime >= older_s:
                 beat.unlink()
         if now - about.st_mtime >= older_s:
@@ -139,7 +139,7 @@ def keep_beating(folder: Path, rank: int, local_rank: int, nodes: int, silent_s:
     for path in _beats(here):  # by an earlier try: this rank's, and those of processes that are gone
         with suppress(OSError, ValueError):
             number, process = map(int, path.name.split("-"))
-            if number == rank or (local_rank == 0 and not psutil.pid_exists(process)):
+            if number == rank or (local_rank == 0 and living.state(process) is None):
                 path.unlink()
 
     def beat() -> None:

@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 import os
-import shutil
 import socket
 import stat
 import sys
@@ -39,17 +38,13 @@ def read_bytes(path: str | Path) -> bytes:
 
 
 def hidden_name(name: str) -> str:
-    """The name of what this process writes aside: `remove_left` knows by it who wrote it."""
-    return f".{socket.gethostname()}-{os.getpid()}-{name}"
+    """The name of what this process writes aside: `living.remove_left` knows by it who wrote it."""
+    return f"{hidden_host()}{os.getpid()}-{name}"
 
 
-def remove_left(folder: Path) -> None:
-    """Remove what processes of this host, killed since, have left under such names in a folder and those within."""
-    host = f".{socket.gethostname()}-"
-    with suppress(OSError):  # another user's, or gone meanwhile
-        for path in sorted(folder.rglob(f"{host}*-*")):
-            if not Path("/proc", path.name.removeprefix(host).split("-")[0]).exists():
-                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+def hidden_host() -> str:
+    """How such names begin on this host."""
+    return f".{socket.gethostname()}-"
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:

@@ -9,17 +9,21 @@ operating system hold on one node only on many cluster file systems. How ranks s
 import ctypes
 import json
 import os
+import shutil
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import psutil
 
-from ddlbench.core.files import write_json
+from ddlbench.core.files import hidden_host, write_json
+
+HIDDEN = "hidden"  # in place of a state: a process of another user, of whom this system says nothing
 
 
 @dataclass(frozen=True)
@@ -46,13 +50,55 @@ def lives(process: Process) -> bool | None:
     return _born(process.pid) == process.born if process.host == socket.gethostname() else None
 
 
+class UnendedError(RuntimeError):
+    """Processes that were killed and do not end; one line."""
+
+
 def state(pid: int) -> str | None:
-    """psutil's word for a process of this host; None if it has ended."""
+    """Return psutil's word for a process of this host; None if it has ended. A zombie has: it is only a line in the
+    system's list until its parent asks for it, for which some parents (PID 1 of a container) never ask."""
     try:
         word = psutil.Process(pid).status()
-    except psutil.Error:
+    except (psutil.NoSuchProcess, OverflowError, ValueError):  # no process has such a number
         return None
+    except psutil.AccessDenied:
+        return HIDDEN
     return None if word in (psutil.STATUS_DEAD, psutil.STATUS_ZOMBIE) else word
+
+
+def end(processes: Iterable[psutil.Process], patience_s: float = 10.0) -> None:
+    """Kill processes and wait until none lives. Raises UnendedError if one still does after `patience_s`."""
+    members = [*processes]
+    for member in members:
+        with suppress(psutil.NoSuchProcess):  # raised too if another process has got its number since
+            member.kill()
+    if left := unended(members, patience_s):
+        raise UnendedError(left)
+
+
+def unended(processes: Iterable[psutil.Process], patience_s: float) -> str:
+    """Wait for processes that were killed. Return what to say of those that live all the same; "" if none does."""
+    until, living = time.monotonic() + patience_s, [*processes]
+    while True:
+        living = [process for process in living if process.is_running() and state(process.pid)]
+        if not living or time.monotonic() >= until:
+            break
+        time.sleep(0.05)
+    if not living:
+        return ""
+    named = ", ".join(f"{process.pid} ({state(process.pid) or 'ended'})" for process in living)
+    why = "it waits in the system for a file system or a device that does not answer"
+    return f"killed and still there: process {named} on {socket.gethostname()}; {why}"
+
+
+def remove_left(folder: Path) -> None:
+    """Remove what processes of this host, killed since, have left aside in a folder and those within."""
+    host = hidden_host()
+    with suppress(OSError):  # another user's, or gone meanwhile
+        for path in sorted(folder.rglob(f"{host}*-*")):
+            number = path.name.removeprefix(host).split("-")[0]
+            if not number.isdigit() or state(int(number)) is None:
+                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def read(path: Path) -> Process | None:
@@ -120,7 +166,7 @@ def ending_descendants() -> Iterator[None]:
             for child in living:
                 with suppress(psutil.NoSuchProcess):
                     child.kill()
-            psutil.wait_procs(living, timeout=0.5)
+            psutil.wait_procs(living, timeout=0.5)  # it also asks for those that are zombies of ours
         _adopt_orphans(False)
 
 
@@ -132,7 +178,7 @@ def _born(pid: int) -> str:
     """When a living process began, in ticks since that boot; "" if there is none, or only a zombie."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        word, *fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()
     except OSError:
         return ""
-    return "" if word == "Z" else f"{boot} {fields[18]}"
+    return "" if state(pid) is None else f"{boot} {fields[19]}"

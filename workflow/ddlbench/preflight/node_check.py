@@ -18,6 +18,7 @@ from ddlbench.core.living import die_with_parent
 LAST_LINES = 3  # of the output, in the error
 LAST_BYTES = 16384  # of the output, in which they are looked for
 LINE_CHARACTERS = 200
+KILLED_S = 10.0  # in which a process that was killed ends
 
 
 def failure(command: str, timeout_s: float, folder: Path) -> str | None:
@@ -49,7 +50,9 @@ def failure(command: str, timeout_s: float, folder: Path) -> str | None:
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            with suppress(subprocess.TimeoutExpired):  # one that waits for a device that hangs ends by no signal
+                process.wait(KILLED_S)
+        what += ", and does not end when it is killed" if process.poll() is None else ""
         printed = last_lines(output)
         return f"{what}: {printed}" if printed else f"{what}, without a word"
 

@@ -1,15 +1,17 @@
 """What jobs of all kinds do alike: hold their folder, watch their ranks, and say how they ended, or why not."""
 
 import shutil
+import socket
 import sys
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ddlbench.core import beats, notes
+from ddlbench.core import beats, living, notes
 from ddlbench.core.files import write_json
 from ddlbench.data.verify import glance, index
 from ddlbench.plan.launch import HIDDEN
@@ -33,18 +35,39 @@ def alone(name: str, folder: Path, log: Path, is_made: Callable[[], bool], execu
                 hold.step_aside(log)
                 sys.exit(0)
             hold.begin(log)
-            code = execute()
+            code = _made(name, folder, execute)
     except HeldError as error:
         hold.step_aside(log)
         sys.exit(str(error))
-    except ConfigError as error:
-        sys.exit(str(error))
-    except OSError as error:  # a full disk, or one that can only be read
-        with suppress(OSError):  # an older reason must not stand for this one; a checkpoint beside it stays
-            (folder / FOLDER / FAILURE).unlink(missing_ok=True)
-        todo = "; make room, and start again" if notes.cause(error) == notes.DISK_FULL else ""
-        sys.exit(f"{name} failed: {notes.cause(error)}: {error}{todo}")
     sys.exit(code)
+
+
+def _made(name: str, folder: Path, execute: Callable[[], int]) -> int:
+    """The exit code of `execute`. Whatever it raises becomes the reason why the job failed, and ends this process."""
+    with suppress(OSError):  # an older reason must not stand for this try; a checkpoint beside it stays
+        (folder / FOLDER / FAILURE).unlink(missing_ok=True)
+    try:
+        return execute()
+    except ConfigError as error:
+        leave(folder, "configuration", said := str(error))
+    except living.UnendedError as error:
+        leave(folder, "process does not end", said := f"{name} failed: {error}")
+    except OSError as error:  # a full disk, or one that can only be read
+        todo = "; make room, and start again" if notes.cause(error) == notes.DISK_FULL else ""
+        leave(folder, notes.cause(error), said := f"{name} failed: {notes.cause(error)}: {error}{todo}")
+    except Exception as error:
+        leave(folder, notes.cause(error), "".join(traceback.format_exception_only(error)).strip())
+        raise
+    sys.exit(said)
+
+
+def leave(folder: Path, cause: str, message: str) -> None:
+    """Keep why a job failed that had nothing to keep, or did not get so far. What an earlier try left stays. Raises
+    nothing: a full disk may be the reason."""
+    reason = {"cause": cause, "rank": None, "host": socket.gethostname(), "message": message}
+    with suppress(OSError):
+        (folder / FOLDER).mkdir(parents=True, exist_ok=True)
+        write_json(folder / FOLDER / FAILURE, reason | {"time": time.time(), "slurm_job_id": step.job()})
 
 
 def take(former: Path, partial: Path) -> None:

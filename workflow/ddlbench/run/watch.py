@@ -48,6 +48,7 @@ class WatchResult:
     gone: list[int] = field(default_factory=list)  # ranks of this machine that died, in that order
     out_of_memory: bool = False  # the kernel killed a process of ours
     damaged: list[str] = field(default_factory=list)  # why the ranks were not started: what is wrong with the data
+    unended: str = ""  # what to say of processes that were killed and do not end
     printed: str = ""  # what stands in the log since the launcher started
 
 
@@ -191,10 +192,12 @@ def watch(
             process.wait(5)
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    for member in family.values():
-        with suppress(psutil.NoSuchProcess):  # raised too if another process has got its number since
-            member.kill()
-    code = process.wait()
+    try:
+        living.end([ours, *family.values()])
+    except living.UnendedError as error:
+        seen.unended = str(error)
+    code = process.poll()
+    code = -signal.SIGKILL if code is None else code  # it does not end: nobody may wait for it
     seen.code = code if code >= 0 else 128 - code
     if seen.silent and seen.code == 0:
         seen.code = 1
@@ -224,16 +227,14 @@ def remove_build_locks(variables: Mapping[str, str]) -> None:
 
 def end_survivors(folder: Path) -> None:
     """Kill ranks of an earlier try that still live on this machine. Their supervisor was killed, and they would write
-    into the folder of the next try."""
+    into the folder of the next try. Raises living.UnendedError if one does not end."""
     for rank, who in notes.read(folder, "rank").items():
         with suppress(psutil.NoSuchProcess):
             process = psutil.Process(who["pid"])
-            if who["host"] == socket.gethostname() and process.create_time() == who["started"]:
+            ours = who["host"] == socket.gethostname() and process.create_time() == who["started"]
+            if ours and living.state(process.pid):
                 print(f"rank {rank} of an earlier try still runs (process {process.pid}): killing it", flush=True)
-                for member in (process, *process.children(recursive=True)):
-                    with suppress(psutil.NoSuchProcess):
-                        member.kill()
-                process.wait(10)
+                living.end([process, *process.children(recursive=True)])
 
 
 def diagnose(folder: Path, workers: int, seen: WatchResult) -> dict[str, Any]:
@@ -280,7 +281,9 @@ def diagnose(folder: Path, workers: int, seen: WatchResult) -> dict[str, Any]:
     else:
         rank, cause, message = None, "launcher failed", f"the launcher ended with exit code {seen.code}"
     host = (ranks.get(rank, {}).get("host") if rank is not None else None) or named
-    return {"cause": cause, "rank": rank, "host": host, "message": message + (f" (on {host})" if host else "")}
+    message += f" (on {host})" if host else ""
+    message += f"; {seen.unended}" if seen.unended else ""
+    return {"cause": cause, "rank": rank, "host": host, "message": message}
 
 
 def _absent(workers: int, failures: Mapping[int, dict[str, Any]], text: str) -> list[int] | None:
@@ -297,11 +300,9 @@ def look(monitor: RankMonitor, family: dict[int, psutil.Process], seen: WatchRes
     for rank, who in monitor.ranks.items():
         if who["pid"] not in family:  # it is on another node
             continue
-        try:
-            status = family[who["pid"]].status()
-        except psutil.NoSuchProcess:
-            status = psutil.STATUS_DEAD
-        if status in (psutil.STATUS_DEAD, psutil.STATUS_ZOMBIE):
+        process = family[who["pid"]]
+        status = living.state(process.pid) if process.is_running() else None
+        if status is None:
             if rank not in seen.gone and not beats.has_ended(monitor.folder, rank):
                 seen.gone.append(rank)
             monitor.silent.pop(rank, None)

@@ -9,9 +9,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-import psutil
-
-from ddlbench.core import notes
+from ddlbench.core import living, notes
 from ddlbench.core.files import aside, read_bytes
 from ddlbench.core.plural import gigabytes
 from ddlbench.data.source import BadImage, Entry, SourceError
@@ -61,7 +59,7 @@ def _remove_leftovers(folder: Path) -> None:
     for path in folder.glob(f"{FETCHING}*"):
         with suppress(OSError):
             host, _, process = path.name.removeprefix(FETCHING).rpartition("-")
-            killed = host == socket.gethostname() and process.isdigit() and not psutil.pid_exists(int(process))
+            killed = host == socket.gethostname() and process.isdigit() and living.state(int(process)) is None
             if killed or time.time() - path.stat().st_mtime > FORGOTTEN_S:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 

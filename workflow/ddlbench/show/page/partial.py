@@ -24,7 +24,8 @@ from ddlbench.audit._audit import audit
 from ddlbench.audit._material import of_study
 from ddlbench.core import layout, registry
 from ddlbench.core.columns import write_csv
-from ddlbench.core.files import hidden_name, remove_left
+from ddlbench.core.files import hidden_name
+from ddlbench.core.living import remove_left
 from ddlbench.plan import bill, reads, runs
 from ddlbench.plan.estimate import read_published
 from ddlbench.settings.config import CONVERGENCE, ConfigError
