@@ -18,6 +18,7 @@ from ddlbench.plan.kinds.training import guess_minutes
 from ddlbench.plan.reads import missing_packages
 from ddlbench.plan.runs import Plan, make_plan
 from ddlbench.run.facts import facts
+from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import Machine, Partition
 from ddlbench.slurm.jobs import node_resources
 from ddlbench.train.assignment import seen_here
@@ -242,6 +243,31 @@ def test_minutes_are_half_an_hour_and_half_as_much_again_within_the_queues(paper
     assert guess_minutes(pick(paper, model="resnet50", workers=1024), JUWELS) == 35  # 30 + 1.5 * 3 min
     for job in paper.runs.values():
         assert 30 <= guess_minutes(job.spec, JUWELS) <= 24 * 60
+
+
+def test_a_block_s_minutes_take_the_place_of_the_guess(paper: Plan) -> None:
+    """The longest of blocks that name a run; no run gets another id, and none becomes stale."""
+    study = paper.study
+    first, *others = study.blocks
+    of = make_plan(replace(study, blocks=(replace(first, minutes=700), replace(first, name="twin"), *others)), JUWELS)
+    assert list(of.runs) == list(paper.runs)
+    for run, job in of.runs.items():
+        assert job.spec.to_json() == paper.runs[run].spec.to_json()
+        said = run in of.blocks[first.name]
+        assert job.resources["runtime"] == (700 if said else paper.runs[run].resources["runtime"])
+    job = of.runs[of.blocks[first.name][0]]
+    assert [job.asks(attempt)["runtime"] for attempt in (1, 2, 3)] == [700, 1400, 1440]  # within the queue's
+    blocks = tuple(replace(first, name=str(n), minutes=n) for n in (700, 900, 800))
+    longest = make_plan(replace(study, blocks=blocks, figures=()), JUWELS)
+    assert {job.resources["runtime"] for job in longest.runs.values()} == {900}
+
+
+def test_minutes_that_no_queue_gives_are_refused(paper: Plan, demo: Plan) -> None:
+    study = replace(paper.study, blocks=(replace(paper.study.blocks[0], minutes=1441),), figures=())
+    with pytest.raises(ConfigError, match=r"minutes: 1441 is not allowed; allowed: at most 1440, .*juwels-booster"):
+        make_plan(study, JUWELS)
+    long = replace(demo.study, blocks=tuple(replace(block, minutes=99_999) for block in demo.study.blocks))
+    assert list(make_plan(long, LAPTOP).runs) == list(demo.runs)  # it has no queue
 
 
 def test_minutes_of_an_unknown_model_are_all_that_the_queue_gives(paper: Plan) -> None:

@@ -18,7 +18,7 @@ from ddlbench.preflight import promise
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.study import load_study
 
-from tests.specs import LAPTOP
+from tests.specs import JUWELS, LAPTOP
 from tests.unit import programs
 from tests.unit.spoiled import bad_input
 
@@ -117,6 +117,25 @@ def test_before_records_nobody_knows_what_it_takes_and_then_they_say(planned: Pl
     assert found[first].wall_s == again.wall_s and again.estimate_by == "measured"
     assert sum(row.wall_s is None for row in found.values()) == 6
     assert "6 runs of plain are not counted" in "\n".join(printed.lines(plan, [*found.values()], ()))
+
+
+def test_a_programs_minutes_are_its_time_limit(planned: Planned, tmp_path: Path) -> None:
+    """In place of all that the queue gives; a block's go before them, and no run is another for them."""
+
+    def on_queue(of_program: int | None, **changes: object) -> tuple[str, ...]:
+        said = {} if of_program is None else {"minutes": of_program}
+        (tmp_path / "config/programs/plain.yaml").write_text(yaml.safe_dump(PROGRAM | said))
+        planned(**changes)
+        plan = make_plan(load_study("mine", tmp_path / "config/studies"), JUWELS)
+        limits.append({job.resources["runtime"] for job in plan.runs.values()})
+        return tuple(job.spec.to_json() for job in plan.runs.values())
+
+    limits: list[set[str | int | None]] = []
+    specs = {on_queue(None), on_queue(90), on_queue(90, minutes=45), on_queue(None, runs={"all": {"minutes": 45}})}
+    assert len(specs) == 1
+    assert limits == [{1440}, {90}, {45}, {45}]
+    with pytest.raises(ConfigError, match=r"plain\.yaml: minutes: 2000 is not allowed; allowed: at most 1440"):
+        on_queue(2000)
 
 
 def test_what_failed_is_a_failed_run(planned: Planned, tmp_path: Path) -> None:

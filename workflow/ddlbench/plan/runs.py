@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ddlbench.core import kinds, registry
+from ddlbench.core.plural import count_of
 from ddlbench.core.program import IMAGES
 from ddlbench.core.roles import STRONG, WEAK
 from ddlbench.core.spec import CONTROLS, RunSpec
@@ -103,12 +104,39 @@ def make_plan(
         ordered = with_controls(study.path, study.control, ordered, [specs[run] for run in blocks[study.control.runs]])
         controls = {spec.id: spec for spec in ordered if spec.control}
         specs, blocks[CONTROL_BLOCK] = specs | controls, tuple(controls)
-    basis = PlanBasis(study, machine, account, images or {}, specs, blocks)
+    minutes = _minutes(study, machine, specs, blocks)
+    basis = PlanBasis(study, machine, account, images or {}, specs, blocks, minutes)
     jobs = {name: job for kind in kinds.every() for name, job in kind.jobs(basis).items()}
     beside = {name: job for name, job in jobs.items() if not kinds.trains(job.rule)}
     places = tuple(spec.id for spec in ordered)
     runs = {run: jobs[run] for run in specs}
     return Plan(study, machine, runs, blocks, tuple(sorted(left_out)), places, beside)
+
+
+def _minutes(
+    study: Study, machine: Machine, specs: Mapping[str, RunSpec], blocks: Mapping[str, Sequence[str]]
+) -> dict[str, int]:
+    """The time limits that blocks, or files of programs, give to runs [min], by run: of several the longest. Raises
+    ConfigError for one that no queue gives."""
+    said: dict[str, int] = {}
+    for block in study.blocks:
+        files = {file.name: file for file in block.program_files}
+        for run in blocks[block.name]:
+            spec = specs[run]
+            path, key, minutes = study.path, f"runs.{block.name}.minutes", block.minutes
+            if minutes is None and spec.program:
+                path, key, minutes = files[spec.program.name].path, "minutes", files[spec.program.name].minutes
+            if minutes is None:
+                continue
+            longest = machine.limit_minutes(spec.nodes)
+            if machine.launcher == "slurm" and minutes > longest:
+                most = f"the most that a partition of machine {machine.name} gives {count_of(spec.nodes, 'node')}"
+                raise complain(path, key, minutes, f"allowed: at most {longest}, {most}")
+            said[run] = max(minutes, said.get(run, 0))
+    if study.control:
+        (cell, *_) = blocks[study.control.runs]
+        said |= {run: said[cell] for run in blocks[CONTROL_BLOCK] if cell in said}
+    return said
 
 
 def _check_size(study: Study) -> None:

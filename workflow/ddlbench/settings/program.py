@@ -17,7 +17,7 @@ from ddlbench.core.files import sha256
 from ddlbench.core.layout import RESULTS
 from ddlbench.core.program import AXES, COUNTS, EACH, GROUPS, OWN, PLACEHOLDERS, READS, Program, Scalar, placeholders
 from ddlbench.settings.config import CONFIG, ConfigError, complain, expand, one_of, read_yaml
-from ddlbench.settings.keys import Keys, Name, key, mapping, value_of
+from ddlbench.settings.keys import Count, Keys, Name, key, mapping, value_of
 
 Texts = Annotated[tuple[str, ...], Field(min_length=1)]
 Setting = Annotated[str, Field(pattern=r"^[A-Za-z_]\w{0,99}$")]
@@ -83,6 +83,11 @@ class ProgramFile(Keys):
     rate_of: str = key("Whose rate it prints: that of all ranks, or of one worker.", None, enum=["all", "worker"])
     top1_in: str = key("The unit of top1. Left out, a value above 1 shows it.", None, enum=["fraction", "percent"])
     resume: str = key("Words added to the command when a run goes on after an interruption. Left out, it cannot.", None)
+    minutes: Count = key(
+        "Time limit that each run asks a queue for [min]; a block's key minutes goes before it. Left out, as much as "
+        "the queue gives.",
+        None,
+    )
     environment: str | Texts = key(
         "The folder of its own Python environment (with bin/python), or a list of environment modules. Left out, "
         "ddlbench's own.",

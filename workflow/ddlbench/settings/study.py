@@ -19,7 +19,7 @@ from ddlbench.settings import own_models
 from ddlbench.settings.config import CONFIG, ConfigError, complain, names_in, one_of, read_yaml
 from ddlbench.settings.dataset import datasets, load_dataset
 from ddlbench.settings.keys import class_of, value_of
-from ddlbench.settings.program import load_program
+from ddlbench.settings.program import ProgramFile, load_program
 from ddlbench.settings.recipe import RecipeFile, load_recipe
 from ddlbench.settings.study_keys import BlockKeys, FigureKeys, FileKeys, StudyKeys
 
@@ -52,6 +52,7 @@ class Block(BlockKeys):
     adapters: tuple[Variant, ...]
     sources: Mapping[str, str]  # digests of the source of models that people wrote, by name
     own_programs: tuple[Program, ...] = ()  # those of `programs`, with each combination of their settings
+    program_files: tuple[ProgramFile, ...] = ()  # which those are of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,7 +210,15 @@ def _block(
             _is_one_of(names_in(folder, ".yaml"), program, path, where("programs"))
         files = [load_program(program, folder) for program in programs]
         each = tuple(program for file in files for program in file.programs())
-        return Block(name=name, recipe_file=NO_RECIPE, adapters=(), sources={}, own_programs=each, **merged)
+        return Block(
+            name=name,
+            recipe_file=NO_RECIPE,
+            adapters=(),
+            sources={},
+            own_programs=each,
+            program_files=tuple(files),
+            **merged,
+        )
     recipes, own_sources = path.parent.parent / "recipes", {}
     for model in filter(own_models.is_own, merged["models"]):
         own_sources[model] = own_models.find(model, path.parent.parent / "models").sha256

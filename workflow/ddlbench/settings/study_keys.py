@@ -44,6 +44,12 @@ class BlockKeys(Keys):
         "share it.",
         True,
     )
+    minutes: Count = key(
+        "Time limit that each of its jobs asks a queue for [min], in place of the first guess; the longest where "
+        "several blocks name a run. It is in no run's id. Left out, of a program what its file says, else the first "
+        "guess.",
+        None,
+    )
     interrupt: Interrupt = key(
         "`{steps: 60}`: every rank of each run is killed (kill -9) after so many steps, and the run goes on from a "
         "checkpoint that it wrote after half of them. The tables then have `checkpoint_s`, `lost_steps` and "

@@ -72,7 +72,8 @@ class Job(Generic[S]):
 @dataclass(frozen=True)
 class PlanBasis:
     """What jobs are planned with: `runs` are all runs of the study by id, `blocks` the ids that each block names;
-    `images` are those of an epoch by data set, where its module is not right."""
+    `images` are those of an epoch by data set, where its module is not right; `minutes` are time limits that the study
+    or a program's file gives, by run."""
 
     study: Study
     machine: Machine
@@ -80,6 +81,7 @@ class PlanBasis:
     images: Mapping[str, int]
     runs: Mapping[str, RunSpec]
     blocks: Mapping[str, Sequence[str]]
+    minutes: Mapping[str, int]
 
 
 @dataclass(frozen=True)

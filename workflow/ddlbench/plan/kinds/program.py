@@ -64,7 +64,9 @@ def _job(spec: RunSpec, given: PlanBasis) -> Job[RunSpec]:
         start: dict[str, str | int | None] = {"launch": shlex.join(command(spec, machine))}
         if machine.launcher != "slurm":
             return start
-        return start | job_resources(spec, machine, machine.limit_minutes(spec.nodes), given.account)
+        said = given.minutes.get(spec.id)
+        minutes = machine.limit_minutes(spec.nodes, None if said is None else attempt * said)
+        return start | job_resources(spec, machine, minutes, given.account)
 
     return Job("program", spec, None, asks)
 

@@ -92,7 +92,10 @@ def _job(spec: RunSpec, given: PlanBasis) -> Job[RunSpec]:
     machine = given.machine
 
     def asks(attempt: int) -> Resources:
-        minutes = guess_minutes(spec, machine, attempt, given.images.get(spec.dataset))
+        if spec.id in given.minutes:
+            minutes = machine.limit_minutes(spec.nodes, attempt * given.minutes[spec.id])
+        else:
+            minutes = guess_minutes(spec, machine, attempt, given.images.get(spec.dataset))
         return launch.resources(spec, machine, minutes, given.account)
 
     return Job("training", spec, manifest(spec, machine), asks)
