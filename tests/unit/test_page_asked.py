@@ -289,6 +289,28 @@ def test_a_study_of_programs_says_its_sample_and_settings() -> None:
     assert found.not_asked == ("How many GPUs pay? `workers: [1, 2]`", "How large a batch? `global_batch: [32, 256]`")
 
 
+def test_what_loads_nothing_is_in_no_answer() -> None:
+    """It is fast and cheap, and learns nothing. Where a study asks of nothing else, its speed is told, and no cost."""
+    nothing: dict[str, object] = {"loader": "synthetic", "form": None, "full_energy_j": 1e3, "full_train_s": 60.0}
+    nothing["peak_device_memory_bytes"] = 1e9
+    real = {"full_train_s": 3600.0, "peak_device_memory_bytes": 5e9, "full_energy_j": 1e5}
+    fast, slow = list[dict[str, object]](), list[dict[str, object]]()
+    for workers in (1, 2):
+        for name, of_nothing, of_pictures, hours in (("ddp", 900.0, 80.0, 2), ("horovod", 500.0, 120.0, 1)):
+            fast += ran(of_nothing * workers, workers=workers, framework=name, **nothing)
+            measured = {measure: value * hours for measure, value in real.items()}
+            slow += ran(of_pictures * workers, workers=workers, framework=name, **measured)
+    for tariff in (Tariff(), Tariff(2.5, "EUR", 4)):
+        found = {one.question: one for one in first(slow + fast, replace(STUDY, tariff=tariff)).answers}
+        assert asked.COST in found and asked.MEMORY in found
+        assert found[ranked.FRAMEWORK].take == "horovod"
+        for question, one in found.items():
+            synthetic = {row["run"] for row in fast} & {*one.runs}
+            assert not synthetic or question == ranked.LOADER, question  # there it is the ceiling
+        alone = {one.question: one.take for one in first(fast, replace(STUDY, tariff=tariff)).answers}
+        assert alone[ranked.FRAMEWORK] == "ddp" and asked.COST not in alone
+
+
 def test_time_energy_and_cost_are_said_where_the_study_names_them() -> None:
     of = [one for n, s in ((4, 7200.0), (8, 5400.0)) for one in ran(100.0 * n, workers=n, full_train_s=s)]
     assert asked.COST not in {one.question for one in first(of).answers}

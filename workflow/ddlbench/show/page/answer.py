@@ -16,7 +16,7 @@ from ddlbench.core import kinds
 from ddlbench.core.registry import OWN
 from ddlbench.show.page import asked, ranked
 from ddlbench.show.page.about import PageStudy
-from ddlbench.show.page.shown import Answer
+from ddlbench.show.page.shown import Answer, learning
 
 Errors = tuple[tuple[str, tuple[Mapping[str, str], ...]], ...]
 # The four questions, and what a study lists to ask them.
@@ -53,11 +53,14 @@ def first(study: PageStudy, tables: Mapping[str, pd.DataFrame], audit: Sequence[
     runs, targets = together.usable(tables["runs"]), tables["reached"]
     if not study.ours:
         runs, targets = _by_submitter(runs, targets)
+    # What learns nothing is in no answer, unless a study asks of nothing else: then only speed and memory are told.
+    ours = learning(runs)
+    ours = ours if len(ours) else runs
     sized = [*asked.batches(study, runs)]
     reached = {point.name.removeprefix("batch "): point for answer in sized for point in answer.points}
     sides, grows = [*ranked.sides(study, runs, tables["comparisons"])], list[Answer]()
     for _ in range(2):  # workers are judged with the sides taken, and sides on the workers taken
-        grows = [*asked.workers(study, runs, {answer.take for answer in sides}, reached, targets)]
+        grows = [*asked.workers(study, ours, {answer.take for answer in sides}, reached, targets)]
         workers = "".join(point.name for answer in grows for point in answer.points if point.taken)
         models = "".join({*runs["model"][runs["run"].isin([run for answer in grows for run in answer.runs])]})
         sides = [*ranked.sides(study, runs, tables["comparisons"], workers, models)]
@@ -68,13 +71,13 @@ def first(study: PageStudy, tables: Mapping[str, pd.DataFrame], audit: Sequence[
         *asked.schedules(runs, *(int(answer.take.replace(",", "")) for answer in sized)),
         *asked.times(study, runs, targets),
         *asked.costs(study, runs),
-        *asked.memory(study, runs),
+        *asked.memory(study, ours),
         *(answer for kind in kinds.beside() for answer in asked.latencies(tables.get(kind.TABLE, pd.DataFrame()))),
     ]
     named = OF_PROGRAMS if len(runs) and (runs["loader"] == OWN).all() else ASKED
     asks = {question.replace("workers", study.unit): key for question, key in named.items()}
     if not any(answer.question in asks for answer in answers):
-        answers += asked.rates(study, runs)
+        answers += asked.rates(study, ours)
     broken = rules_by_run(audit, SEVERITIES[0])
     unfair = [tuple(sorted({rule for run in answer.runs for rule in broken.get(run, ())})) for answer in answers]
     moved = {run for row in audit if row["rule"] == "drift" for run in row["runs"].split("; ")}

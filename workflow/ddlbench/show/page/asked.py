@@ -22,7 +22,7 @@ from ddlbench.core.registry import OWN
 from ddlbench.core.roles import AXIS, EXTENT, SETTING
 from ddlbench.show.page.about import PageStudy
 from ddlbench.show.page.ranked import MANY, MOST, OTHERS, PLAIN, RATE
-from ddlbench.show.page.shown import LOSS, Answer, Point, Standing, ends, ids, learned, point, spent
+from ddlbench.show.page.shown import LOSS, Answer, Point, Standing, ends, ids, learned, learning, point, spent
 
 WORKERS, BATCH = "How many workers pay?", "How large a batch?"
 SCHEDULE = "Which schedule?"
@@ -297,7 +297,8 @@ def times(study: PageStudy, runs: pd.DataFrame, reached: pd.DataFrame) -> Iterat
 
 
 def costs(study: PageStudy, runs: pd.DataFrame) -> Iterator[Answer]:
-    """The cheapest and the fastest whole training, where a price or energy is known."""
+    """The cheapest and the fastest whole training, where a price or energy is known; of what learns."""
+    runs = learning(runs)
     timed = runs[runs["full_train_s"].notna() & runs["timed"].astype(bool)]
     spent, unit = timed["full_energy_j"].astype("float64").map(study.tariff.energy_kwh) * 3600, "kJ"
     if study.tariff.currency is not None:

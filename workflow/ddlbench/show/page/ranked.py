@@ -17,11 +17,10 @@ from ddlbench.analysis.comparisons import SHOWN, settings, telling
 from ddlbench.analysis.scaling import names
 from ddlbench.analysis.statistics import CANNOT_TELL, FASTER, FEWEST, SLOWER, Interval, at_once, difference
 from ddlbench.analysis.together import by_repeat
-from ddlbench.core import registry
 from ddlbench.core.plural import count_of, digits, listed, runs_each
 from ddlbench.core.registry import OWN
 from ddlbench.show.page.about import PageStudy
-from ddlbench.show.page.shown import LOSS, Answer, Point, Standing, ends, ids, learned, point, spent
+from ddlbench.show.page.shown import LOSS, Answer, Point, Standing, ends, ids, learned, loads_nothing, point, spent
 
 FRAMEWORK, LOADER, FORM = "Which framework?", "Which loader?", "Which form of the data?"
 QUESTIONS = {"framework": FRAMEWORK, "loader": LOADER, "form": FORM}
@@ -49,7 +48,7 @@ def sides(
     runs = runs[[name for name in READ if name in runs]]
     taken = {"": "", "loader": ""}
     for compared in ("loader", "framework", "form"):
-        rows = comparisons[comparisons["compared"] == compared]
+        rows = _of_learning(comparisons[comparisons["compared"] == compared])
         # Table `comparisons` has all pairs of a setting, one row each.
         keys = [name for name in ("with", *SHOWN) if name in rows]
         cells = [_Cell(study, runs, compared, group) for _, group in rows.groupby(keys, dropna=False)]
@@ -58,7 +57,7 @@ def sides(
             found[compared], taken[compared] = cells, cells[0].taken.name
     for compared, question in QUESTIONS.items():
         if cells := found.get(compared, []):
-            rows = comparisons[comparisons["compared"] == compared]
+            rows = _of_learning(comparisons[comparisons["compared"] == compared])
             tell = telling(rows)
             if rows.groupby([*tell, "with", "workers"], dropna=False)["global_batch"].nunique().max() > 1:
                 tell.append("global_batch")
@@ -116,7 +115,9 @@ class _Cell:
         self.top1 = {str(name): by_repeat(part, "top1") for name, part in learned(ours).groupby(side)}
         self.points = sorted(points, key=lambda point: -point.interval.middle)
         self.ceiling = {
-            str(name) for name, loader in zip(side, ours["loader"], strict=True) if not _learns(loader, compared)
+            str(name)
+            for name, loader in zip(side, ours["loader"], strict=True)
+            if compared == "loader" and loads_nothing(loader)
         }
         self.ranked = [point for point in self.points if point.name not in self.ceiling] or self.points
 
@@ -302,8 +303,10 @@ def _loader(name: str) -> str:
     return name.split(" (")[0]
 
 
-def _learns(loader: Any, compared: str) -> bool:
-    return compared != "loader" or loader == OWN or pd.isna(loader) or bool(registry.member("loaders", loader).LEARNS)
+def _of_learning(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the comparisons of sides that share a loader which reads something; all, where there are none."""
+    kept = rows[~rows["with"].map(lambda beside: loads_nothing(_loader(str(beside)))).astype(bool)]
+    return kept if len(kept) else rows
 
 
 def _turned(row: dict[str, Any]) -> dict[str, Any]:

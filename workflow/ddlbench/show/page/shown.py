@@ -4,10 +4,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 import pandas as pd
 
 from ddlbench.analysis.statistics import Interval, over_repeats
+from ddlbench.core import registry
 from ddlbench.core.plural import count_of, digits, duration, told_apart, two_digits
 
 NOISY = 10.0  # an interval whose ends are further apart than this factor says nothing, and stretches no axis
@@ -145,6 +147,16 @@ def point(name: str, values: Sequence[float], most: float = math.inf) -> Point:
 def learned(runs: pd.DataFrame) -> pd.DataFrame:
     """Runs that say how well they learned, with `top1` in percent."""
     return runs[runs["final_top1"].notna()].assign(top1=lambda table: (100 * table["final_top1"]).clip(0.01))
+
+
+def loads_nothing(loader: Any) -> bool:
+    """Whether a loader makes up its pictures, so that a training with it learns nothing."""
+    return loader in registry.members("loaders") and not registry.member("loaders", loader).LEARNS
+
+
+def learning(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the runs that read what they learn from; programs and records of others do."""
+    return runs[~runs["loader"].map(loads_nothing).astype(bool)]
 
 
 def spent(runs_s: float, workers_s: float, worker: str) -> str:
