@@ -227,6 +227,7 @@ class Project:
     cluster: Cluster
     started: list[subprocess.Popen[str]] = field(default_factory=list)
     started_at: float = 0.0  # when Snakemake was started last
+    shown: tuple[str, ...] = ("--printshellcmds",)  # which of Snakemake's lines are wanted; (): what users type
 
     def write(self, kind: str, name: str, **content: Any) -> None:
         """config/<kind>/<name>.yaml."""
@@ -243,7 +244,7 @@ class Project:
     def start(self, *arguments: str, machine: str = "fat", study: str = "small", account: str = ACCOUNT) -> Any:
         """Snakemake as users call it, but for its patience (`hasty.py`); all it says goes to out.log."""
         config = [f"study={study}", f"machine={machine}", f"account={account}"]
-        command = [sys.executable, HASTY, "--profile", "profiles/slurm", "--printshellcmds", *HASTE, *arguments]
+        command = [sys.executable, HASTY, "--profile", "profiles/slurm", *self.shown, *HASTE, *arguments]
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | self.cluster.environment
         self.started_at = time.time()
         Project.latest = self

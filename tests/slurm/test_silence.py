@@ -62,7 +62,7 @@ def test_python_is_not_there_on_a_node(project: Project, cluster: Cluster):
     os.utime(old, (time.time() - 60,) * 2)  # one that is a second older than the job may be the job's: clocks differ
     with no_python(cluster):
         assert project.snakemake("--retries", "0") != 0
-    (line,) = [line for line in project.said.splitlines() if "It ended before its run began" in line] or [project.said]
+    line, *_ = [line for line in project.said.splitlines() if "It ended before its run began" in line] or [project.said]
     assert re.search(r"began, on node\d: \S.*/python", line)
     assert "is this there on that node?" in line
     assert re.search(r"Its log is \S*rule_train\S*/\d+\.log\.", line)

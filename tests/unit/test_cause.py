@@ -2,12 +2,17 @@
 
 import json
 import logging
+import os
 import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ddlbench.core import notes
+from ddlbench.analysis import failures
+from ddlbench.core import living, notes
+from ddlbench.plan import stale
+from ddlbench.run import hold, reason
 from ddlbench.run.reason import ReasonFirst
 from ddlbench.run.watch import WatchResult, diagnose
 from snakemake.logging import DefaultFormatter
@@ -80,17 +85,20 @@ def test_who_did_not_come_to_a_collective(
 SPEC = "x" * 1500
 
 
-def said(folder: Path, rule: str = "train", message: str | None = None) -> str | None:
+def said(
+    folder: Path, rule: str = "train", message: str | None = None, by: ReasonFirst | None = None, cause: str = ""
+) -> str | None:
     """How Snakemake prints the error of a rule's job in this folder; None if it is dropped."""
     about: dict[str, Any] = {"rule_name": rule, "rule_msg": message, "jobid": 3, "input": [], "indent": False}
-    about |= {"output": [f"{folder}/run.mllog"], "log": [f"{folder}/train.log"], "conda_env": None, "aux": {}}
+    about |= {"output": [f"{folder}/run.mllog"], "log": [f"{folder}/train.log"], "conda_env": None}
+    about |= {"by": by, "aux": {"cause": cause} if cause else {}}
     about |= {"shellcmd": f"python -m ddlbench.run --spec '{SPEC}'", "event": LogEvent.JOB_ERROR}
     return printed("Error in rule", **about)
 
 
-def printed(text: str, **about: Any) -> str | None:
+def printed(text: str, by: ReasonFirst | None = None, **about: Any) -> str | None:
     record = logging.makeLogRecord({"msg": text, "levelno": logging.ERROR, **about})
-    return DefaultFormatter(quiet=None).format(record) if ReasonFirst().filter(record) else None
+    return DefaultFormatter(quiet=None).format(record) if (by or ReasonFirst()).filter(record) else None
 
 
 def failed(folder: Path, when: float | str) -> Path:
@@ -117,17 +125,77 @@ def test_the_reason_comes_first_and_a_file_stands_for_the_command(tmp_path: Path
     assert "    message: mini-r1: rank 0: loss is not finite\n    jobid" in alone
 
 
-@pytest.mark.parametrize(("when", "message"), [(1.0, "failed"), (4e9, "It ended before its run began, on node1.")])
-def test_the_reason_of_an_earlier_try_is_not_said(tmp_path: Path, when: float, message: str) -> None:
-    text = said(failed(tmp_path / "mini-r1", when), message=message)
+def started(folder: Path) -> ReasonFirst:
+    """Our filter, which has heard that the job of this folder was started."""
+    by = ReasonFirst()
+    by.filter(logging.makeLogRecord({"rule_name": "train", "output": [f"{folder}/run.mllog"]}))
+    return by
+
+
+def told(folder: Path) -> dict[str, Any]:
+    """The row of `ddlbench failures` about this folder, and what the terminal says of the job."""
+    row: dict[str, Any]
+    (row,) = failures.failures([folder])
+    assert reason.end_of(folder) == (True, failures.why(row))
+    return row
+
+
+def test_the_reason_of_an_earlier_try_is_not_said(tmp_path: Path) -> None:
+    """SLURM did not take the job, or it ended before its run began; whatever the clocks of nodes say."""
+    folder = failed(tmp_path / "mini-r1", 4e9)
+    text = said(folder, message="SLURM did not take the job: x", by=started(folder), cause="refused by SLURM")
     assert text is not None
-    assert "not finite" not in text and message in text and SPEC not in text
+    assert "not finite" not in text and SPEC not in text and "cause:" not in text
+    assert told(folder)["cause"] == "refused by SLURM"
+    assert told(folder)["message"] == "SLURM did not take the job: x"
+
+
+def test_a_supervisor_that_was_killed_is_said(tmp_path: Path) -> None:
+    """Without a word of its own; it left its mark, and what it printed."""
+    folder = tmp_path / "mini-r1"
+    (folder / ".partial").mkdir(parents=True)
+    (folder / "train.log").write_text("step 7\n")
+    by = started(folder)
+    dead = living.Process(living.myself().host, 2**22 - 1, "then")
+    (folder / hold.HOLDER).write_text(json.dumps(asdict(dead)))
+    assert "step 7" in str(said(folder, by=by))
+    assert told(folder)["cause"] == "killed"
+    assert stale.unfinished(folder)[0] == stale.FAILED
+
+
+def test_a_job_that_another_makes_or_that_was_stopped_has_not_failed(tmp_path: Path) -> None:
+    at_work, stopped, made = (tmp_path / name for name in ("work", "stopped", "made"))
+    for folder in (at_work, stopped, made):
+        by = started(folder)
+        (folder / ".partial").mkdir(parents=True)
+        if folder == at_work:
+            (folder / hold.HOLDER).write_text(json.dumps(asdict(living.myself())))
+        elif folder == stopped:
+            (folder / ".partial/stopped").touch()
+        else:
+            (folder / "run.mllog").touch()
+        said(folder, by=by)
+        assert failures.failures([folder]) == []
+        assert not reason.end_of(folder).failed
+
+
+def test_a_run_that_is_asked_for_again_and_refused_has_failed(tmp_path: Path) -> None:
+    """Though its earlier record is there."""
+    folder = tmp_path / "mini-r1"
+    folder.mkdir()
+    (folder / "run.mllog").touch()
+    os.utime(folder / "run.mllog", (1, 1))
+    said(folder, message="SLURM did not take the job: x", by=started(folder), cause="refused by SLURM")
+    assert told(folder)["cause"] == "refused by SLURM"
 
 
 def test_what_left_no_reason_and_other_rules_are_said_as_ever(tmp_path: Path) -> None:
-    assert "message: gone" in str(said(tmp_path, message="gone"))
-    (tmp_path / "train.log").write_text("Traceback\nImportError: no module a\n")
-    assert "    message: ImportError: no module a\n    jobid" in str(said(tmp_path))
+    (tmp_path / "gone").mkdir()
+    assert "message: gone: SLURM is\n" in str(said(tmp_path / "gone", message="SLURM is"))
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/train.log").write_text("Traceback\nImportError: no module a\n")
+    assert "    message: run: ImportError: no module a\n    jobid" in str(said(tmp_path / "run"))
+    assert told(tmp_path / "run")["cause"] == "did not begin"
     assert SPEC in str(said(tmp_path, rule="prepare"))
     assert printed(f"CalledProcessError\nCommand 'python -m ddlbench.run --spec {SPEC}'") is None
     assert printed("CalledProcessError\nCommand 'python -m ddlbench.prepare'") is not None

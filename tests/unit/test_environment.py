@@ -145,6 +145,15 @@ def test_a_job_takes_its_clones_package_and_nothing_of_a_modules_bundle(tmp_path
     assert Path(numpy).is_relative_to(sys.prefix)
 
 
+def test_a_killed_job_prints_no_settings(tmp_path: Path) -> None:
+    """A shell says of a process that was killed which line it was."""
+    killed = "import os; os.kill(os.getpid(), 9)"
+    shell = f"{shell_prefix(JUWELS, tmp_path)}python -c {killed!r} --spec settings > {tmp_path}/log 2>&1; true"
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True)
+    assert done.returncode == 137
+    assert done.stderr == "" and "settings" not in (tmp_path / "log").read_text()
+
+
 def test_a_package_from_elsewhere_is_named(monkeypatch: pytest.MonkeyPatch, bundle: Path) -> None:
     assert scout.elsewhere() == []
     monkeypatch.syspath_prepend(bundle)

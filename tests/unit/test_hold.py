@@ -152,6 +152,27 @@ def test_they_are_waited_for(
     assert [text for text in says if said.count(text) != 1] == [], said
 
 
+def test_supervisors_of_this_machine_are_waited_for(tmp_path: Path, capsys: Any) -> None:
+    """An earlier Snakemake was killed; what it had begun goes on."""
+    folders = [tmp_path / name for name in ("living", "dead", "none")]
+    here = Path(hold.__file__).parents[2]
+    holds = "import sys, time; from pathlib import Path; from ddlbench.run.hold import held\n"
+    holds += "with held(Path(sys.argv[1])): print('held', flush=True); time.sleep(1)"
+    process = subprocess.Popen(
+        [sys.executable, "-c", holds, str(folders[0])],
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": str(here)},
+    )
+    assert process.stdout is not None and process.stdout.readline() == b"held\n"
+    folders[1].mkdir()
+    leave(folders[1], DEAD)
+    survivors.wait_for_supervisors(folders, every_s=0.1)
+    assert not (folders[0] / hold.HOLDER).exists()
+    process.wait()
+    said = capsys.readouterr().err
+    assert said.count("waiting for living") == 1 and f"kill {process.pid}" in said and "dead" not in said
+
+
 def test_nothing_is_submitted_while_slurm_does_not_answer(tmp_path: Path, command: Any) -> None:
     command("squeue", "echo 'Unable to contact slurm controller' >&2; exit 1")
     with pytest.raises(ConfigError, match="try again later: Unable to contact slurm controller"):

@@ -183,6 +183,7 @@ def test_a_site_without_accounting_is_seen_at_once(
             "slurm_script: line 4: /v/python: No such file or directory\n",
             "line 4: /v/python: No such file or directory",
         ),
+        ("OSError: [Errno 28] No space left on device: 'x'\n", "No space left on device: 'x'; make room there"),
         ("config/studies/demo.yaml: models: nothing\n", "It ended before its run began, on node1. Its log is"),
     ],
 )
@@ -200,6 +201,31 @@ def test_a_job_that_fails_before_its_run_began(mended: Any, command: Any, tmp_pa
     assert f"Its log is {own}." in told and f"{of_run} is an earlier try's." in told
     os.utime(of_run)  # the run did begin: its own log says why it failed
     assert said_of(mended, job, failed, own) == failed
+
+
+@pytest.mark.parametrize(
+    ("said", "todo"),
+    [
+        ("sbatch: error: invalid partition specified: nowhere", "partitions"),
+        ("sbatch: error: Batch job submission failed: Invalid feature specification", "constraint"),
+        ("sbatch: error: Batch job submission failed: Requested time limit is invalid", "max_minutes"),
+        ("sbatch: error: Memory specification can not be satisfied", "memory_mb_per_worker"),
+        ("sbatch: error: Batch job submission failed: Requested node configuration is not available", "workers_per"),
+        ("sbatch: error: Batch job submission failed: Invalid account or account/partition combination", "sacctmgr"),
+        ("sbatch: error: by our own rules, no", slurm.OTHER_TODO),
+        ("a plugin of the site died", slurm.OTHER_TODO),
+    ],
+)
+def test_what_slurm_refuses_is_its_sentence_and_what_to_do(mended: Any, said: str, todo: str) -> None:
+    slurm_plugin.mend_plugin()
+    executor = SimpleNamespace(heard=[])
+    told = f"SLURM sbatch failed. The error message was '{said}'.\n    sbatch call:\n        sbatch --wrap=x\n"
+    mended.Executor.report_job_error(executor, SimpleNamespace(external_jobid=None, job=None), msg=told)
+    ((_, more),) = executor.heard
+    sentence = said.removeprefix("sbatch: error: ")
+    assert sentence in more["msg"] and todo in more["msg"]
+    assert "--wrap" not in more["msg"] and "\n" not in more["msg"]
+    assert more["cause"] == "refused by SLURM"
 
 
 def test_what_slurm_does_not_say_hides_no_failure(mended: Any, command: Any) -> None:

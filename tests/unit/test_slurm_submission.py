@@ -180,6 +180,14 @@ def test_a_command_reaches_the_job_as_it_is(executor: Any, tmp_path: Path, comma
     assert (tmp_path / "word").read_text() == f"--wrap={executor.command}"
 
 
+def test_a_per_cent_sign_in_the_projects_path_is_no_pattern(executor: Any, tmp_path: Path, command: Any) -> None:
+    executor.slurm_logdir = tmp_path / "100%u"
+    command("sbatch", f'printf "%s\\n" "$@" > {tmp_path}/asked; echo 17')
+    executor.run_job(job())
+    asked = (tmp_path / "asked").read_text()
+    assert f"{tmp_path}/100%%u/" in asked and "%j.log" in asked and "%%j" not in asked
+
+
 def test_python_is_called_by_its_path(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.executable", "/p $x/bin/python")
     said = subprocess.run(["sh", "-c", f"echo {module.Executor.get_python_executable(None)}"], capture_output=True)

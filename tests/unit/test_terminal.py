@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from ddlbench.commands import terminal
 from ddlbench.mends import ReleaseError, snakemake_lines
+from ddlbench.run import reason
 
 from tests.specs import run_spec
 from tests.unit.records import tables, write_record
@@ -65,10 +66,40 @@ def test_a_line_after_each_run(capsys: pytest.CaptureFixture[str], attached: Any
     lines.began = time.time() - 60
     assert not terminals.filter(record("", logging.ERROR, event="job_error", jobid=8))
     assert not terminals.filter(record("", event="job_finished", job_id=7))
-    broken, done = capsys.readouterr().err.splitlines()
+    broken, why, done = capsys.readouterr().err.splitlines()
+    assert why == f"    {left[1]}: it left no report"
     assert broken == "9 of 31 runs done, 1 failed; last: deepspeed on 2 workers, failed: ddlbench failures"
     assert done.startswith("10 of 31 runs done, 1 failed, expected end ")
     assert done.endswith("; last: deepspeed on 2 workers, 1,277 tokens/s")
+
+
+@pytest.mark.usefixtures("measured")
+def test_the_reason_stands_under_the_line_of_a_run(
+    capsys: pytest.CaptureFixture[str], attached: Any, tmp_path: Path
+) -> None:
+    """And a run that was only stopped has not failed."""
+    lines, terminals = attached(left := NAMES[10:])
+    for number, name in enumerate(left[:2]):
+        lines.plan.jobs[name] = SimpleNamespace(**vars(lines.plan.jobs[name]))
+        lines.plan.jobs[name].folder = lambda results, name=name: tmp_path / name
+        lines.plan.jobs[name].outputs = lambda name=name: [tmp_path / name / "run.mllog"]
+        terminals.filter(record("", event="job_info", rule_name="train", jobid=number, wildcards={"run": name}))
+    reason.leave(tmp_path / left[0], "refused by SLURM", "SLURM did not take the job: invalid partition: x")
+    (tmp_path / left[1] / ".partial").mkdir(parents=True)
+    (tmp_path / left[1] / ".partial/stopped").touch()
+    for number in (0, 1):
+        assert not terminals.filter(record("", logging.ERROR, event="job_error", jobid=number))
+    failed, why, stopped, words = capsys.readouterr().err.splitlines()
+    assert failed.startswith("10 of 31 runs done, 1 failed") and "1 failed" in stopped and stopped.startswith("10 of")
+    assert why == f"    {left[0]}: SLURM did not take the job: invalid partition: x"
+    assert words == f"    {left[1]}: {reason.STOPPED}"
+
+
+def test_a_job_that_is_no_run_says_why_it_failed(capsys: pytest.CaptureFixture[str], attached: Any) -> None:
+    _, terminals = attached([])
+    about = {"event": "job_error", "jobid": 3, "rule_name": "preflight", "log": ["preflight.log"]}
+    assert not terminals.filter(record("", logging.ERROR, rule_msg="SLURM did not take the job: x", **about))
+    assert capsys.readouterr().err == "preflight failed: SLURM did not take the job: x; log: preflight.log\n"
 
 
 def test_snakemakes_lines_are_shown_where_they_are_wanted(attached: Any) -> None:

@@ -1,6 +1,8 @@
 """What failed, and why, whatever kind of job it was. `ddlbench failures` prints and writes this while others go on.
 
-It needs no record and no other table, so it works at any time. `ddlbench.run` writes what it reads.
+It needs no record and no other table, so it works at any time. `ddlbench.run` writes what it reads: a supervisor why
+its job failed, or, where no supervisor could, the Snakemake that asked for the job (`run/reason.py`). Terminal,
+`failures` and `status` ask here.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FAILED = "failed"  # in the folder of a job: what a failed attempt left
-REPORT = "failure.json"  # there: cause, rank, host, message, step, time, and slurm_job_id on a cluster
+PARTIAL = ".partial"  # there too: what ranks write while the job is made
+REPORT = "failure.json"  # in FAILED: cause, rank, host, message, step, time, and slurm_job_id on a cluster
 COLUMNS = (
     Column("run", "str", "The run, or the job of inference, that failed."),
     Column("rule", "str", "`train` of a run, `infer` of a job of inference."),
@@ -36,7 +39,7 @@ NAMES = tuple(column.name for column in COLUMNS)
 
 
 def failures(folders: Iterable[Path]) -> list[dict[str, Any]]:
-    """One row (COLUMNS) per job's folder that has no record but leftovers of a failed attempt, by kind and by id.
+    """One row (COLUMNS) per job's folder whose last attempt failed, by kind and by id.
 
     What is not known is None: a run that was killed together with its supervisor leaves no report.
     """
@@ -45,8 +48,27 @@ def failures(folders: Iterable[Path]) -> list[dict[str, Any]]:
     return [
         _row(order[place], folder)
         for place, folder in of_kind
-        if (folder / FAILED).is_dir() and not (folder / order[place].OUTPUTS[0]).exists()
+        if has_failed(folder) and _is_after(folder, folder / order[place].OUTPUTS[0])
     ]
+
+
+def has_failed(folder: Path) -> bool:
+    """Return whether the last attempt at a job failed, if it left no record: it left a reason, or what it had made. One
+    that is at work, or was stopped, has PARTIAL and no reason."""
+    failed = folder / FAILED
+    return (failed / REPORT).exists() or (failed.is_dir() and not (folder / PARTIAL).is_dir())
+
+
+def _is_after(folder: Path, record: Path) -> bool:
+    """Whether a job failed after it left its record, if it has one: it was asked for again."""
+    try:
+        recorded_s = record.stat().st_mtime
+    except OSError:
+        return True
+    try:
+        return (folder / FAILED / REPORT).stat().st_mtime > recorded_s
+    except OSError:
+        return False
 
 
 def of_runs(table: pd.DataFrame) -> pd.DataFrame:
@@ -74,12 +96,17 @@ def counted(rows: list[dict[str, Any]]) -> str:
     return kinds.counted((row["rule"] for row in rows), "failed ")
 
 
+def why(row: dict[str, Any]) -> str:
+    """The reason of a row, on one line."""
+    message = (row["message"] or row["cause"] or "it left no report").strip().splitlines()
+    return printable(message[-1])
+
+
 def lines(rows: list[dict[str, Any]], most: int | None = None) -> list[str]:
     """For people: two lines per row, for at most `most` rows."""
     text = []
     for row in rows[:most]:
-        message = (row["message"] or row["cause"] or "it left no report").strip().splitlines()
-        text += [f"{row['run']}: {printable(message[-1])}", f"    {row['when']}, log: {row['log']}"]
+        text += [f"{row['run']}: {why(row)}", f"    {row['when']}, log: {row['log']}"]
     if most is not None and len(rows) > most:
         text.append(f"... and {len(rows) - most} more")
     return text

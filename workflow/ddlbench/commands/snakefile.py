@@ -126,11 +126,15 @@ def shell_prefix(machine: Machine, folder: Path) -> str:
     names this folder, though the package is installed: clones may share an environment, whose package is installed
     from one of them, and where another workflow uses this one as a module the package lies in Snakemake's cache.
     It names nothing else: a module's bundle for another Python would come before this environment's packages.
+
+    `python` is a function: of a process that is killed the shell prints its line as it stands here, into the job's log,
+    and not the whole command with all settings on the terminal.
     """
     return (
         f"set -euo pipefail; export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH "
         f"PYTHONPATH={shlex.quote(str(folder))} "
         f"{environment_modules.export(machine.name, machine.modules)}; "
+        'python() if true; then command python "$@"; fi; '  # braces are Snakemake's
     )
 
 
@@ -171,7 +175,8 @@ class Start:
                 if queue:
                     slurm_plugin.settle_accounting(self.workflow.executor_settings)
                 locks = Path(self.workflow.persistence.path, "locks")
-                survivors.settle(locks, runs.outputs(self.plan) if queue else ())
+                folders = [] if queue else [job.folder() for job in self.plan.jobs.values()]
+                survivors.settle(locks, runs.outputs(self.plan) if queue else (), folders)
         if self.workflow.is_main_process:
 
             def is_sound(run: str) -> bool:

@@ -13,8 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ddlbench.analysis.failures import FAILED as LEFT
-from ddlbench.analysis.failures import failures
+from ddlbench.analysis.failures import PARTIAL, failures, why
 from ddlbench.core import kinds, living, registry
 from ddlbench.core.plural import amount, count_of, total
 from ddlbench.plan.bill import Row, counted
@@ -27,7 +26,6 @@ from ddlbench.slurm import queue as slurm
 
 RUNNING, WAITING = "running", "waiting"
 MOST = 8  # runs of a kind that are named
-PARTIAL = ".partial"
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ def _now(row: Row, planned: Job[Any], results: Path, job: survivors.SlurmJob | N
     holder = living.read(folder / hold.HOLDER)
     if holder is not None and hold.alive(holder) is not False:
         return Now(RUNNING, since, f"{how_far}{holder}")
-    if (folder / LEFT).is_dir() and not partial.is_dir():
+    if failures([folder]):
         return Now(FAILED)
     return Now(WAITING, None, "was stopped" if partial.is_dir() else "")
 
@@ -104,7 +102,7 @@ def lines(
         queued += ": " * bool(reasons) + ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
         lines.append(f"  queue   {queued}")
     failed = failures(kinds.folder(row.rule, row.run, results) for row in by_state[FAILED])
-    causes = (f"  failed  {failure['run']}: {failure['cause'] or 'it left no report'}" for failure in failed)
+    causes = (f"  failed  {failure['run']}: {failure['cause'] or why(failure)}" for failure in failed)
     lines += _first(causes, ": ddlbench failures")
     lines += _first((f"  refused {row.run}: {row.why}" for row in by_state[DONE] if row.why), ": ddlbench plan")
     used, to_come = (total(row.gpu_hours for row in rows) for rows in (by_state[DONE], rest))

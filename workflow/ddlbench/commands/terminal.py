@@ -1,5 +1,6 @@
 """What a terminal, a pipe or a file gets while a study runs: a line of ours after each run. Snakemake's own lines go to
-its log. Somebody who asks for more (`--verbose`, `--printshellcmds`) sees them too. Errors are shown always.
+its log. Somebody who asks for more (`--verbose`, `--printshellcmds`) sees them too. Errors are shown always,
+those of jobs in a line of ours with their reason.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ddlbench.core import kinds, layout
 from ddlbench.core.plural import count_of, rounded, worker
 from ddlbench.mends import snakemake_lines
 from ddlbench.mends.snakemake_lines import Message
+from ddlbench.run import reason
 
 # A terminal hears that these begin: what comes before runs, and a question that computes.
 BEGIN = ("prepare", "preflight", "predict")
@@ -33,6 +35,7 @@ class Lines:
         self.rules = {kind.RULE: kind.WILDCARD for kind in kinds.every()}
         self.names: dict[int, str] = {}
         self.failed: set[str] = set()
+        self.left: set[str] = set()  # ended without a record, and have not failed: stopped, or made by another
         self.others: set[str] | None = None  # runs without a record that this call does not make
         self.ended, self.began = 0, 0.0
 
@@ -47,14 +50,22 @@ class Lines:
             print(f"{line.text} ...", file=sys.stderr, flush=True)
         elif line.what in ("ended", "broken") and line.job in self.names:
             self.say(self.names[line.job], line.what == "broken")
+        elif line.what == "broken" and not self.whole:
+            log = f"; log: {line.log}" if line.log else ""
+            print(f"{line.rule or 'a job'} failed: {line.text}{log}", file=sys.stderr, flush=True)
         elif line.what == "nothing":
             print(line.text, *page(self.plan), sep="\n", file=sys.stderr, flush=True)
             return False
         return self.whole or line.what == "error"
 
     def say(self, name: str, broken: bool) -> None:
-        """Print the line about a run that has ended."""
-        (self.failed.add if broken else self.failed.discard)(name)
+        """Print the line about a run that has ended, and under it why there is no record of it."""
+        end = reason.end_of(self.plan.jobs[name].folder(layout.RESULTS)) if broken else None
+        self.failed.discard(name)
+        self.left.discard(name)
+        if end:
+            (self.failed if end.failed else self.left).add(name)
+        self.left = {run for run in self.left if not self.plan.jobs[run].outputs()[0].exists()}
         self.ended += not broken
         to_make = [job for job in self.workflow.dag.needrun_jobs() if job.rule.name in self.rules]
         needed = {str(getattr(job.wildcards, self.rules[job.rule.name])) for job in to_make} | {name}
@@ -63,8 +74,9 @@ class Lines:
             self.others = {run for run, job in jobs if run not in needed and not job.outputs()[0].exists()}
         ahead = needed - {name} - self.failed
         columns = shutil.get_terminal_size().columns if sys.stderr.isatty() else 0
-        text = line(self.plan, name, ahead | self.others - self.failed, self.failed, self._end(len(ahead)), columns)
-        print(text, file=sys.stderr, flush=True)
+        rest = ahead | self.left | self.others - self.failed
+        text = line(self.plan, name, rest, self.failed, self._end(len(ahead)), columns, made=not broken)
+        print(text, *([f"    {name}: {end.words}"] if end else []), sep="\n", file=sys.stderr, flush=True)
 
     def _end(self, ahead: int) -> float | None:
         """When all will have ended, if the others take as long as those that have [s since 1970]."""
@@ -78,7 +90,9 @@ def page(plan: Any, since: float = 0.0) -> list[str]:
     return [f"page: {path}   (tables, figures and report.html lie beside it)"] * there
 
 
-def line(plan: Any, name: str, ahead: set[str], failed: set[str], end: float | None, columns: int = 0) -> str:
+def line(
+    plan: Any, name: str, ahead: set[str], failed: set[str], end: float | None, columns: int = 0, made: bool = True
+) -> str:
     """`12 of 31 runs done, 1 failed, expected end 14:05; last: deepspeed on 2 workers, 1277 images/s`.
 
     A terminal of fewer `columns` gets the first part only; 0: as wide as it may be.
@@ -89,18 +103,20 @@ def line(plan: Any, name: str, ahead: set[str], failed: set[str], end: float | N
     if end is not None:
         days = (datetime.fromtimestamp(end).date() - datetime.now().date()).days
         text += f", expected end {datetime.fromtimestamp(end):{'%a %H:%M' if days else '%H:%M'}}"
-    whole = f"{text}; last: {_last(plan, name, name in failed)}"
+    whole = f"{text}; last: {_last(plan, name, name in failed, made)}"
     return whole if not columns or len(whole) <= columns else text[:columns]
 
 
-def _last(plan: Any, name: str, failed: bool) -> str:
-    """What the run is, and how fast it was, or that it failed."""
+def _last(plan: Any, name: str, failed: bool, made: bool) -> str:
+    """What the run is, and how fast it was if this call `made` it, or that it failed."""
     spec = plan.jobs[name].spec
     if not (hasattr(spec, "framework") and hasattr(spec, "workers")):
         return f"{name}{', failed' if failed else ''}"
     what = f"{spec.framework} on {count_of(spec.workers, worker(plan.machine.device))}"
     if failed:
         return f"{what}, failed: ddlbench failures"
+    if not made:
+        return what
     rate = rate_of_steps(plan.jobs[name].folder(layout.RESULTS))
     return what if rate is None else f"{what}, {rounded(rate, 3)} {spec.sample}/s"
 

@@ -19,8 +19,10 @@
     arrays            A site without arrays (MaxArraySize 0 or 1) stops the plugin, which needs none here.
     banners           A site's sbatch may print more than the job's number. The plugin gives up on two numbers, and the
                       job runs on, unknown to Snakemake. The number is on a line of its own (`--parsable`).
-    paths             The plugin puts the job's command between double quotes, in which a shell replaces `$name`. Nobody
-                      quotes the path of Python.
+    refused jobs      It prints SLURM's sentence with the whole command of sbatch, and without what to do.
+    paths             A per cent sign in the project's path is a pattern of sbatch's in the log's name. The plugin puts
+                      the job's command between double quotes, in which a shell replaces `$name`. Nobody quotes the path
+                      of Python.
     comments          The plugin takes a job's comment for itself. Some sites read settings there: theirs go first.
     orphans           Ctrl-C cancels only jobs that are in Snakemake's list, which is empty while it asks for states;
                       those that wait to be submitted still are. All jobs of a call have one name: they are cancelled by
@@ -91,10 +93,14 @@ def mend_plugin() -> None:
 
     def report_job_error(self: Any, job_info: Any, msg: str | None = None, **more: Any) -> None:
         with suppress(Exception):  # what is said of a failure must not hide it
-            job_logs = [Path(log) for log in more.get("aux_logs") or [] if log]
-            logs = [Path(log) for log in job_info.job.log]
-            if why := never_began(job_info.external_jobid, job_logs, logs):
-                msg = f"{msg} {why} " if msg else why  # Snakemake adds a sentence without a space
+            if job_info.external_jobid is None:
+                more["cause"], msg = "refused by SLURM", slurm.refusal(msg or "")
+            else:
+                job_logs = [Path(log) for log in more.get("aux_logs") or [] if log]
+                logs = [Path(log) for log in job_info.job.log]
+                if why := never_began(job_info.external_jobid, job_logs, logs):
+                    more["cause"] = "did not begin"
+                    msg = f"{msg} {why} " if msg else why  # Snakemake adds a sentence without a space
         report(self, job_info, msg=msg, **more)
 
     def report_job_submission(self: Any, job_info: Any, *more: Any, **named: Any) -> None:
@@ -175,7 +181,9 @@ def never_began(job: str, job_logs: list[Path], logs: list[Path]) -> str:
         advice = f"exclude_nodes: [{where.nodes}] in the machine's file keeps jobs off it"
         parts[0] += f": that node does not see {Path.cwd()}, or may not write there; {advice}."
     else:
-        parts[0] += f": {missing_line}; is this there on that node?" if missing_line else "."
+        full = missing_line and ("No space left" in missing_line or "quota" in missing_line)
+        todo = "make room there" if full else "is this there on that node?"
+        parts[0] += f": {missing_line}; {todo}" if missing_line else "."
     if job_logs and not where.blind:
         parts.append(f"Its log is {job_logs[0]}.")
     parts += [f"{log} is an earlier try's." for log in there]
@@ -267,7 +275,10 @@ def mend_submission(plugin: Any) -> None:
 
     def submit_command(job: Any, params: dict[str, Any], **others: Any) -> str:
         words = [job.resources.get("site_comment"), params["comment_str"]]
-        return str(submission(job, params | {"comment_str": " ".join(filter(None, words))}, **others))
+        log = Path(params["slurm_logfile"])
+        ours = {"comment_str": " ".join(filter(None, words))}
+        ours["slurm_logfile"] = f"{str(log.parent).replace('%', '%%')}/{log.name}"
+        return str(submission(job, params | ours, **others))
 
     plugin.get_submit_command = submit_command
     executor.run_job, executor._report_job_error_threadsafe = run_job, report_error

@@ -25,6 +25,7 @@ class Message(NamedTuple):
     job: int = -1
     rule: str = ""
     wildcards: Mapping[str, str] = {}
+    log: str = ""
 
 
 def attach(wanted: Callable[[Message], bool]) -> None:
@@ -42,7 +43,8 @@ def attach(wanted: Callable[[Message], bool]) -> None:
         other = next(of_words, "error" if record.levelno >= logging.ERROR else "")
         number = event.get("jobid", event.get("job_id", -1))
         what = events.get(str(event.get("event") or ""), other)
-        return Message(what, text, number, event.get("rule_name", ""), event.get("wildcards") or {})
+        log = next(iter(event.get("log") or ()), "")
+        return Message(what, text, number, event.get("rule_name", ""), event.get("wildcards") or {}, log)
 
     for handler in logger.handlers:
         if isinstance(handler, logging.StreamHandler) and not isinstance(handler, logging.FileHandler):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ddlbench.analysis import refusals
+from ddlbench.analysis import failures, refusals
 from ddlbench.core import files, layout
 from ddlbench.core.record import MLLOG, STEPS, recorded_spec
 from ddlbench.core.spec import RunSpec
@@ -88,9 +88,11 @@ def state(
 
 def unfinished(folder: Path, missing: str = "") -> tuple[str, str]:
     """(FAILED, STOPPED or MISSING; why) of the folder of a job without a record."""
-    if (folder / ".partial").is_dir():
+    if failures.has_failed(folder):
+        return FAILED, "its last try failed"
+    if (folder / failures.PARTIAL).is_dir():
         return STOPPED, "is running, or was stopped"
-    return (FAILED, "its last try failed") if (folder / "failed").is_dir() else (MISSING, missing)
+    return MISSING, missing
 
 
 def is_of_other_settings(log: Path, spec: RunSpec) -> bool:

@@ -29,6 +29,7 @@ from ddlbench.settings import environment_modules
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import load_machine
 from ddlbench.slurm import queue as slurm
+from ddlbench.slurm import srun
 
 
 def spans(numbers: Sequence[int]) -> str:
@@ -79,6 +80,9 @@ def execute(promised: dict[str, Any], output: Path, argv: list[str]) -> int:
         slurms = slurm.nodes_of_this_job() if promised["launcher"] == "slurm" else []
         allocated = [node.name for node in slurms]
         problems = judge(ranks, promised, allocated)
+        said = srun.end(seen.printed, promised["workers"]) if not ranks else None
+        if said is not None:  # no rank was started: what else is wrong comes of that
+            problems = [Problem(True, f"the launcher started no rank: {said.message}")]
         if slurms:
             problems += judge_nodes(load_machine(promised["machine"]), slurms)
         if seen.code and not any(problem.error for problem in problems):

@@ -139,9 +139,15 @@ def begin(log: Path) -> None:
 
 def print_refusals(logs: Sequence[Path]) -> None:
     """Print what jobs that were refused said, once the job with these logs has failed."""
-    for refusal in sorted(file for log in logs for file in log.parent.glob("refused-*.log")):
-        if refusal.stat().st_mtime > asked_s():
-            print(f"{refusal}: {refusal.read_text(errors='replace').strip()}", file=sys.stderr, flush=True)
+    for refusal in refusals(logs):
+        print(refusal, file=sys.stderr, flush=True)
+
+
+def refusals(logs: Sequence[Path]) -> list[str]:
+    """What jobs that were refused said, each after the name of its file."""
+    files = sorted(file for log in logs for file in log.parent.glob("refused-*.log"))
+    new = [file for file in files if file.stat().st_mtime > asked_s()]
+    return [f"{file}: {file.read_text(errors='replace').strip()}" for file in new]
 
 
 def earlier(log: Path) -> Path:

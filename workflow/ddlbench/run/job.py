@@ -1,7 +1,6 @@
 """What jobs of all kinds do alike: hold their folder, watch their ranks, and say how they ended, or why not."""
 
 import shutil
-import socket
 import sys
 import time
 import traceback
@@ -11,11 +10,12 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ddlbench.analysis.failures import FAILED, PARTIAL, REPORT
 from ddlbench.core import beats, living, notes
 from ddlbench.core.files import write_json
 from ddlbench.data.verify import glance, index
 from ddlbench.plan.launch import HIDDEN
-from ddlbench.run import hold
+from ddlbench.run import hold, reason
 from ddlbench.run.hold import HeldError, held
 from ddlbench.run.rank import ASKED
 from ddlbench.run.watch import WatchResult, watch
@@ -23,7 +23,7 @@ from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.machine import load_machine
 from ddlbench.slurm import step
 
-FOLDER, FAILURE = "failed", "failure.json"  # of a failed try
+FOLDER, FAILURE = FAILED, REPORT  # of a failed try
 
 
 def alone(name: str, folder: Path, log: Path, is_made: Callable[[], bool], execute: Callable[[], int]) -> NoReturn:
@@ -46,28 +46,28 @@ def _made(name: str, folder: Path, execute: Callable[[], int]) -> int:
     """The exit code of `execute`. Whatever it raises becomes the reason why the job failed, and ends this process."""
     with suppress(OSError):  # an older reason must not stand for this try; a checkpoint beside it stays
         (folder / FOLDER / FAILURE).unlink(missing_ok=True)
+    stopped = folder / PARTIAL / notes.STOPPED_NOTE
     try:
-        return execute()
+        stopped.unlink(missing_ok=True)
+        code = execute()
+        if code == notes.STOPPED:
+            with suppress(OSError):  # programs leave none
+                stopped.touch()
+        return code
     except ConfigError as error:
-        leave(folder, "configuration", said := str(error))
+        said = str(error)
+        reason.leave(folder, "configuration", said)
     except living.UnendedError as error:
-        leave(folder, "process does not end", said := f"{name} failed: {error}")
+        said = f"{name} failed: {error}"
+        reason.leave(folder, "process does not end", said)
     except OSError as error:  # a full disk, or one that can only be read
         todo = "; make room, and start again" if notes.cause(error) == notes.DISK_FULL else ""
-        leave(folder, notes.cause(error), said := f"{name} failed: {notes.cause(error)}: {error}{todo}")
+        said = f"{name} failed: {notes.cause(error)}: {error}{todo}"
+        reason.leave(folder, notes.cause(error), said)
     except Exception as error:
-        leave(folder, notes.cause(error), "".join(traceback.format_exception_only(error)).strip())
+        reason.leave(folder, notes.cause(error), "".join(traceback.format_exception_only(error)).strip())
         raise
     sys.exit(said)
-
-
-def leave(folder: Path, cause: str, message: str) -> None:
-    """Keep why a job failed that had nothing to keep, or did not get so far. What an earlier try left stays. Raises
-    nothing: a full disk may be the reason."""
-    reason = {"cause": cause, "rank": None, "host": socket.gethostname(), "message": message}
-    with suppress(OSError):
-        (folder / FOLDER).mkdir(parents=True, exist_ok=True)
-        write_json(folder / FOLDER / FAILURE, reason | {"time": time.time(), "slurm_job_id": step.job()})
 
 
 def take(former: Path, partial: Path) -> None:

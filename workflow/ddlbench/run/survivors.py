@@ -1,9 +1,9 @@
-"""What an earlier Snakemake left behind when it was killed: its lock, and SLURM jobs that still run.
+"""What an earlier Snakemake left behind when it was killed: its lock, SLURM jobs and supervisors that still run.
 
-SLURM jobs do not end with the Snakemake that submitted them (SIGKILL, a lost connection, a rebooted login node). Before
-the next one starts any job, `settle` removes a lock that no living Snakemake holds, and waits for the SLURM jobs that
-make what it would make. `commands/snakefile.py` calls it. Should all of this fail, two supervisors still never write
-one record: `hold.py`.
+SLURM jobs, and supervisors on this machine, do not end with the Snakemake that started them (SIGKILL, a lost
+connection, a rebooted login node). Before the next one starts any job, `settle` removes a lock that no living Snakemake
+holds, and waits for those that make what it would make. `commands/snakefile.py` calls it. Should all of this fail, two
+supervisors still never write one record: `hold.py`.
 """
 
 import atexit
@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,16 +42,19 @@ class SlurmJob:
         return f"{self.id} {self.state.lower()}: {self.comment}" + (f": it {advice}" if advice else "")
 
 
-def settle(locks: Path, outputs: Iterable[tuple[str, str]]) -> None:
+def settle(locks: Path, outputs: Iterable[tuple[str, str]], folders: Sequence[Path] = ()) -> None:
     """Return when nothing of an earlier Snakemake stands in the way, and mark this one as being at work. `locks` is
     Snakemake's folder of locks; `outputs` are (rule, wildcards joined by _) that this plan may make on SLURM, none on
-    other machines. Raises ConfigError if SLURM does not answer."""
-    remove_dead_lock(locks)
+    other machines; `folders` those of jobs that it may make on this one. Raises ConfigError if SLURM does not
+    answer."""
+    others = remove_dead_lock(locks)
     me = living.myself()
     atexit.register(living.mark(MARKS / f"{me.host}-{me.pid}.json", BEAT_S))
     comments = {f"rule_{rule}_wildcards_{wildcards}" for rule, wildcards in outputs}
     if comments:
         wait(comments)
+    if not others:  # else it is that Snakemake's jobs that are at work, and its lock that stands in the way
+        wait_for_supervisors(folders)
 
 
 def at_work(folder: Path = MARKS) -> list[living.Process]:
@@ -72,8 +75,9 @@ def at_work(folder: Path = MARKS) -> list[living.Process]:
     return working
 
 
-def remove_dead_lock(locks: Path, folder: Path = MARKS) -> None:
-    """Remove Snakemake's lock (the files in `locks`) if the Snakemake that left it is dead; else say who lives."""
+def remove_dead_lock(locks: Path, folder: Path = MARKS) -> list[living.Process]:
+    """Remove Snakemake's lock (the files in `locks`) if the Snakemake that left it is dead; else say who lives, and
+    return them."""
     marked = any(folder.glob("[!.]*.json"))
     working = at_work(folder)
     for process in working:
@@ -83,6 +87,7 @@ def remove_dead_lock(locks: Path, folder: Path = MARKS) -> None:
         for lock in dead:  # Snakemake's own cleanup_locks would remove the folder too, and then fail to lock
             lock.unlink(missing_ok=True)
         say("an earlier Snakemake was killed here; its lock is removed")
+    return working
 
 
 def slurm_jobs(comments: set[str], folder: Path) -> list[SlurmJob]:
@@ -119,6 +124,26 @@ def wait(comments: set[str], folder: Path | None = None, every_s: float = 15.0) 
         time.sleep(every_s)
     if shown:
         say("these jobs have ended; going on")
+
+
+def wait_for_supervisors(folders: Sequence[Path], every_s: float = 1.0) -> None:
+    """Return when no process of this machine that can be seen makes one of the jobs with these folders."""
+    told: set[living.Process] = set()
+    while at_work := [(folder, holder) for folder in folders if (holder := _local_holder(folder))]:
+        for folder, holder in at_work:
+            if holder not in told:
+                say(f"waiting for {folder.name}, which an earlier call began: {holder}; what it finishes counts.")
+                say(f"If you do not want to wait: kill {holder.pid}")
+                told.add(holder)
+        time.sleep(every_s)
+    if told:
+        say("these have ended; going on")
+
+
+def _local_holder(folder: Path) -> living.Process | None:
+    """The living process of this machine that holds a job's folder."""
+    holder = living.read(folder / hold.HOLDER)
+    return holder if holder is not None and living.lives(holder) else None
 
 
 def say(text: str) -> None:

@@ -49,6 +49,7 @@ _OPEN, _NEXT, _SHUT = "<ddlbench|", "<|>", "|ddlbench>"
 
 _MISSING = re.compile(
     r"^.*(?:: not found|No such file or directory|No module named|command not found|Permission denied|"
+    r"No space left on device|Disk quota exceeded|"
     r"Exec format error|not a directory|Transport endpoint is not connected|Stale file handle).*$",
     re.M | re.I,
 )
@@ -174,6 +175,32 @@ def later(refusal: str) -> str | None:
     """Why SLURM refused a job that it may take later, by what the plugin says of it; None if it will never take it."""
     why = _LATER.search(refusal.split("sbatch call:")[0])
     return why[0] if why else None
+
+
+# What to do about a job that sbatch refuses, by words of SLURM's sentence.
+_TODO = {
+    "invalid partition": "partitions: name, in the machine's file: one of those that `sinfo -s` shows",
+    "time limit is invalid": "partitions: max_minutes, in the machine's file: at most what `sinfo -o '%P %l'` shows",
+    "node count": "nodes and partitions: max_nodes, in the machine's file: at most what `sinfo -s` shows",
+    "feature": "constraint, in the machine's file: of those that `sinfo -o '%P %f'` shows",
+    "memory": "memory_mb_per_worker, in the machine's file: times workers_per_node "
+    "at most what `sinfo -o '%P %m'` shows",
+    "generic resource": "workers_per_node, in the machine's file: at most what `sinfo -o '%P %G'` shows",
+    "node configuration": "no node is all that workers_per_node, cores_per_worker, memory_mb_per_worker and constraint "
+    "of the machine's file ask for",
+    "account": "account: one of `sacctmgr show assoc user=$USER format=account,partition,qos`",
+    "qos": "qos, in the machine's file: one of `sacctmgr show assoc user=$USER format=account,partition,qos`",
+}
+OTHER_TODO = "what jobs ask for stands in the machine's file"
+
+
+def refusal(said: str) -> str:
+    """What SLURM says of a job that it does not take, on one line, and what to do. `said` is what the plugin says."""
+    text = said.split("    sbatch call:")[0]
+    lines = re.findall(r"sbatch: (?:error: )?(.+?)['.\s]*$", text, re.M) or [" ".join(text.split())]
+    sentence = "; ".join(dict.fromkeys(lines))
+    todo = next((todo for words, todo in _TODO.items() if words in sentence.lower()), OTHER_TODO)
+    return f"SLURM did not take the job: {sentence}; {todo}"
 
 
 def is_own_limit(refusal: str) -> bool:
