@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -141,6 +142,47 @@ def test_squeue_is_asked_for_hidden_jobs_and_may_forget_those_that_ended(mended:
     squeue('[ "$1" = --all ] && echo "8|RUNNING"')
     states, _ = asyncio.run(mended.query_job_status("squeue --name x", logging.getLogger()))
     assert states == {"7": "UNKNOWN", "8": "RUNNING"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "queue", "accounts", "state"),
+    [
+        ("false", "", "exit 1", "UNKNOWN"),  # sacct is refused, and SLURM has forgotten the job: it has ended
+        ("false", slurm.marked("7", "RUNNING"), "exit 1", "RUNNING"),
+        ("echo '9|RUNNING'", slurm.marked("7", "COMPLETED"), "exit 1", "COMPLETED"),  # the site renames jobs
+        ("echo '9|RUNNING'", "", "echo '7|FAILED'", "FAILED"),
+        ("false", None, "exit 1", None),  # nobody answers
+        ("echo '7|RUNNING'", None, "exit 1", "RUNNING"),
+    ],
+)
+def test_a_job_that_no_answer_names_is_said_and_asked_for_by_its_number(
+    mended: Any,
+    command: Any,
+    squeue: Any,
+    capsys: Any,
+    monkeypatch: Any,
+    asked: str,
+    queue: Any,
+    accounts: str,
+    state: Any,
+) -> None:
+    squeue("exit 1" if queue is None else f"echo '{queue}'")
+    command("sacct", accounts)
+    slurm_plugin.mend_plugin()
+    mended.Executor.report_job_submission(SimpleNamespace(heard=[]), SimpleNamespace(external_jobid="7"))
+    logger = logging.getLogger()
+    states, _ = asyncio.run(mended.query_job_status("false", logger))
+    assert states is None and capsys.readouterr().err == ""  # it was just submitted
+    monkeypatch.setattr(slurm_plugin, "SILENT_S", 0.2)
+    time.sleep(0.3)
+    states, seconds = asyncio.run(mended.query_job_status(asked, logger))
+    assert (states or {}).get("7") == state
+    assert seconds is not None or state is None
+    named = "7" in asked
+    assert capsys.readouterr().err.count("SLURM jobs 7: sacct ") == (not named)
+    time.sleep(0.3)
+    asyncio.run(mended.query_job_status(asked, logger))
+    assert capsys.readouterr().err == ""  # it is said once
 
 
 @pytest.mark.parametrize(

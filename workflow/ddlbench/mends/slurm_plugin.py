@@ -5,6 +5,9 @@
                       it sees that a job was ended, it submits the next while the first one's processes may still run.
     held jobs         wait for a person; the plugin says nothing.
     no accounting     the plugin asks sacct for ever, and checks accounts with sacctmgr: squeue is asked instead.
+    silence           Where no answer of sacct names a job (it is refused or away, or the site renames jobs) the
+                      plugin waits for ever without a word. After two minutes that is said, and SLURM is asked for the
+                      job's number until one answers.
     no beginning      of a job that failed before its run began it says "Reason: Unknown", and names the log of an
                       earlier try first.
     failed nodes      of a job that lost a node it asks where it ran, to avoid those nodes. Once SLURM has queued the
@@ -39,6 +42,7 @@ import re
 import shlex
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib import import_module
@@ -53,6 +57,7 @@ PLUGIN = "snakemake_executor_plugin_slurm"
 WAIT_S, TRIES = 10.0, 6  # how often it is seen whether there is room; after so many times SLURM is asked in any case
 # sacct's and squeue's words for a job that SLURM ended, and for one that is not started yet.
 CUT_SHORT = ("CANCELLED", "TIMEOUT", "DEADLINE")
+SILENT_S = 120.0  # after which a job is said that no answer names
 WAITING = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT")
 
 
@@ -71,11 +76,18 @@ def mend_plugin() -> None:
         del os.environ[name]
     subjects: set[str] = set()
     submitted: set[str] = set()
+    silence = Silence()
 
     async def query_job_status(command: str, logger: Any) -> tuple[dict[str, str] | None, float | None]:
         """The plugin's: (state by job id, seconds that it took), or (None, None) if SLURM does not answer."""
         of_queue = command.startswith("squeue ")
         states, seconds = await query(command.replace("squeue ", "squeue --all ", 1) if of_queue else command, logger)
+        if states is not None:
+            silence.hear(states)
+        if silent := silence.jobs(time.monotonic()):
+            found = of_silent(silent, of_queue, states is not None, subjects)
+            silence.hear(found)
+            states, seconds = {**found, **(states or {})}, seconds or 0.0
         if states is None:
             return None, None
         if of_queue:
@@ -105,11 +117,52 @@ def mend_plugin() -> None:
 
     def report_job_submission(self: Any, job_info: Any, *more: Any, **named: Any) -> None:
         submitted.add(str(job_info.external_jobid))
+        silence.begin(str(job_info.external_jobid))
         submit(self, job_info, *more, **named)
 
     executor._failed_nodes = FailedNodes.on_executors()
     executor.report_job_error, executor.report_job_submission = report_job_error, report_job_submission
     mend_submission(plugin)
+
+
+class Silence:
+    """Jobs of this call that have not ended, as far as anybody said, and when one was named last: `since`."""
+
+    def __init__(self) -> None:
+        self.since: dict[str, float] = {}
+        self.ours: set[str] = set()
+
+    def begin(self, job: str) -> None:
+        """Take note of a job that was submitted."""
+        self.ours.add(job)
+        self.since[job] = time.monotonic()
+
+    def hear(self, states: Mapping[str, str]) -> None:
+        """Take note of an answer."""
+        for job, state in ((job, state) for job, state in states.items() if job in self.ours):
+            if state.split(" ", 1)[0] in (*WAITING, *slurm.LIVING, "PREEMPTED", "NODE_FAIL"):
+                self.since[job] = time.monotonic()
+            else:
+                self.since.pop(job, None)
+
+    def jobs(self, now: float) -> list[str]:
+        """Return those that nobody has named for SILENT_S."""
+        return [job for job, since in self.since.items() if now - since >= SILENT_S]
+
+
+def of_silent(jobs: list[str], of_queue: bool, answered: bool, subjects: set[str]) -> dict[str, str]:
+    """Ask for the states of jobs that no answer names, and say so once: `subjects` were named before. One that SLURM
+    does not know any more has ended, nobody knows how: Snakemake takes it for done if its files are there."""
+    tool = "squeue" if of_queue else "sacct"
+    why = "answers, and does not name them" if answered else "does not answer"
+    if new := [job for job in jobs if f"silent {job}" not in subjects]:
+        subjects.update(f"silent {job}" for job in new)
+        text = (
+            f"SLURM jobs {', '.join(new)}: {tool} {why} for {SILENT_S / 60:.0f} minutes; they are asked for by number"
+        )
+        print(text, file=sys.stderr, flush=True)
+    states = slurm.states(jobs)
+    return {} if states is None else dict.fromkeys(jobs, "UNKNOWN") | states
 
 
 class FailedNodes(set[str]):

@@ -127,6 +127,23 @@ def in_queue(jobs: list[str]) -> dict[str, str] | None:
     return None if pairs is None else {job: reason for job, reason in pairs if job in jobs}
 
 
+def states(jobs: list[str]) -> dict[str, str] | None:
+    """SLURM's word for the state of each of these jobs that it knows, by number, whatever their names are: squeue's,
+    else sacct's. None if neither answers."""
+    queued = _rows("%i", "%T", only=_only(jobs), states="--states=all")
+    known = {job: state for job, state in queued or () if job in jobs}
+    others = [job for job in jobs if job not in known]
+    accounts = _accounts(others) if others else {}
+    return None if queued is None and not accounts else known | accounts
+
+
+def _accounts(jobs: list[str]) -> dict[str, str]:
+    """The states of these jobs as sacct knows them; none if it does not answer."""
+    asked = ["--noheader", "--allocations", "--parsable2", "--format=JobIDRaw,State", f"--jobs={','.join(jobs)}"]
+    rows = (line.split("|") for line in printed("sacct", *asked).splitlines())
+    return {row[0]: row[1] for row in rows if len(row) == 2 and row[0] in jobs}
+
+
 def completing(jobs: list[str]) -> set[str]:
     """Those of the jobs of which processes still run or nodes still tidy up; none if SLURM does not answer."""
     if not jobs:
