@@ -15,7 +15,7 @@ from ddlbench.core import layout
 from ddlbench.core.columns import write_csv
 from ddlbench.core.files import logged
 from ddlbench.show.figures import Options, _data
-from ddlbench.show.figures._make import selected, write_data
+from ddlbench.show.figures._make import selected, write_drawable
 
 with logged(snakemake.log[0]), TemporaryDirectory() as own:
     given = snakemake.params
@@ -27,8 +27,8 @@ with logged(snakemake.log[0]), TemporaryDirectory() as own:
     else:
         planned = {"settings": given.settings, "scaling": given.scaling, "terms": Terms(*given.terms)}
         collect([Path(layout.run(run)) for run in runs], tables, given.peaks, **planned)
-    write_data(given.plot, tables, runs, Path(snakemake.output[0]), options)
-    _data.write(_data.shown(tables, runs), Path(snakemake.output[1]))
+    shown = write_drawable(given.plot, tables, runs, Path(snakemake.output[0]), options)
+    _data.write(shown, Path(snakemake.output[1]))
     if given.fail_on:  # rules are about runs, none about jobs of inference
         found = audit(of_study(tables, only=runs)) if (tables / "runs.parquet").exists() else []
         write_csv(_findings.worst(found, given.fail_on), _findings.COLUMNS, Path(snakemake.output[2]))

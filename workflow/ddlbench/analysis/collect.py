@@ -40,30 +40,41 @@ def collect(
     table `failures`, and so are those of the folders `beside`, of jobs that do not train.
     """
     read = read or registry.member("records", "ours").read
-    rows: dict[str, Rows] = {name: [] for name in TABLES if name not in LONG}
-    rows["failures"] = failures.failures([*folders, *beside])
-    with ExitStack() as stack:
-        add = {name: stack.enter_context(tables.writing(name, folder)) for name in LONG}
-        for run in sorted(folders, key=lambda run: (run.name, run)):
-            try:
-                of_run = read(run, (settings or {}).get(run.name))
-            except refusals.RefusedError as error:
-                rows["refused"].append(refusals.row(run, error))
-                continue
-            if of_run is None:
-                continue
-            for name, some in rows_of(of_run, peaks or {}).items():
-                rows[name] += some
-            for name in LONG:
-                add[name](columns_of(name, of_run))
-    _as_planned(rows["runs"], order, scaling or {})
-    rows["comparisons"] = comparisons.rows(tables.frame("runs", rows["runs"]), tariff)
-    for name, sheet in sheets.every().items():
-        if sheet.of_study:
-            rows[name] = sheet.of_study(rows[name], tables.frame("runs", rows["runs"]), terms or Terms())
-    for name, some in rows.items():
-        tables.write(name, some, folder)
-    return rows["refused"]
+
+    def step(some: Sequence[Path], left_out: Mapping[Path, Exception]) -> Rows:
+        rows: dict[str, Rows] = {name: [] for name in TABLES if name not in LONG}
+        rows["failures"] = failures.failures([*folders, *beside])
+        rows["refused"] = [refusals.row(run, refusals.not_understood(run, error)) for run, error in left_out.items()]
+        with ExitStack() as stack:
+            add = {name: stack.enter_context(tables.writing(name, folder)) for name in LONG}
+            for run in sorted(some, key=lambda run: (run.name, run)):
+                try:
+                    of_run = read(run, (settings or {}).get(run.name))
+                    short = rows_of(of_run, peaks or {}) if of_run is not None else {}
+                    long = {name: columns_of(name, of_run) for name in LONG} if of_run is not None else {}
+                except refusals.RefusedError as error:
+                    rows["refused"].append(refusals.row(run, error))
+                    continue
+                except Exception as error:  # whatever stands in a record
+                    rows["refused"].append(refusals.row(run, refusals.not_understood(run, error)))
+                    continue
+                for name, of_table in short.items():
+                    rows[name] += of_table
+                for name, columns in long.items():
+                    add[name](columns)
+        rows["refused"].sort(key=lambda row: (row["run"], row["file"]))
+        _as_planned(rows["runs"], order, scaling or {})
+        rows["comparisons"] = comparisons.rows(tables.frame("runs", rows["runs"]), tariff)
+        for name, sheet in sheets.every().items():
+            if sheet.of_study:
+                rows[name] = sheet.of_study(rows[name], tables.frame("runs", rows["runs"]), terms or Terms())
+        for name, of_table in rows.items():
+            tables.write(name, of_table, folder)
+        return rows["refused"]
+
+    beside = list(beside)
+    refused, _ = refusals.sparing(folders, step)
+    return refused
 
 
 def _as_planned(runs: Rows, order: Sequence[str], scaling: Mapping[str, str]) -> None:

@@ -1,15 +1,19 @@
 """Records that are refused: which file, what is wrong with it, what to do. Table `refused` lists them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ddlbench.core.columns import Column
 from ddlbench.core.files import printable, read_csv
 from ddlbench.core.plural import count_of
-from ddlbench.core.record import sealed
+from ddlbench.core.record import MLLOG, sealed
 
 MOST = 300  # characters of what a message says; what stands in a file may be long
+MOST_SPOILERS = 20  # records that are refused because a step fails with them; if there are more, the step is at fault
+T = TypeVar("T")
+R = TypeVar("R")
+Spoilers = Mapping[T, Exception]  # what a step raises with each of these records
 
 COLUMNS = (
     Column("run", "str", "The run whose record was refused: the name of its folder."),
@@ -55,6 +59,51 @@ def of_seal(log: Path) -> str:
 def not_understood(log: Path, error: Exception) -> RefusedError:
     """What an error says of the log in which it was met."""
     return RefusedError(log, f"cannot be understood ({type(error).__name__}: {error})")
+
+
+def sparing(runs: Sequence[T], step: Callable[[Sequence[T], Spoilers[T]], R]) -> tuple[R, Spoilers[T]]:
+    """What a step makes of these runs, and those that it had to leave out, because with them it raises.
+
+    This is the one guard of all that is made of many records: whatever stands in one of them must not keep the others
+    from their tables, figures and page. `step` is given the runs that it takes and those that are left out. It may be
+    called many times, and replaces what it wrote before. Raises what `step` raises where no record is at fault: if it
+    raises with none at all, or with more than MOST_SPOILERS of them, or if a file cannot be written.
+    """
+    spoilers: dict[T, Exception] = {}
+    try:
+        return step(runs, spoilers), spoilers
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:
+        first = error
+    good: list[T] = []
+
+    def try_also(some: Sequence[T]) -> None:
+        """Add to `good` those of them with which the step still does not raise; half of them at a time."""
+        try:
+            step([*good, *some], spoilers)
+        except (OSError, MemoryError):
+            raise
+        except Exception as error:
+            if not some or len(spoilers) >= MOST_SPOILERS:
+                raise first from None
+            if len(some) == 1:
+                spoilers[some[0]] = error
+                return
+            middle = len(some) // 2
+            try_also(some[:middle])
+            try_also(some[middle:])
+        else:
+            good.extend(some)
+
+    try_also([])
+    try_also(runs)
+    return step([run for run in runs if run not in spoilers], spoilers), spoilers
+
+
+def spoiler_rows(folders: Mapping[str, Path], spoilers: Spoilers[str]) -> list[dict[str, Any]]:
+    """Rows of table `refused` for runs that a step had to leave out, by their folders."""
+    return [row(folders[run], not_understood(folders[run] / MLLOG, error)) for run, error in spoilers.items()]
 
 
 def row(folder: Path, error: RefusedError) -> dict[str, Any]:

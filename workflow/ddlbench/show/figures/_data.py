@@ -10,7 +10,8 @@ import pandas as pd
 from ddlbench.analysis.tables import BESIDE, EVERY
 from ddlbench.analysis.together import ended_well, successful
 from ddlbench.core import registry
-from ddlbench.core.files import aside
+from ddlbench.core.columns import as_cells
+from ddlbench.core.files import aside, from_text
 from ddlbench.core.plural import count_of
 from ddlbench.core.recipe import Recipe
 from ddlbench.core.spec import RunSpec
@@ -35,7 +36,7 @@ def load(folder: Path, names: Iterable[str], runs: Sequence[str]) -> Tables:
 def write(data: pd.DataFrame, path: Path) -> None:
     """A figure's data as csv: the same bytes for the same data. Null is an empty field."""
     with aside(path) as hidden:
-        data.to_csv(hidden, index=False, lineterminator="\n", quoting=csv.QUOTE_MINIMAL)
+        as_cells(data).to_csv(hidden, index=False, lineterminator="\n", quoting=csv.QUOTE_MINIMAL)
 
 
 def read(path: Path) -> pd.DataFrame:
@@ -44,7 +45,9 @@ def read(path: Path) -> pd.DataFrame:
     words = {name: "str" for name in names if name in WORDS}
     data = pd.read_csv(path, dtype=words, keep_default_na=False, na_values=[""])
     partial = [name for name in names if name in COUNTS and data[name].dtype == "float64"]
-    return data.astype(dict.fromkeys(partial, "Int64"))
+    marked = [name for name in names if data[name].astype(str).str.startswith("'").any()]
+    texts = {name: data[name].map(from_text) for name in marked}
+    return data.assign(**texts).astype(dict.fromkeys(partial, "Int64"))
 
 
 def shown(folder: Path, runs: Sequence[str]) -> pd.DataFrame:

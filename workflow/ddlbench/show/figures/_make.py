@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from ddlbench.analysis import refusals
 from ddlbench.analysis.together import is_control
 from ddlbench.core import registry
 from ddlbench.show.figures import FigureMember, Options, _data, _style
@@ -16,6 +17,25 @@ def write_data(plot: str, tables: Path, runs: Sequence[str], out: Path, options:
     """Make the data of a figure of these runs (ids) from the tables in a folder, and write it to the csv file `out`."""
     member: FigureMember = registry.member("figures", plot)
     _data.write(member.data(_data.load(tables, member.TABLES, runs), options), out)
+
+
+def write_drawable(plot: str, tables: Path, runs: Sequence[str], out: Path, options: Options) -> pd.DataFrame:
+    """Write the data of a figure, as `write_data` does, of those runs with which it can be drawn.
+
+    Returns what `_data.shown` says of all of them; runs that had to be left out are refused there. Their errors are
+    printed.
+    """
+    member: FigureMember = registry.member("figures", plot)
+
+    def step(some: Sequence[str], _: refusals.Spoilers[str]) -> None:
+        write_data(plot, tables, some, out, options)
+        member.draw(_data.read(out), options)
+
+    _, spoilers = refusals.sparing(runs, step)
+    for run, error in spoilers.items():
+        print(f"{run} is refused and not in this figure: {refusals.not_understood(Path(run), error).what}")
+    shown = _data.shown(tables, runs)
+    return shown.assign(status=shown["status"].mask(shown["run"].isin([*spoilers]), "refused"))
 
 
 def selected(tables: Path, select: Sequence[tuple[str, Sequence[Any]]] = ()) -> list[str]:

@@ -31,7 +31,7 @@ from ddlbench.plan.estimate import read_published
 from ddlbench.settings.config import CONVERGENCE, ConfigError
 from ddlbench.settings.study import Figure
 from ddlbench.show.figures import Options, _data
-from ddlbench.show.figures._make import draw, write_data
+from ddlbench.show.figures._make import draw, write_drawable
 from ddlbench.show.page import about, sections, spent, write
 
 
@@ -100,8 +100,7 @@ def _figure(plan: runs.Plan, figure: Figure, home: Path) -> str:
     options = Options(**json.loads(runs.figure_options(plan, figure.name)))
     if figure.reference_file:
         options = replace(options, reference=pd.read_csv(figure.reference_file))
-    write_data(figure.plot, home / "tables", wanted, data, options)
-    shown = _data.shown(home / "tables", wanted)
+    shown = write_drawable(figure.plot, home / "tables", wanted, data, options)
     _data.write(shown, path.with_name(f"{path.name}.runs.csv"))
     found = audit(of_study(home / "tables", only=wanted)) if plan.study.audit.fail_on else []
     broken = {row["rule"] for row in _findings.worst(found, plan.study.audit.fail_on or "error")}

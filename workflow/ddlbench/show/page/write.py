@@ -8,7 +8,7 @@ browser runs and loads nothing.
 import base64
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import jinja2
 import pandas as pd
 from markupsafe import Markup, escape
 
-from ddlbench.analysis import failures, together
+from ddlbench.analysis import failures, refusals, together
 from ddlbench.analysis.tables import BESIDE
 from ddlbench.analysis.together import ended_well, successful
 from ddlbench.audit import _findings
@@ -38,9 +38,40 @@ def write(study: PageStudy, out: Path, results: Path = layout.RESULTS) -> None:
     for programs. Each is whole, or not there. Raises OSError for a table or a figure that is missing.
     """
     read, audit = _read(study, out.parent)
-    first = answer.first(study, read, audit)
-    write_json(out.with_name("study.json"), numbers.found(study, read, audit, first))
-    write_text(out, html(study, read, audit, first, out.parent, results))
+    runs = [str(run) for run in read["runs"]["run"]]
+    folders = {run: Path(layout.run(run, results=results)) for run in runs}
+
+    def step(some: Sequence[str], left_out: refusals.Spoilers[str]) -> tuple[dict[str, Any], str]:
+        others = {*runs} - {*some}
+        tables = _only(read, some, refusals.spoiler_rows(folders, left_out)) if others else read
+        findings = [row for row in audit if others.isdisjoint(row["runs"].split("; "))]
+        first = answer.first(study, tables, findings)
+        found = numbers.found(study, tables, findings, first)
+        json.dumps(found)
+        return found, html(study, tables, findings, first, out.parent, results)
+
+    (found, text), spoilers = refusals.sparing(runs, step)
+    print(*refusals.lines(refusals.spoiler_rows(folders, spoilers)), sep="\n", end="\n" * bool(spoilers))
+    write_json(out.with_name("study.json"), found)
+    write_text(out, text)
+
+
+def _only(
+    read: Mapping[str, pd.DataFrame], runs: Sequence[str], refused: Sequence[Mapping[str, Any]]
+) -> dict[str, pd.DataFrame]:
+    """The tables without the rows of other runs; these are in table `refused`, with the rows that say why."""
+    few = {}
+    for name, table in read.items():
+        if name == "refused":
+            few[name] = pd.concat([table, pd.DataFrame([*refused], columns=table.columns)], ignore_index=True)
+        elif name == "failures" or not {"run", "runs"} & {*table.columns}:
+            few[name] = table
+        elif "run" in table:
+            few[name] = table[table["run"].isin(runs)].reset_index(drop=True)
+        else:  # a comparison names all of its runs
+            of_these = [{*str(ids).split()} <= {*runs} for ids in table["runs"]]
+            few[name] = table[pd.Series(of_these, index=table.index, dtype=bool)].reset_index(drop=True)
+    return few
 
 
 def _read(study: PageStudy, home: Path) -> tuple[dict[str, pd.DataFrame], list[dict[str, str]]]:
