@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import yaml
-from ddlbench.core.program import Program
+from ddlbench.core.program import Program, hide, secrets
 from ddlbench.core.spec import RunSpec, of_program
 from ddlbench.settings.config import ConfigError
-from ddlbench.settings.program import ProgramFile, load_program
+from ddlbench.settings.program import ProgramFile, load_program, reveal
 
 from tests.unit.spoiled import bad_input
 
@@ -91,3 +91,45 @@ def test_a_setting_framework_is_its_framework(tmp_path: Path) -> None:
     run = spec(program)
     assert run.framework == "fsdp" and not {"/", " "} & {*run.id}
     assert run.id != spec(load(tmp_path, settings=settings | {"text": ["a/b c"]}).programs()[0]).id
+
+
+@pytest.mark.parametrize(
+    ("command", "names", "shown"),
+    [
+        ("train --token S3CRET", (), "train --token ..."),
+        ("train --hf-token=S3CRET --lr 0.1", (), "train --hf-token=... --lr 0.1"),
+        ("env HF_TOKEN=S3CRET WANDB_API_KEY=S3 train", (), "env HF_TOKEN=... WANDB_API_KEY=... train"),
+        ("train --Password 'a b'", (), "train --Password ..."),
+        ("train --licence S3CRET -k S", ("--licence", "k"), "train --licence ... -k ..."),
+        *(
+            (text, (), text)
+            for text in ("train --tokens 512", "train --pad-token  x", "a --token {token}", "a --token 3")
+        ),
+        *((text, (), text) for text in ("train  --tokenizer t5", "train --token --fast", "--max-token=many")),
+    ],
+)
+def test_what_an_option_of_a_secret_s_name_says_is_hidden(command: str, names: tuple[str, ...], shown: str) -> None:
+    assert hide(command, names) == shown
+    assert (secrets(command, names) != []) is (command != shown)
+
+
+def test_a_secret_is_in_no_run_and_its_program_gets_it(tmp_path: Path) -> None:
+    words = {"command": "train --token S3CRET --licence 'L 1' {folder}", "secret": ["--licence"], "settings": None}
+    file = load(tmp_path, **words, resume="--api-key=K")
+    (program,) = file.programs()
+    run = spec(program)
+    assert not [word for word in ("S3CRET", "L 1", "=K") if word in run.to_json()]
+    folder = tmp_path / "config/programs"
+    revealed, said = reveal(program, folder)
+    assert revealed.argv({"folder": "/out"}, True) == [
+        *["train", "--token", "S3CRET", "--licence"],
+        "L 1",
+        "/out",
+        "--api-key=K",
+    ]
+    assert said == ["S3CRET", "L 1", "K"]
+    other = load(tmp_path, **words | {"command": "train --token NEW --licence 'L 1' {folder}"}, resume="--api-key=K")
+    assert spec(other.programs()[0]) == run  # another token makes no run stale
+    load(tmp_path, **words | {"command": "train --token S3CRET"})
+    with pytest.raises(ConfigError, match=r"mine\.yaml: command: is another one"):
+        reveal(program, folder)

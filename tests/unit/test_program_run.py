@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import venv
+from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -15,8 +16,10 @@ import pytest
 from ddlbench.analysis import summary
 from ddlbench.core import notes
 from ddlbench.core.files import write_json
+from ddlbench.core.program import hide
 from ddlbench.records import ours
 from ddlbench.run import finish, printed, program
+from ddlbench.settings.program import reveal
 
 from tests.conftest import ROOT
 from tests.kills import killed_at
@@ -297,3 +300,26 @@ WRITES = "; ".join(f"open(out + '/../{name}', 'w').write('mine')" for name in NA
 @pytest.mark.parametrize(("ranks", "before"), [("each", WRITES), ("own", "assert 'RANK' not in os.environ")])
 def test_one_that_writes_into_our_folder_or_starts_its_own_ranks(tmp_path: Path, ranks: str, before: str) -> None:
     assert len(made(tmp_path, spec(script(tmp_path, before=before), 2, ranks=ranks)).steps) == 22
+
+
+def test_a_secret_of_its_command_is_in_no_file_and_no_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = script(tmp_path, before="assert sys.argv[3] == 'S3CRET'; print('step 0 loss 1 token', sys.argv[3])", first=1)
+    command = f"{sys.executable} '{path}' {{folder}} --token S3CRET"
+    file = tmp_path / "config/programs/mine.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"command": command}))
+    (tmp_path / "config/studies").mkdir()  # by which ranks know the folder
+    monkeypatch.chdir(tmp_path)
+    of_file = partial(reveal, folder=file.parent)
+    monkeypatch.setattr(program.program_file, "reveal", of_file)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    (tmp_path / "runs").mkdir()
+    record = made(tmp_path / "runs", spec(path, command=hide(command)))
+    printed = capfd.readouterr()
+    assert "token ..." in printed.out
+    files = [one for one in (tmp_path / "runs").rglob("*") if one.is_file()]
+    assert record.folder / "run.mllog" in files
+    assert [one for one in files if b"S3CRET" in one.read_bytes()] == []
+    assert "S3CRET" not in printed.out + printed.err

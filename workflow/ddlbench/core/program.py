@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from string import Formatter
 from typing import Any
@@ -26,6 +27,10 @@ PLACEHOLDERS = {
 }
 IMAGES = "images"  # what our own trainings count
 AXES = ("step", "sample", "epoch", "epoch_x1000")  # what a program may count on the axis of its scalars
+HIDDEN = "..."  # stands for a secret in a command
+# Names of options and variables that say a secret, and of those that only sound so: tokens of language models.
+SECRET = re.compile(r"(token|secret|password|passwd|passphrase|api[-_]?key|access[-_]?key|credentials?)$")
+NO_SECRET = re.compile(r"(pad|eos|bos|unk|sep|cls|mask|max|min|num|start|stop|end|image|special|next|per)[-_]")
 EACH, OWN = "each", "own"  # who starts the ranks: ddlbench, or the program itself
 # Named groups that a pattern of reading `lines` may have, and what each gives.
 GROUPS = {
@@ -118,6 +123,39 @@ class Program:
 
 READS = tuple(f.name for f in fields(Program) if not f.compare)
 DEFAULTS = {f.name: f.default for f in fields(Program)}
+
+
+def hide(text: str, names: Iterable[str] = ()) -> str:
+    """A command with HIDDEN in place of what options, and variables before the command, say whose names are those of
+    secrets, or among `names` (`token`, `--token`). Where there is none the text is as it was.
+
+    The command stands in records, logs and Snakemake's memory; `reveal` gives it back to the process that becomes the
+    program. A value with a placeholder is none: settings are shown.
+    """
+    named, hidden, words = {name.lstrip("-").lower() for name in names}, False, shlex.split(text)
+
+    def is_secret(name: str) -> bool:
+        plain = name.lstrip("-").lower()
+        return plain in named or bool(SECRET.search(plain) and not NO_SECRET.match(plain))
+
+    def may_be(value: str) -> bool:
+        return bool(value) and "{" not in value and not value.isdigit()
+
+    for place, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        before = words[place - 1] if place else ""
+        if equals and is_secret(name) and may_be(value):
+            words[place], hidden = f"{name}={HIDDEN}", True
+        elif before.startswith("-") and "=" not in before and is_secret(before) and may_be(word) and word[0] != "-":
+            words[place], hidden = HIDDEN, True
+    return shlex.join(words) if hidden else text
+
+
+def secrets(text: str, names: Iterable[str] = ()) -> list[str]:
+    """What `hide` takes out of a command."""
+    shown = shlex.split(hide(text, names))
+    pairs = zip(shlex.split(text), shown, strict=True)
+    return [word.removeprefix(hidden.removesuffix(HIDDEN)) for word, hidden in pairs if word != hidden]
 
 
 def placeholders(text: str) -> set[str]:

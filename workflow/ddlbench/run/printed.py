@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
+from ddlbench.core.program import HIDDEN
 from ddlbench.run.readings import Line
 
 MOST_LOGGED = 1 << 26  # bytes of the job's log; what comes after is read and not kept, but for the last lines
@@ -39,8 +40,9 @@ class Printed:
     kept, as far as MOST_BYTES allow: another pattern may be tried on them later. Then only those that match a pattern.
     Lines that are `labelled` begin with their rank, as `srun --label` writes it: `1: `. `logs`: the job's log gets all.
 
-    `lines` are those that are kept, `last` the last ones of all. After `quiet_s` without a line, and with
-    `moves` unchanged, this process is told to end the job (SIGINT), and `quiet` is True.
+    `lines` are those that are kept, `last` the last ones of all; no line and no log has one of the `secrets`. After
+    `quiet_s` without a line, and with `moves` unchanged, this process is told to end the job (SIGINT), and `quiet` is
+    True.
     """
 
     def __init__(
@@ -51,7 +53,10 @@ class Printed:
         labelled: bool = False,
         aside: Path | None = None,
         logs: bool = True,
+        secrets: Sequence[str] = (),
     ) -> None:
+        self.secrets = [secret.encode() for secret in secrets]
+        self._held = b""  # of the log's last line, which may end within a secret
         self.aside, self.logs = aside, logs
         self.patterns, self.quiet_s, self.moves, self.labelled = patterns, quiet_s, moves, labelled
         self.lines: list[Line] = []
@@ -102,7 +107,7 @@ class Printed:
             at_s, heard = time.time(), time.monotonic()
             if not piece:
                 break
-            self._log(piece)
+            self._log(self._without(piece))
             *lines, rest = re.split(rb"[\r\n\b]+", rest + piece)
             rest = rest[-MOST_LINE:]
             for line in lines:
@@ -114,9 +119,25 @@ class Printed:
         with suppress(OSError, ValueError):
             if self._file is not None:
                 self._file.close()
+        if self._held:
+            self._log(self._hide(self._held))
+
+    def _without(self, piece: bytes) -> bytes:
+        """What may be logged by now: whole lines, without secrets."""
+        if not self.secrets:
+            return piece
+        whole, end, self._held = (self._held + piece).rpartition(b"\n")
+        if len(self._held) > MOST_LINE:
+            whole, end, self._held = whole + end, self._held, b""
+        return self._hide(whole + end)
+
+    def _hide(self, text: bytes) -> bytes:
+        for secret in self.secrets:
+            text = text.replace(secret, HIDDEN.encode())
+        return text
 
     def _take(self, at_s: float, line: bytes) -> None:
-        text, rank = line[:MOST_LINE].decode(errors="replace"), 0
+        text, rank = self._hide(line[:MOST_LINE]).decode(errors="replace"), 0
         if self.labelled and (label := LABEL.match(text)):
             text, rank = text[label.end() :], int(label[1])
         if text.strip():

@@ -34,6 +34,7 @@ from ddlbench.run.printed import LAST, Printed
 from ddlbench.run.rank import ASKED, ASSIGNMENT, FOLDER
 from ddlbench.run.readings import Line, NotFiniteError, Output, Reading, ReadingMember, UnreadError
 from ddlbench.run.watch import WatchResult, diagnose, end_survivors, watch
+from ddlbench.settings import program as program_file
 from ddlbench.settings.program import load_reading
 
 ENDED = "ended_s"  # in the assignment: the program ended well, and only the record is to be made
@@ -68,6 +69,7 @@ def execute(
     partial = folder / ".partial"
     command_line = [*command, str(partial)]
     argv, hidden = reveal(command_line, spec.machine)
+    _, secrets = program_file.reveal(spec.program)
     end_survivors(partial)
     task, origin = _prepare(folder, partial, spec), _origin(spec, command_line, cited)
     for name in (MLLOG, STEPS):  # of a record that is made again
@@ -93,7 +95,7 @@ def execute(
         return sum(path.stat().st_size for path in partial.glob("recorder-*.steps"))
 
     always = [re.compile(pattern) for pattern in spec.program.patterns] or reads.wanted(spec)
-    hearing = Printed(always, quiet_s, recorded, labelled, partial / LINES)
+    hearing = Printed(always, quiet_s, recorded, labelled, partial / LINES, secrets=secrets)
     with hearing as printed, living.ending_descendants():
         seen = watch(argv, partial, hidden, nodes=spec.nodes, silent_s=silent_s, grace_s=grace_s)
     if seen.signal is None and (partial / ASKED).exists():

@@ -23,7 +23,8 @@ from ddlbench.core import living, notes
 from ddlbench.core.files import write_json
 from ddlbench.core.program import OWN, PLACEHOLDERS, Program
 from ddlbench.core.spec import RunSpec
-from ddlbench.settings.config import expand
+from ddlbench.settings.config import ConfigError, expand
+from ddlbench.settings.program import reveal
 from ddlbench.slurm import step
 from ddlbench.train import place
 
@@ -104,7 +105,11 @@ def become(partial: Path) -> None:
     notes.introduce(partial, who.rank, who.local_rank)
     values = {name: getattr(spec, name) for name in PLACEHOLDERS if name != "folder"}
     values["folder"] = partial.resolve() / FOLDER
-    argv = program.argv(values, task["resumes"])
+    try:
+        argv = reveal(program)[0].argv(values, task["resumes"])
+    except ConfigError as error:
+        notes.report(partial, who.rank, error)
+        sys.exit(str(error))
     if step.TASK in os.environ and who.rank == 0 and not alone:
         _listen(partial)
     try:

@@ -15,7 +15,21 @@ from pydantic import Field
 from ddlbench.core import registry
 from ddlbench.core.files import sha256
 from ddlbench.core.layout import RESULTS
-from ddlbench.core.program import AXES, COUNTS, EACH, GROUPS, OWN, PLACEHOLDERS, READS, Program, Scalar, placeholders
+from ddlbench.core.program import (
+    AXES,
+    COUNTS,
+    EACH,
+    GROUPS,
+    HIDDEN,
+    OWN,
+    PLACEHOLDERS,
+    READS,
+    Program,
+    Scalar,
+    hide,
+    placeholders,
+    secrets,
+)
 from ddlbench.settings.config import CONFIG, ConfigError, complain, expand, one_of, read_yaml
 from ddlbench.settings.keys import Count, Keys, Name, key, mapping, value_of
 
@@ -93,6 +107,13 @@ class ProgramFile(Keys):
         "ddlbench's own.",
         None,
     )
+    secret: Texts | tuple[()] = key(
+        "Names of options of the command, as --licence, whose values no record, page or log shows, and no change of "
+        "which makes runs stale. Names that end in token, secret, password, passphrase, api-key, access-key or "
+        "credentials need not be named. Other users of a machine can list the words of its processes: a variable of "
+        "the machine file is safer.",
+        (),
+    )
     name: str = ""
     path: Path = Path()
     digest: str = ""
@@ -104,9 +125,11 @@ class ProgramFile(Keys):
 
     def at(self, settings: Mapping[str, Scalar]) -> Program:
         """The program with one value for each of its settings."""
-        shared = ("name", "command", "ranks", "sample", "resume", "digest", *READS)
+        shared = ("name", "ranks", "sample", "digest", *READS)
         patterns = (self.lines,) if isinstance(self.lines, str) else self.lines
         return Program(
+            command=hide(self.command, self.secret),
+            resume=self.resume and hide(self.resume, self.secret),
             settings=tuple(settings.items()),
             patterns=patterns,
             environment=self.environment,
@@ -210,3 +233,18 @@ def _digest(files: Iterable[str], path: Path, project: Path) -> str:
                 unread = f"{file}: {error.strerror}; allowed: files that can be read"
                 raise complain(path, "files", name, unread) from None
     return digest.hexdigest()
+
+
+def reveal(program: Program, folder: Path = CONFIG / "programs") -> tuple[Program, list[str]]:
+    """The program with its secrets, and these: they are in no record, so its file says them. Raises ConfigError if the
+    file has another command by now."""
+    if HIDDEN not in f"{program.command} {program.resume}":
+        return program, []
+    path = folder / f"{program.name}.yaml"
+    given = read_yaml(path)
+    command, resume, names = given.get("command"), given.get("resume"), given.get("secret") or []
+    shown = [text and hide(text, names) for text in (command, resume)]
+    if shown != [program.command, program.resume]:
+        raise ConfigError(f"{path}: command: is another one by now; start the workflow again")
+    words = [word for text in (command, resume) if text for word in secrets(text, names)]
+    return replace(program, command=command, resume=resume), words
