@@ -4,17 +4,20 @@ A record of other settings than the plan's is in no table but `refused`.
 """
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 from ddlbench.analysis import refusals
 from ddlbench.analysis.collect import collect
 from ddlbench.analysis.refusals import RefusedError
+from ddlbench.commands import answers
 from ddlbench.core.record import KERNELS, MLLOG, SEAL, STEPS, read_log, seal
 from ddlbench.core.spec import RunSpec
 from ddlbench.plan import runs, stale
@@ -147,3 +150,41 @@ def test_whatever_stands_in_a_log_is_refused_and_ends_nothing(tmp_path: Path, va
     (refused,) = collect([folder], tmp_path / "tables", {}, {SPEC.id: digest(SPEC)})
     assert refused["run"] == SPEC.id
     assert stale.is_of_other_settings(folder / MLLOG, SPEC) in (True, False)  # and ends no Snakemake
+
+
+def test_whatever_byte_of_a_log_changes_it_is_refused_and_not_made_again(tmp_path: Path) -> None:
+    folder = write_record(tmp_path)
+    log, planned = folder / MLLOG, SPEC.to_json()
+    whole = log.read_bytes()
+    recipe = whole.index(b'"label_smoothing": ') + len(b'"label_smoothing": ')
+    seed = whole.index(b'"seed": ') + len(b'"seed": ')
+    random = Random(1)
+    for place in (recipe, seed, whole.index(b"ddlbench_spec"), *(random.randrange(len(whole)) for _ in range(40))):
+        changed = bytearray(whole)
+        changed[place] = (
+            ord("7") if chr(changed[place]).isdigit() and changed[place] != ord("7") else changed[place] ^ 1
+        )
+        log.write_bytes(bytes(changed))
+        assert not stale.is_of_other_settings(log, SPEC), place
+        for recorded in (None, json.loads(planned) | {"workers": 77}):
+            state, why = stale.state(folder, SPEC, recorded, None)
+            assert state == stale.DONE and "its record is refused" in why, place
+        (row,) = collect([folder], tmp_path / "tables", {}, {SPEC.id: digest(SPEC)})
+        assert "start the workflow again:" not in row["what_to_do"], place
+    log.write_bytes(whole)
+    assert stale.state(folder, SPEC, json.loads(planned), None) == (stale.DONE, "")
+    assert stale.is_of_other_settings(log, replace(SPEC, loader_threads=7))  # sealed, of a former plan
+
+
+def test_an_answer_of_tables_older_than_a_record_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = write_record(tmp_path / "results/runs")
+    table = tmp_path / "runs.parquet"
+    plan = SimpleNamespace(runs={SPEC.id: None})
+    assert answers._older(plan, table) == []
+    table.touch()
+    assert answers._older(plan, table) == []
+    later = table.stat().st_mtime + 9
+    os.utime(folder / STEPS, (later, later))
+    (line,) = answers._older(plan, table)
+    assert SPEC.id in line and str(table) in line

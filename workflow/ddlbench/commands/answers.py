@@ -18,6 +18,7 @@ from typing import Any
 
 from ddlbench.core import files, layout, registry
 from ddlbench.core.columns import write_csv
+from ddlbench.core.plural import count_of
 from ddlbench.settings.config import CONVERGENCE, NAME, NAME_IN_WORDS, ConfigError
 
 MOST = 8  # lines of an answer on a terminal
@@ -108,6 +109,19 @@ def status(call: Call) -> int:
     return 0
 
 
+def _older(planned: Any, table: Path) -> list[str]:
+    """A line about records that changed since a table was made, or none: what it says may not hold any more."""
+    if not table.exists():
+        return []
+    made_s = table.stat().st_mtime
+    files_of = [Path(file) for run in planned.runs for file in (layout.run_log(run), layout.run_steps(run))]
+    newer = sorted({path.parent.name for path in files_of if path.exists() and path.stat().st_mtime > made_s})
+    if not newer:
+        return []
+    more = f" and {count_of(len(newer) - 1, 'more record')}" if len(newer) > 1 else ""
+    return [f"WARNING: {table} is older than the record of {newer[0]}{more}: make it again with snakemake tables"]
+
+
 def failures(call: Call) -> int:
     """What failed jobs left, whatever else is done: a table too."""
     from ddlbench.analysis import failures, refusals, tables
@@ -117,6 +131,7 @@ def failures(call: Call) -> int:
     folder = Path(layout.tables(planned.home))
     # Records are checked when tables are made: this is what was refused then.
     answer = [f"{failures.counted(rows)}: {folder}/failures.csv", *failures.lines(rows, None if call.all else MOST)]
+    answer = [*_older(planned, folder / "refused.csv"), *answer]
     call.show(refusals.lines(refusals.read(folder)), rows, answer=answer)
     tables.write("failures", rows, folder)
     return 0
@@ -137,7 +152,7 @@ def audit(call: Call) -> int:
         raise ConfigError(str(error)) from None
     if out or named:
         write_csv(rows, _findings.COLUMNS, out or named / "audit.csv")
-    answer = _findings.lines(rows, call.all)
+    answer = [*([] if named else _older(call.settings.plan, folder / "runs.parquet")), *_findings.lines(rows, call.all)]
     if named and not call.json:  # they are of no study, which could be made again
         print(*answer, sep="\n", flush=True)
     else:
@@ -157,7 +172,8 @@ def verdicts(call: Call) -> int:
     table = pd.read_csv(path)
     *judged, counts = claims.lines(table)
     shown = judged if call.all else judged[:MOST]
-    call.show([f"One row per claim, and why: {path}"], table.to_dict("records"), "tables", answer=[counts, *shown])
+    answer = [*_older(call.settings.plan, path), counts, *shown]
+    call.show([f"One row per claim, and why: {path}"], table.to_dict("records"), "tables", answer=answer)
     return 0
 
 

@@ -75,7 +75,8 @@ def state(
     if missing:
         return unfinished(folder, "" if len(missing) == len(outputs) else f"its {missing[0]} is missing")
     if recorded is None:
-        return STALE, "its record is not whole"
+        why = refusals.of_seal(folder / MLLOG)
+        return (DONE, why) if why else (STALE, "its record is not whole")
     reasons = changes(recorded, json.loads(spec.to_json()))
     if memory and memory.inputs is not None and list(memory.inputs) != [manifest] * (manifest is not None):
         reasons.append(f"reads {manifest or 'nothing'}, read {', '.join(memory.inputs) or 'nothing'}")
@@ -83,7 +84,9 @@ def state(
         reasons += _of_data(Path(manifest), min(path.stat().st_mtime for path in outputs), memory)
     if memory and command is not None and memory.command not in (None, command):
         reasons.append("rule train has another command")
-    return (STALE, "; ".join(reasons)) if reasons else (DONE, refusals.of_seal(folder / MLLOG))
+    # What a changed log says of its settings is no reason to make the run again: a person removes it, or finds out why.
+    why = refusals.of_seal(folder / MLLOG)
+    return (STALE, "; ".join(reasons)) if reasons and not why else (DONE, why)
 
 
 def unfinished(folder: Path, missing: str = "") -> tuple[str, str]:
@@ -96,14 +99,16 @@ def unfinished(folder: Path, missing: str = "") -> tuple[str, str]:
 
 
 def is_of_other_settings(log: Path, spec: RunSpec) -> bool:
-    """Whether a record is there and is not of this very run. Snakemake's memory cannot tell: it holds no run that a
-    SLURM job finished after its Snakemake was killed, and none at all once `.snakemake` is gone. The record itself says
-    what it is of, in its first lines."""
+    """Whether a sealed record is there and is not of this very run. Snakemake's memory cannot tell: it holds no run
+    that a SLURM job finished after its Snakemake was killed, and none at all once `.snakemake` is gone. The record
+    itself says what it is of, in its first lines. One that was changed since is refused, and not made again."""
     try:
         recorded = recorded_spec(log)
     except Exception:  # no log, or one in which anything may stand: `collect` refuses it and says why
         return False
-    return not isinstance(recorded, Mapping) or bool(changes(recorded, json.loads(spec.to_json())))
+    if isinstance(recorded, Mapping) and not changes(recorded, json.loads(spec.to_json())):
+        return False
+    return not refusals.of_seal(log)
 
 
 # Digests, which tell nobody anything.
