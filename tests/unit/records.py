@@ -1,5 +1,7 @@
 """A record as a run leaves it, for tests of what is read from records."""
 
+import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ FACTS = {"host": "node7", "command": "python", "commit": "abc", "uncommitted_cha
 # Data wait, forward, backward, communication and optimizer of one step [s], in the first epoch and after, by rank.
 SLOW = ((1.0, 1.0, 2.0, 1.0, 1.0), (1.0, 1.0, 2.0, 1.0, 1.0))
 FAST = ((0.1, 0.1, 0.1, 0.1, 0.1), (0.1, 0.2, 0.2, 0.2, 0.1))
+VALIDATION_S = 1.5
 FLOPS = 2_000_000_000  # of an image
 # What a rank measures; the second is on another node.
 OF_DEVICES = ("device_energy_j", "peak_device_memory_bytes", "peak_device_reserved_bytes")
@@ -41,35 +44,43 @@ def write_record(
 ) -> Path:
     """A record as a run leaves it, in a folder of its id within `folder`, which is returned.
 
-    Top-1 is 0.5, then 0.25; without a status it has no end and no steps. Validations take 1.5 s. `events` are more
-    lines of the log, `ddlbench_` added to their names.
+    Top-1 is 0.5, then 0.25; without a status it has no end and no steps. Training begins at 1 s; epochs take 12 s, then
+    1.6 s, and validations VALIDATION_S. `events` are more lines of the log, `ddlbench_` added to their names.
     """
     folder = folder / spec.id
     folder.mkdir(parents=True)
     logs = [RankLog(folder, rank) for rank in range(spec.workers)]
     facts = FACTS | {"versions": {"torch": "2.0", "horovod": None}}
     logs[0].settings(spec, facts, images, 4)
-    logs[0].mllog.start("run_start", None, None, time_ms=1_000)
+    steps = images // spec.global_batch
+    at_ms = 1_000
+    logs[0].mllog.start("run_start", None, None, time_ms=at_ms)
     for epoch in range(spec.epochs):
         number = {"epoch_num": epoch + 1}
-        logs[0].mllog.start("eval_start", None, number, time_ms=10_000 * (epoch + 1))
+        logs[0].mllog.start("epoch_start", None, number, time_ms=at_ms)
+        parts = (FAST if epoch else SLOW)[: spec.workers]
+        at_ms += round(1e3 * steps * max(map(sum, parts)))
+        logs[0].mllog.end("epoch_stop", None, number, time_ms=at_ms)
+        logs[0].mllog.start("eval_start", None, number, time_ms=at_ms)
         logs[0].event("eval_accuracy", 0.5 / (epoch + 1), **number)
-        logs[0].event("tracked_stats", {"loss": 1.0, "correct": 2, "correct_top5": 3 - epoch, "seen": 4}, **number)
-        logs[0].mllog.end("eval_stop", None, number, time_ms=10_000 * (epoch + 1) + 1_500)
+        logs[0].event(
+            "tracked_stats", {"loss": 1.0, "correct": 2, "correct_top5": max(2, 3 - epoch), "seen": 4}, **number
+        )
+        at_ms += round(1e3 * VALIDATION_S)
+        logs[0].mllog.end("eval_stop", None, number, time_ms=at_ms)
     if status is None:
         seal(folder)
         return folder
-    logs[0].mllog.end("run_stop", None, {"status": status}, time_ms=31_500)
+    logs[0].mllog.end("run_stop", None, {"status": status}, time_ms=at_ms)
     events = {"skipped_steps": 0, "flops_per_image": FLOPS, "ranks": list(ranks[: spec.workers])} | events
     for key, value in events.items():
         logs[0].event(f"ddlbench_{key}", value)
-    steps = images // spec.global_batch
     for rank, log in enumerate(logs):
         rows, end_s = [], 0.0
         for step in range(spec.epochs * steps):
             parts = (SLOW if step < steps else FAST)[rank % 2]
             rate, loss = 0.1 * (step + 1), 1.0 + step
-            end_s += sum(parts)
+            end_s += sum(parts) + VALIDATION_S * (step % steps == 0 and step > 0)
             rows.append(StepRow(step // steps, step, rank, spec.batch_per_worker, rate, loss, *parts, end_s))
         log.write_steps(packed(rows))
     join_steps(folder, spec.workers)
@@ -84,15 +95,38 @@ def replace_steps(folder: Path, steps: pd.DataFrame) -> None:
 
 
 def with_clocks(steps: pd.DataFrame) -> pd.DataFrame:
-    """Steps whose clock is what their parts sum to."""
+    """Steps whose clock is what their parts sum to, with a validation after each epoch."""
     parts = steps[[*STEP_PARTS]].fillna(0.0)
-    return steps.assign(end_s=parts.sum(axis=1).groupby(steps["rank"]).cumsum().astype("float32"))
+    trained = parts.sum(axis=1).groupby(steps["rank"]).cumsum()
+    return steps.assign(end_s=(trained + VALIDATION_S * steps["epoch"]).astype("float32"))
 
 
 def retimed(folder: Path, **columns: Any) -> Path:
     """Give a record steps with these columns, as `assign` takes them, and clocks that fit; the record."""
-    replace_steps(folder, with_clocks(pd.read_parquet(folder / STEPS).assign(**columns)))
+    steps = with_clocks(pd.read_parquet(folder / STEPS).assign(**columns))
+    steps.to_parquet(folder / STEPS)
+    fit_log(folder, steps)
     return folder
+
+
+def fit_log(folder: Path, steps: pd.DataFrame, began_s: float = 1.0) -> None:
+    """Give a record's log the times of these steps; what follows a step's end otherwise lies as it did."""
+    ends = steps.groupby("epoch")["end_s"].max()
+    starts = [0.0, *(ends + VALIDATION_S)]
+    at = {("run_start", None): 0.0, ("run_stop", None): starts[-1]}
+    for epoch, end in ends.items():
+        number = int(str(epoch)) + 1
+        at |= {("epoch_start", number): starts[number - 1], ("epoch_stop", number): end, ("eval_start", number): end}
+        at["eval_stop", number] = starts[number]
+    lines = []
+    for line in (folder / MLLOG).read_text().splitlines():
+        about = json.loads(line[line.index("{") :])
+        key = about["key"], about["metadata"].get("epoch_num")
+        if key in at:
+            line = re.sub(r'"time_ms": \d+', f'"time_ms": {round(1e3 * (began_s + at[key]))}', line, count=1)
+        lines.append(line)
+    (folder / MLLOG).write_text("".join(f"{line}\n" for line in lines))
+    seal_again(folder)
 
 
 def of_two_nodes(folder: Path, machine: str = "here", repeat: int = 1, **columns: Any) -> Path:

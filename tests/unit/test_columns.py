@@ -3,6 +3,7 @@
 How numbers are written for people: one table of what each formatter gives.
 """
 
+import csv
 import re
 from collections.abc import Callable
 from functools import partial
@@ -12,9 +13,10 @@ from typing import Any
 import pandas as pd
 import pytest
 from ddlbench.analysis import collect, tables
-from ddlbench.core import kinds, registry, spec
-from ddlbench.core.columns import Column
+from ddlbench.core import files, kinds, registry, spec
+from ddlbench.core.columns import Column, write_csv
 from ddlbench.core.plural import amount, between, count_of, duration, gigabytes, percents, rounded, total, worker
+from ddlbench.show.figures import _data
 from ddlbench.train import measure
 from ddlbench.train.measure import Measure, Meter
 
@@ -129,3 +131,20 @@ TWO, THREE, FOUR = (partial(rounded, digits=digits) for digits in (2, 3, 4))
 )
 def test_numbers_for_people(say: Callable[..., str], given: tuple[Any, ...], text: str) -> None:
     assert say(*given) == text
+
+
+def test_a_cell_is_no_formula_to_a_spreadsheet_and_comes_back_as_it_was(tmp_path: Path) -> None:
+    texts = ['=HYPERLINK("http://x")', "@SUM(A1)", "+1+1", "-2+3", "\t=1", "plain", "-0.5", "1e-3", "-", "'=quoted", ""]
+    data = pd.DataFrame({"framework": texts, "value": [-1.5] * len(texts)})
+    _data.write(data, tmp_path / "a.csv")
+    assert _data.read(tmp_path / "a.csv")["framework"].fillna("").tolist() == texts
+    files.write_csv(tmp_path / "b.csv", data.to_dict("records"), list(data))
+    assert [row["framework"] for row in files.read_csv(tmp_path / "b.csv")] == texts
+    columns = (Column("framework", "str", ""), Column("value", "float64", ""))
+    write_csv(data.to_dict("records"), columns, tmp_path / "c")
+    for name in ("a.csv", "b.csv", "c"):
+        with (tmp_path / name).open(newline="") as lines:
+            cells = [row["framework"] for row in csv.DictReader(lines)]
+        assert [cell[0] for cell in cells[:5]] == ["'"] * 5
+        assert cells[5:9] == texts[5:9]
+        assert "-1.5" in (tmp_path / name).read_text()

@@ -218,7 +218,7 @@ def test_a_lock_goes_when_nobody_lives_who_holds_it(
     assert (list(locks.iterdir()) == []) is removed
 
 
-MADE_S = 31.5  # when `write_record`'s runs end
+MADE_S = 17.6  # when `write_record`'s runs end
 
 
 def made(monkeypatch: pytest.MonkeyPatch, folder: Path, spec: RunSpec = SPEC, **environment: str) -> bool:

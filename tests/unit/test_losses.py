@@ -23,7 +23,7 @@ from ddlbench.show.figures import efficiency_loss
 
 from tests.specs import run_spec
 from tests.unit.drawings import OPTIONS, bars, draw, legend
-from tests.unit.records import RANKS, SPEC, of_two_nodes, replace_steps, with_clocks, write_record
+from tests.unit.records import RANKS, SPEC, fit_log, of_two_nodes, with_clocks, write_record
 
 EPOCHS, STEPS = 3, 20  # per epoch
 VALIDATION_S, CHECKPOINT_S, END_S, LOADER_S = 1.5, 0.7, 0.2, 0.4
@@ -310,7 +310,9 @@ def test_one_bad_device_of_four_is_not_averaged_away(tmp_path: Path) -> None:
     steps = pd.read_parquet(record / "steps.parquet")
     steps[[*STEP_PARTS]] = [0.01, 0.1, 0.2, 0.02, 0.01]
     steps.loc[steps["rank"] == 6, "backward_s"] *= 1.3
-    replace_steps(record, with_clocks(steps))
+    steps = with_clocks(steps)
+    steps.to_parquet(record / "steps.parquet")
+    fit_log(record, steps)
     rows = nodes.rows(nodes.host_epochs(ours.record(record)))
     assert (rows[0]["host"], rows[0]["part"], rows[0]["local_rank"]) == ("node1", "compute", 2)
     assert rows[0]["verdict"] == HARDWARE

@@ -1,6 +1,7 @@
 """MLPerf result logs: made-up logs of many kinds of writers, whose rates and times are known."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from ddlbench.analysis.collect import collect
 from ddlbench.analysis.refusals import RefusedError
 from ddlbench.audit import _material
 from ddlbench.audit._audit import OF_OTHERS, audit
+from ddlbench.core import files
 from ddlbench.records import _mllog, _times, mlperf
 from ddlbench.show.figures import Options
 from ddlbench.show.figures._make import selected, write_data
@@ -335,3 +337,24 @@ def test_a_large_log_is_read_in_halves_without_loss(tmp_path: Path, monkeypatch:
     assert _times.times(halves, "resnet").clock_rate == times.clock_rate
     assert 0 < len(halves.marks["epoch_start"].rows) < len(whole.marks["epoch_start"].rows)
     assert list(halves.rates["throughput"]) == list(whole.rates["throughput"])
+
+
+@pytest.mark.parametrize("what", ["log", "system"])
+def test_what_is_no_regular_file_is_refused(tmp_path: Path, what: str) -> None:
+    path = place(tmp_path, log())
+    spoiled = path if what == "log" else next((tmp_path / "Org/systems").iterdir())
+    spoiled.unlink()
+    os.mkfifo(spoiled)
+    refused = collect([path], tmp_path / "tables", read=mlperf.read)
+    assert "regular file" in refused[0]["what"]
+
+
+def test_texts_of_any_length_are_cut_and_said(tmp_path: Path) -> None:
+    path = place(tmp_path, [*log(stop=None), line("run_stop", START + 109_000, status="success")])
+    system = next((tmp_path / "Org/systems").iterdir())
+    about = json.loads(system.read_text())
+    system.write_text(json.dumps(about | {"framework": "=f" * 100_000, "accelerator_model_name": "A" * 200_000}))
+    assert collect([path], tmp_path / "tables", read=mlperf.read) == []
+    (row,) = files.read_csv(tmp_path / "tables/runs.csv")
+    assert row["framework"].startswith("=f=f") and row["framework"].endswith("... (200000 characters)")
+    assert len(row["gpu"]) < 300

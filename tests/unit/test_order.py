@@ -6,12 +6,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from ddlbench.analysis.collect import collect
-from ddlbench.core.record import Event, beside_s
+from ddlbench.core.record import STEPS, Event, beside_s
 from ddlbench.plan.runs import CONTROL_BLOCK, Plan, digests, figure_runs, make_plan, mixed
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import load_machine
 
-from tests.unit.records import SPEC, edit_log, write_record
+from tests.unit.records import SPEC, fit_log, write_record
 from tests.unit.spoiled import bad_input, write_study
 
 STUDY = """
@@ -99,8 +99,8 @@ def test_a_control_that_cannot_be_is_refused(row: list[str], tmp_path: Path) -> 
 def test_runs_have_their_place_as_it_was_and_as_it_was_planned(tmp_path: Path) -> None:
     specs = [replace(SPEC, repeat=repeat) for repeat in (1, 2, 1001)]
     folders = [write_record(tmp_path / "runs", spec) for spec in specs]
-    for folder, began in zip(folders, (3_000, 1_000, 2_000), strict=True):
-        edit_log(folder, '"time_ms": 1000,', f'"time_ms": {began},')
+    for folder, began in zip(folders, (3.0, 1.0, 2.0), strict=True):
+        fit_log(folder, pd.read_parquet(folder / STEPS), began)
     planned = {"order": [specs[2].id, specs[0].id], "scaling": {specs[1].id: "strong"}}
     collect(folders, tmp_path / "tables", **planned)  # type: ignore[arg-type]
     table = pd.read_parquet(tmp_path / "tables/runs.parquet").set_index("run").loc[[spec.id for spec in specs]]

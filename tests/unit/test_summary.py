@@ -100,6 +100,7 @@ CHANGES: list[tuple[Callable[[Path], object], bool]] = [
     (lambda folder: edit_log(folder, '"commit": "abc"', '"commit": "abd"'), True),
     (of_another, True),
     (forged("values", "final_top1", "much"), True),
+    (forged("values", "throughput_images_per_s", 1e9), True),
     (forged("values", "steps", 10**40), True),
     (forged("epochs", "top1", ["0.5", 0.25]), True),
     (forged("epochs", "top1", [0.5]), True),

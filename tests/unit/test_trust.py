@@ -1,6 +1,7 @@
 """Records that cannot be true: each is refused by name, is in no table, and keeps no other run from its tables."""
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -11,14 +12,18 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from ddlbench.analysis import refusals, summary, tables
+from ddlbench.analysis import nodes, refusals, summary, tables
 from ddlbench.analysis.collect import collect, columns_of, rows_of
 from ddlbench.analysis.refusals import RefusedError
 from ddlbench.analysis.tables import TABLES, frame
 from ddlbench.core.record import MLLOG, STEP_PARTS, STEPS, events
+from ddlbench.plan import estimate, stale
+from ddlbench.records import ours
 from ddlbench.records.ours import record
+from ddlbench.run import hold
+from pyarrow.parquet import ParquetFile
 
-from tests.unit.records import RANKS, SPEC, edit_log, replace_steps, seal_again, write_record
+from tests.unit.records import RANKS, SPEC, edit_log, fit_log, replace_steps, seal_again, write_record
 
 OTHER = replace(SPEC, repeat=2)
 
@@ -121,8 +126,107 @@ def test_steps_that_cannot_be(tmp_path: Path, what: str) -> None:
 def test_a_checkpoint_takes_time_between_two_steps(tmp_path: Path, paused: bool) -> None:
     folder = write_record(tmp_path, **({"checkpoint": 3} if paused else {}))
     steps = pd.read_parquet(folder / STEPS)
-    replace_steps(folder, steps.assign(end_s=steps["end_s"] + 2.5 * (steps["step"] >= 3)))
+    steps = steps.assign(end_s=steps["end_s"] + 2.5 * (steps["step"] >= 3))
+    steps.to_parquet(folder / STEPS)
+    fit_log(folder, steps)
     assert len(collect([folder], tmp_path / "tables")) == (not paused)
+
+
+def at_ms(text: str, key: str, epoch: int | None, move_s: float) -> str:
+    """A log in which one event is later."""
+    lines = text.splitlines(keepends=True)
+    number = f'"epoch_num": {epoch}' if epoch else '"metadata"'
+    (place,) = [n for n, line in enumerate(lines) if f'"key": "{key}"' in line and number in line]
+    before = re.search(r'"time_ms": (\d+)', lines[place])
+    assert before
+    lines[place] = lines[place].replace(before[0], f'"time_ms": {int(before[1]) + round(1e3 * move_s)}')
+    return "".join(lines)
+
+
+def moved(*events: tuple[str, int | None], by_s: float) -> Callable[[Path], None]:
+    """These events of a log are later."""
+
+    def change(folder: Path) -> None:
+        text = (folder / MLLOG).read_text()
+        for key, epoch in events:
+            text = at_ms(text, key, epoch, by_s)
+        (folder / MLLOG).write_text(text)
+        seal_again(folder)
+
+    return change
+
+
+def faster(share: float) -> Callable[[Path], None]:
+    """All parts of all steps, and their clock, are shorter."""
+
+    def change(folder: Path) -> None:
+        steps = pd.read_parquet(folder / STEPS)
+        times = [*STEP_PARTS, "end_s"]
+        replace_steps(folder, steps.assign(**(steps[times] * share).astype("float32")))
+
+    return change
+
+
+AFTER_1 = (("epoch_stop", 1), ("eval_start", 1), ("eval_stop", 1))
+ALL_2 = (("epoch_start", 2), ("epoch_stop", 2), ("eval_start", 2), ("eval_stop", 2), ("run_stop", None))
+# What clocks say that do not fit each other, and the file that is named.
+CLOCKS: dict[str, tuple[Callable[[Path], None], str]] = {
+    "steps a fifth shorter than their epochs": (faster(0.8), "steps.parquet: steps of epoch 1"),
+    "steps a fifth longer than their epochs": (faster(1.2), "steps.parquet: steps of epoch 1"),
+    "steps divided by a million": (faster(1e-6), "steps.parquet: steps of epoch 1"),
+    "no time at all": (faster(0.0), "steps.parquet: steps of epoch 1"),
+    "an elapsed time of nothing": (lambda f: add_before_end(f, 1e-9), "run.mllog: ddlbench_elapsed_s"),
+    "an elapsed time of a day": (lambda f: add_before_end(f, 86_400), "run.mllog: ddlbench_elapsed_s"),
+    "an epoch that ends late": (moved(*AFTER_1, *ALL_2, by_s=2.0), "steps.parquet: steps of epoch 1"),
+    "a late end of the run": (moved(("run_stop", None), by_s=9.0), "run.mllog: epochs and validations leave 9 s"),
+    "a pause between two epochs": (moved(*ALL_2, by_s=9.0), "steps.parquet: what comes after the last step"),
+    "an epoch within a validation": (
+        moved(("eval_stop", 1), by_s=1.0),
+        "run.mllog: epoch_start of epoch 2 is earlier than eval_stop of epoch 1",
+    ),
+    "an epoch that does not begin": (lambda f: edit_log(f, '"epoch_start"', '"epoch_begin"'), "run.mllog: has epoch_s"),
+}
+
+
+def add_before_end(folder: Path, elapsed_s: float) -> None:
+    """The run says how long it took."""
+    lines = (folder / MLLOG).read_text().splitlines(keepends=True)
+    line = {"key": "ddlbench_elapsed_s", "value": elapsed_s, "metadata": {}, "time_ms": 17_600}
+    lines.insert(-2, f":::MLL {json.dumps(line)}\n")
+    (folder / MLLOG).write_text("".join(lines))
+    seal_again(folder)
+
+
+@pytest.mark.parametrize("what", CLOCKS)
+def test_clocks_that_do_not_fit(tmp_path: Path, what: str) -> None:
+    change, named = CLOCKS[what]
+    folder = write_record(tmp_path)
+    change(folder)
+    assert refused(tmp_path, folder).startswith(named)
+
+
+def test_clocks_that_differ_as_clocks_do(tmp_path: Path) -> None:
+    folders = [write_record(tmp_path / "a"), write_record(tmp_path / "b", replace(SPEC, repeat=2))]
+    faster(0.995)(folders[0])  # a device's clock
+    add_before_end(folders[1], 16.55)
+    moved(("run_stop", None), by_s=0.4)(folders[1])
+    assert collect(folders, tmp_path / "tables") == []
+
+
+def test_a_stop_of_a_run_is_in_the_log_and_not_in_its_steps(tmp_path: Path) -> None:
+    folder = write_record(tmp_path, resumed={"step": 3, "elapsed_s": 15.1})
+    late = (("epoch_stop", 2), ("eval_start", 2), ("eval_stop", 2), ("run_stop", None))
+    moved(*late, by_s=3_600.0)(folder)
+    add_before_end(folder, 16.6)
+    assert collect([folder], tmp_path / "tables") == []
+
+
+def test_a_checkpoint_between_two_epochs_takes_time(tmp_path: Path) -> None:
+    folder = write_record(tmp_path, checkpoint=2)
+    steps = pd.read_parquet(folder / STEPS)
+    replace_steps(folder, steps.assign(end_s=steps["end_s"] + 60.0 * (steps["epoch"] > 0)))
+    moved(*ALL_2, by_s=60.0)(folder)
+    assert collect([folder], tmp_path / "tables") == []
 
 
 def test_rounding_below_zero_is_no_fault(tmp_path: Path) -> None:
@@ -173,6 +277,8 @@ def test_events_that_cannot_be(tmp_path: Path, what: str) -> None:
     assert refused(tmp_path, folder).startswith(f"run.mllog: {what}")
 
 
+RUN_STOP = '"time_ms": 17600, "event_type": "INTERVAL_END", "key": "run_stop"'
+EVAL_STOP = RUN_STOP.replace("run_stop", "eval_stop")
 LOG_CASES = {
     "eval_accuracy of epoch 1 is 99; allowed: 0 to 1": (
         '"eval_accuracy", "value": 0.5',
@@ -182,12 +288,12 @@ LOG_CASES = {
     "tracked_stats of epoch 1: correct_top5 / seen is 2.0": ('"correct_top5": 3', '"correct_top5": 8'),
     "tracked_stats of epoch 1: correct is 2, more than correct_top5, 1": ('"correct_top5": 3', '"correct_top5": 1'),
     "tracked_stats of epoch 1: loss is inf": ('"loss": 1.0', '"loss": Infinity'),
-    "has eval_start of epochs 1, 1; expected: each of 1 to 2 once": ('"epoch_num": 2', '"epoch_num": 1'),
-    "eval_stop of epoch 2 is earlier than its eval_start": ('"time_ms": 21500', '"time_ms": 19000'),
-    "run_stop is earlier than its run_start: the clock was set back": ('"time_ms": 31500', '"time_ms": 500'),
-    "run_stop has time -0.001": ('"time_ms": 31500', '"time_ms": -1'),
+    "has epoch_start of epochs 1, 1; expected: each of 1 to 2 once": ('"epoch_num": 2', '"epoch_num": 1'),
+    "eval_stop of epoch 2 is earlier than its eval_start": (EVAL_STOP, EVAL_STOP.replace("17600", "9000")),
+    "run_stop is earlier than its run_start: the clock was set back": (RUN_STOP, RUN_STOP.replace("17600", "500")),
+    "run_stop has time -0.001": (RUN_STOP, RUN_STOP.replace("17600", "-1")),
     "has a run_stop without a run_start before it": ('"run_start"', '"run_never"'),
-    "cannot be understood (KeyError: 'time_ms')": ('"time_ms": 31500', '"time_us": 31500'),
+    "cannot be understood (KeyError: 'time_ms')": (RUN_STOP, RUN_STOP.replace("time_ms", "time_us")),
     "cannot be understood (ValueError: ": ('"workers": 2', '"werkers": 2'),
     "cannot be understood (ModuleNotFoundError: ": ('"loader": "native"', '"loader": "naive"'),
     "train_samples is None": ('"train_samples"', '"train_pictures"'),
@@ -264,3 +370,54 @@ def test_the_log_of_a_record_in_tests_is_one_that_a_run_writes(tmp_path: Path) -
     keys = [event.key for event in events((write_record(tmp_path) / MLLOG).open())]
     assert keys.index("run_start") < keys.index("eval_start") < keys.index("run_stop")
     assert keys[-1] == "ddlbench_seal"
+
+
+def fifo(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+
+
+def zeros(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("spoil", [fifo, zeros])
+@pytest.mark.parametrize("name", [MLLOG, STEPS, ours.SUMMARY])
+def test_what_is_no_regular_file_is_not_read(tmp_path: Path, spoil: Callable[[Path], None], name: str) -> None:
+    folder = write_record(tmp_path)
+    spoil(folder / name)
+    if name == ours.SUMMARY:
+        assert collect([folder], tmp_path / "tables") == []
+    else:
+        assert "is no regular file" in refused(tmp_path, folder)
+
+
+@pytest.mark.parametrize("spoil", [fifo, zeros])
+def test_commands_do_not_wait_for_what_is_no_regular_file(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
+    folder = write_record(tmp_path / "runs")
+    spoil(folder / MLLOG)
+    assert estimate.read_measured(folder) is None
+    stale.state(folder, SPEC, None, None)
+    assert not stale.is_of_other_settings(folder / MLLOG, SPEC)
+    assert hold.sound(folder, SPEC) is None
+    _, count, said = nodes.records("here", tmp_path / "runs")
+    assert count == 0 and len(said) == 1
+
+
+def test_steps_that_no_plan_has_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    many, wide = (write_record(tmp_path / name) for name in ("many", "wide"))
+    steps, read = pd.read_parquet(many / STEPS), ParquetFile.read
+
+    def read_few(file: ParquetFile, **names: Any) -> Any:
+        assert file.metadata.num_rows < 100
+        assert file.metadata.row_group(0).total_byte_size < 1 << 20
+        return read(file, **names)
+
+    replace_steps(many, pd.concat([steps] * 100_000))
+    replace_steps(wide, steps.assign(more="x"))
+    monkeypatch.setattr(ParquetFile, "read", read_few)
+    assert "has 800000 rows; a record of this run has 8 at most" in refused(tmp_path / "a", many)
+    assert collect([wide], tmp_path / "tables") == []  # columns that nobody knows are not read
+    replace_steps(wide, steps.assign(more=[Random(n).randbytes(1 << 18) for n in range(len(steps))]))
+    assert "more than its columns can hold" in refused(tmp_path / "b", wide)

@@ -60,7 +60,8 @@ rule records:
 rule collect:
     input:
         [layout.records(PLAN.home, part) for part in PARTS],
-        others=OTHERS,
+        # A function: in plain text Snakemake would take what is in braces for wildcards.
+        others=lambda wildcards: OTHERS,
         code=READERS,
     output:
         [f"{TABLES}/{name}.{suffix}" for name in COLLECTED for suffix in ("parquet", "csv")],

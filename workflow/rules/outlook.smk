@@ -5,7 +5,7 @@ rule predict:
         layout.study_log(PLAN.home, "predict"),
     params:
         config=lambda wildcards: config,
-        records=OTHERS or [layout.run(run) for run in PLAN.runs],
+        records=lambda wildcards: OTHERS or [layout.run(run) for run in PLAN.runs],
     message:
         f"predict: from {STUDY.name} on {MACHINE.name}"
     script:

@@ -13,4 +13,9 @@ made = Path(snakemake.output[0])
 with logged(snakemake.log[0]), aside(made) as hidden, hidden.open("w", newline="") as file:
     table = csv.writer(file, lineterminator="\n")
     table.writerow(("run", "sha256"))
-    table.writerows((run, sha256(Path(layout.run_log(run)))) for run in snakemake.params.runs)
+    for run in snakemake.params.runs:
+        try:
+            digest = sha256(Path(layout.run_log(run)))
+        except OSError as error:  # no file that can be read: tables refuse the record
+            digest = str(error.strerror)
+        table.writerow((run, digest))

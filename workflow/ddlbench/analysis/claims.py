@@ -21,11 +21,12 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
-from ddlbench.analysis import together
+from ddlbench.analysis import refusals, together
 from ddlbench.analysis.recorded import STATE
 from ddlbench.analysis.scaling import TIMES, compared_s, in_series
 from ddlbench.analysis.statistics import FASTER, FEWEST, LEVEL, POWER, SLOWER, VERDICT_LEVEL, Ratio, over_repeats, ratio
 from ddlbench.core import registry, spec
+from ddlbench.core.columns import as_cells
 from ddlbench.core.files import aside
 from ddlbench.core.plural import around
 
@@ -145,9 +146,16 @@ def verdicts(claims: Sequence[Claim], runs: pd.DataFrame, kernels: pd.DataFrame)
 
 def write(path: Path, runs: Path, kernels: Path, out: Path) -> pd.DataFrame:
     """Table `verdicts` as csv, from the file of claims and two tables (parquet)."""
-    table = verdicts(read(path), pd.read_parquet(runs), pd.read_parquet(kernels))
+    claims, of_runs, of_kernels = read(path), pd.read_parquet(runs), pd.read_parquet(kernels)
+
+    def step(some: Sequence[str], _: refusals.Spoilers[str]) -> pd.DataFrame:
+        return verdicts(claims, *(table[table["run"].isin(some)] for table in (of_runs, of_kernels)))
+
+    table, spoilers = refusals.sparing([str(run) for run in of_runs["run"]], step)
+    for run, error in spoilers.items():
+        print(f"{run} is refused and in no verdict: {refusals.not_understood(Path(run), error).what}")
     with aside(out) as hidden:
-        table.to_csv(hidden, index=False)
+        as_cells(table).to_csv(hidden, index=False)
     return table
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddlbench.core import kinds
 from ddlbench.core.columns import Column
-from ddlbench.core.files import printable
+from ddlbench.core.files import printable, read_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,7 +79,7 @@ def of_runs(table: pd.DataFrame) -> pd.DataFrame:
 def _row(kind: Any, folder: Path) -> dict[str, Any]:
     failed = folder / FAILED
     try:
-        report = json.loads((failed / REPORT).read_text(encoding="utf-8"))
+        report = json.loads(read_bytes(failed / REPORT))
     except (OSError, ValueError):
         report = None
     report = report if isinstance(report, dict) else {}

@@ -26,7 +26,7 @@ from ddlbench.analysis import (
 from ddlbench.analysis.sheets import Rows as Rows
 from ddlbench.analysis.sheets import Sheet
 from ddlbench.core import spec
-from ddlbench.core.columns import PROFILER, SHARING, Column, types
+from ddlbench.core.columns import PROFILER, SHARING, Column, as_cells, types
 from ddlbench.core.files import aside
 from ddlbench.core.recipe import Recipe
 
@@ -104,7 +104,7 @@ def write(name: str, rows: Rows, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if EVERY[name].csv:
         with aside(folder / f"{name}.csv") as hidden:
-            table.to_csv(hidden, index=False)
+            as_cells(table).to_csv(hidden, index=False)
     with aside(folder / f"{name}.parquet") as hidden:
         table.to_parquet(hidden, index=False)
 
@@ -132,7 +132,7 @@ def writing(name: str, folder: Path) -> Iterator[Callable[[Mapping[str, list[Any
         def let_go() -> None:
             table = pd.DataFrame(held).astype(types(TABLES[name].columns))
             if csv and len(table):
-                table.to_csv(csv, index=False, header=False, mode="a")
+                as_cells(table).to_csv(csv, index=False, header=False, mode="a")
             parquet.write_table(pa.Table.from_pandas(table, schema=schema, preserve_index=False))
             for column in names:
                 held[column].clear()

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from ddlbench.core.files import aside
+from ddlbench.core.files import as_text, aside
 
 SHARING, PROFILER = "sharing", "profiler"
 # How the ranks' values become the run's.
@@ -68,7 +68,13 @@ def write_csv(rows: Iterable[Any], columns: Iterable[Column], path: Path) -> Non
 
     path.parent.mkdir(parents=True, exist_ok=True)
     with aside(path) as hidden:
-        pd.DataFrame(list(rows), columns=[column.name for column in columns]).to_csv(hidden, index=False)
+        as_cells(pd.DataFrame(list(rows), columns=[column.name for column in columns])).to_csv(hidden, index=False)
+
+
+def as_cells(table: Any) -> Any:
+    """A data frame as csv holds it: texts that a spreadsheet would take for formulas say that they are text."""
+    texts = {name: table[name].map(as_text) for name in table if table[name].dtype.kind == "O"}
+    return table.assign(**{str(name): cells for name, cells in texts.items()})
 
 
 def types(columns: Iterable[Column]) -> dict[str, str]:

@@ -6,16 +6,20 @@ import hashlib
 import json
 import math
 import os
+import re
 import socket
 import stat
 import sys
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
-from io import BufferedReader
+from io import BufferedReader, TextIOWrapper
 from pathlib import Path
 from typing import Any, TextIO
 
+FORMULA = re.compile(r"'*[=+\-@\t\r].", re.DOTALL)
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+MOST_TEXT = 200  # characters of a name that somebody else wrote
 MOST_BYTES = 1 << 30  # of a file that is read at once: a picture, a list, an index
 
 
@@ -29,6 +33,11 @@ def opened(path: str | Path, most_bytes: float = math.inf) -> BufferedReader:
     os.close(descriptor)
     what = f"is larger than {most_bytes:.0f} bytes" if stat.S_ISREG(about.st_mode) else "is no regular file"
     raise OSError(errno.EINVAL, what, str(path))
+
+
+def opened_text(path: str | Path, most_bytes: float = MOST_BYTES) -> TextIOWrapper:
+    """The same as text in UTF-8; what is none is replaced. Raises OSError as `opened` does."""
+    return TextIOWrapper(opened(path, most_bytes), encoding="utf-8", errors="replace")
 
 
 def read_bytes(path: str | Path) -> bytes:
@@ -47,10 +56,21 @@ def hidden_host() -> str:
     return f".{socket.gethostname()}-"
 
 
+def as_text(value: Any) -> Any:
+    """A cell of a csv file. What a spreadsheet would take for a formula gets an apostrophe before it, which says that
+    it is text; names in others' logs may be such. Numbers stay as they are."""
+    return f"'{value}" if isinstance(value, str) and FORMULA.match(value) and not NUMBER.fullmatch(value) else value
+
+
+def from_text(value: Any) -> Any:
+    """What `as_text` was given."""
+    return value[1:] if isinstance(value, str) and value[:1] == "'" and as_text(value[1:]) == value else value
+
+
 def read_csv(path: Path) -> list[dict[str, str]]:
     """The rows of a csv file, as text by column: pandas takes longer to import than a plan to make. Raises OSError."""
     with path.open(encoding="utf-8", newline="") as lines:
-        return list(csv.DictReader(lines))
+        return [{name: from_text(value) for name, value in row.items()} for row in csv.DictReader(lines)]
 
 
 def write_csv(path: Path, rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> None:
@@ -58,7 +78,7 @@ def write_csv(path: Path, rows: Iterable[Mapping[str, Any]], names: Sequence[str
     with aside(path) as hidden, hidden.open("w", encoding="utf-8", newline="") as file:
         table = csv.DictWriter(file, names, lineterminator="\n")
         table.writeheader()
-        table.writerows(rows)
+        table.writerows({name: as_text(value) for name, value in row.items()} for row in rows)
 
 
 @contextmanager
@@ -134,6 +154,11 @@ def sha256(path: Path) -> str:
     """Hex digest of a file's bytes."""
     with opened(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def cut(text: str, most: int = MOST_TEXT) -> str:
+    """The text, or its beginning and how long it is: what stands in files of others may be of any length."""
+    return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"
 
 
 def printable(text: object) -> str:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
 
-from ddlbench.core.files import aside, sha256
+from ddlbench.core.files import aside, opened_text, read_bytes, sha256
 from ddlbench.core.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -272,7 +272,7 @@ def sealed(log: Path) -> dict[str, str] | None:
 
     Raises ValueError if the log is not the one that was sealed.
     """
-    data = log.read_bytes()
+    data = read_bytes(log)
     last = next(events([data[data.rfind(b"\n", 0, -1) + 1 :].decode(errors="replace")]), None)
     if last is None or last.key != SEAL or data[-1:] != b"\n":
         return None
@@ -294,8 +294,9 @@ class Event:
 
 
 def read_log(path: Path) -> Iterator[Event]:
-    """The MLPerf lines of a file in their order; lines of other programs between them are passed over."""
-    with path.open(encoding="utf-8", errors="replace") as lines:
+    """The MLPerf lines of a file in their order; lines of other programs between them are passed over. Raises OSError,
+    also for what is no regular file."""
+    with opened_text(path) as lines:
         yield from events(lines)
 
 

@@ -33,7 +33,7 @@ from ddlbench.analysis.price import Draw, power_w
 from ddlbench.analysis.recorded import resources
 from ddlbench.core import registry
 from ddlbench.core.columns import Why
-from ddlbench.core.files import read_csv
+from ddlbench.core.files import opened_text, read_csv
 from ddlbench.core.plural import count_of
 from ddlbench.core.record import MLLOG, Event, beside_s, ended_well, events, train_s
 from ddlbench.core.roles import AXIS, WATCHED
@@ -275,7 +275,7 @@ def read_measured(folder: Path) -> RecordedTime | None:
     """A successful run's times from its log; None without a log, an end or what this version writes."""
     try:
         # A log has thousands of lines of which few matter here: only those are parsed.
-        with (folder / MLLOG).open(encoding="utf-8", errors="replace") as lines:
+        with opened_text(folder / MLLOG) as lines:
             found = [*events(line for line in lines if EVENTS.search(line))]
         epochs = [event.time_s for event in found if event.key == "epoch_start"]
         return _measured({event.key: event for event in found}, epochs, found[0].time_s)

@@ -19,7 +19,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from ddlbench.core.files import printable
+from ddlbench.core.files import cut, opened, printable
 
 BLOCK = 1 << 20  # bytes read at once; of a line that is longer, marks beyond may be lost
 LARGE = 32 << 20  # bytes from which two processes read
@@ -117,8 +117,10 @@ class Log:
 
 
 def read(path: Path) -> Log:
-    """The log in a file; a large one in two processes, each with one half. Raises OSError."""
-    size = path.stat().st_size
+    """The log in a file; a large one in two processes, each with one half. Raises OSError, also for what is no
+    regular file."""
+    with opened(path) as file:
+        size = os.fstat(file.fileno()).st_size
     if size < LARGE or len(os.sched_getaffinity(0)) < 2:
         return _part(path, 0, size)
     with ProcessPoolExecutor(2, get_context("fork")) as pool:
@@ -130,7 +132,7 @@ def read(path: Path) -> Log:
 def _part(path: Path, start: int, end: int) -> Log:
     """The lines that begin from byte `start` to before byte `end`."""
     log, rest = Log(), b""
-    with path.open("rb") as file:
+    with opened(path) as file:
         if start:
             file.seek(start - 1)
             start += len(file.readline()) - 1
@@ -227,7 +229,7 @@ def _take(log: Log, ms: float, key: str, value: Any, metadata: Any) -> None:
             status = metadata.get("status")
             if status is None and isinstance(value, dict) and "success" in value:
                 status = "success" if value["success"] else "aborted"
-            log.status = printable(status) if log.status is None or status is not None else log.status
+            log.status = cut(printable(status)) if log.status is None or status is not None else log.status
             log.statuses.add(str(log.status))
     elif key in RATES:
         _rate(log, key, value)

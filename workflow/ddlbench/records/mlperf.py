@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ddlbench.analysis.refusals import RefusedError
 from ddlbench.core import spec
 from ddlbench.core.columns import Why
-from ddlbench.core.files import printable
+from ddlbench.core.files import cut, printable, read_bytes
 from ddlbench.records import _mllog
 from ddlbench.records._mllog import Log, plain
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 RESULT = re.compile(r"result_(\d{1,9})\.txt")
 # Training samples of an epoch, where the rules fix the data set: some writers log steps, or leave them out.
 SAMPLES = {"resnet": 1_281_167, "retinanet": 1_170_301, "unet3d": 168}
+MOST_CELL = 10_000  # characters; csv of Python takes 131 072
 NOT_SAID = "an MLPerf log does not say it"
 MOST_OF_SYSTEM = 10**6  # nodes, and accelerators on each
 NUMBERS = {
@@ -161,7 +162,7 @@ def _submission(place: Path, log: Log, system: System, times: Times, row: dict[s
         "clocks": times.clocks,
         "run_images_per_s": times.run_rate,
         "reached": times.best,
-        "statuses": "; ".join(sorted(log.statuses)) or None,
+        "statuses": cut("; ".join(sorted(log.statuses)), MOST_CELL) or None,
         "said_samples": times.said_samples,
         "samples": times.samples,
         "seen_samples": times.seen_samples,
@@ -236,7 +237,7 @@ def read_system(path: Path, log: Log) -> System:
     no system has, or where log and file differ.
     """
     files = [file for file in sorted(path.parent.glob("*.json")) if file.stem.lower() == path.stem.lower()]
-    text = files[0].read_bytes().decode("utf-8-sig", "replace") if files else ""
+    text = read_bytes(files[0]).decode("utf-8-sig", "replace") if files else ""
     keys: Any = None
     with suppress(ValueError, RecursionError):
         keys = json.loads(text)
@@ -276,4 +277,4 @@ def _family(name: str, system: System) -> str:
 
 
 def _text(value: Any) -> str | None:
-    return printable(value).strip() or None if isinstance(value, str | int | float) else None
+    return cut(printable(value).strip()) or None if isinstance(value, str | int | float) else None

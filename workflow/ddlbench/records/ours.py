@@ -4,11 +4,15 @@
 tables need of it: from `summary.jsonl` beside it if that was made of this very record by this version, else from the
 record, and leaves it there. `ddlbench.run` calls it when a run ends well, `collect` for each run. The file is a copy
 that may be deleted at any time, never a source. Its first line says of which files and by which version it was made,
-and the SHA-256 of the second, which is the summary.
+the SHA-256 of the second, which is the summary, and a code of both that only who has this user's key can make. So a
+summary that was changed by hand, or comes from somebody else, is made again from the record.
 """
 
 import hashlib
+import hmac
 import json
+import os
+import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,12 +24,17 @@ from ddlbench.analysis.record import Record
 from ddlbench.analysis.refusals import RefusedError, not_understood, seal_of
 from ddlbench.analysis.summary import OF_RECORDS, VERSION, Summary, make
 from ddlbench.core import kinds
-from ddlbench.core.files import sha256, write_text
+from ddlbench.core.files import hidden_name, opened, read_bytes, sha256, write_text
 from ddlbench.core.record import KERNELS, MLLOG, READ, STEP_COLUMNS, STEPS, Event, ended_well, read_log
 from ddlbench.core.spec import RunSpec
 from ddlbench.records import _planned, _sound
 
 SUMMARY = "summary.jsonl"
+KEY_BYTES = 32
+KERNEL_COLUMNS = ("name", "on", "self_s", "annotation")
+MOST_KERNELS = 1_000_000  # names of kernels; a model has hundreds
+BYTES_A_ROW = 1_000  # names of kernels are long; a step has 12 columns of 4 or 8 bytes
+MOST_SMALL = 1 << 20  # of a file of few rows, which has a dictionary and statistics
 FILES = (MLLOG, *READ)
 Stamps = Mapping[str, list[int] | None]  # the size and the time of each file; None for one that is not there
 
@@ -86,18 +95,19 @@ def _read(folder: Path, log: Path) -> Record:
         return Record(folder, spec, events, last, images, False, pd.DataFrame())
     for name in READ:
         _sound.check_digest(folder / name, digests.get(name))
-    steps = _table(folder / STEPS).reset_index(drop=True)
+    steps = _table(folder / STEPS, STEP_COLUMNS, _sound.most_steps(spec, images))
     _sound.check_steps(folder / STEPS, steps, spec, images)
     # A program may do other things between any two of its steps.
     pauses = _pauses(events) if kinds.is_ours(spec) else None
     _sound.check_clocks(folder / STEPS, steps, pauses, _sound.steps_in_epoch(steps, spec, images))
+    _sound.check_times(log, events, folder / STEPS, steps, spec)
     steps = steps[[*STEP_COLUMNS]]
     # Sums of millions of float32 would lose digits.
     steps = steps.astype({name: "float64" for name, kind in STEP_COLUMNS.items() if kind == "float32"})
     steps = steps.sort_values(["step", "rank"])
     kernels = None
     if spec.profiled and (folder / KERNELS).exists():
-        kernels = _table(folder / KERNELS)
+        kernels = _table(folder / KERNELS, KERNEL_COLUMNS, MOST_KERNELS)
         _sound.check_column(folder / KERNELS, kernels["self_s"], "self_s", "finite seconds, at least 0")
     return Record(folder, spec, events, last, images, True, steps, kernels)
 
@@ -108,9 +118,24 @@ def _pauses(events: Sequence[Event]) -> set[int]:
     return resumed | {event.value for event in events if event.key == "ddlbench_checkpoint"}
 
 
-def _table(path: Path) -> pd.DataFrame:
+def _table(path: Path, columns: Iterable[str], most_rows: int) -> pd.DataFrame:
+    """Those of these columns that a file has. Its footer says how many rows and bytes are to come: a file of a few
+    megabytes may hold rows for all of this machine's memory."""
+    import pyarrow.parquet as pq
+
     try:
-        return pd.read_parquet(path)
+        with opened(path) as file, pq.ParquetFile(file) as table:
+            about = table.metadata
+            if about.num_rows > most_rows:
+                raise RefusedError(path, f"has {about.num_rows} rows; a record of this run has {most_rows} at most")
+            held = sum(about.row_group(number).total_byte_size for number in range(about.num_row_groups))
+            if held > BYTES_A_ROW * (about.num_rows + 1) + MOST_SMALL:
+                raise RefusedError(path, f"has {about.num_rows} rows in {held} bytes: more than its columns can hold")
+            names = [name for name in columns if name in table.schema_arrow.names]
+            read: pd.DataFrame = table.read(columns=names).to_pandas(ignore_metadata=True)
+            return read
+    except RefusedError:
+        raise
     except Exception as error:  # pyarrow has many kinds
         first = (str(error) or type(error).__name__).splitlines()[0]
         raise RefusedError(path, f"cannot be read ({first})") from error
@@ -119,9 +144,11 @@ def _table(path: Path) -> pd.DataFrame:
 def _kept(folder: Path, stamps: Stamps) -> Summary | None:
     """The summary beside the record; None if it is none, damaged, or of other files or another version."""
     try:
-        first, body = (folder / SUMMARY).read_text(encoding="utf-8").splitlines()
+        first, body = read_bytes(folder / SUMMARY).decode().splitlines()
         head = json.loads(first)
         if head["version"] != VERSION or head["sha256"] != _digest(body):
+            return None
+        if not hmac.compare_digest(str(head["code"]), _code(head) or ""):
             return None
         if not all(_same(folder / name, stamp, head["files"].get(name)) for name, stamp in stamps.items()):
             return None
@@ -140,6 +167,7 @@ def _keep(folder: Path, stamps: Stamps, body: str) -> None:
     with suppress(OSError):  # somebody else's records, which we may only read; or a full disk
         files = {name: [*stamp, sha256(folder / name)] if stamp else None for name, stamp in stamps.items()}
         head = {"version": VERSION, "files": files, "sha256": _digest(body)}
+        head["code"] = _code(head)
         write_text(folder / SUMMARY, f"{json.dumps(head)}\n{body}\n")
 
 
@@ -157,6 +185,26 @@ def _stamps(folder: Path) -> Stamps:
             about = (folder / name).stat()
             stamps[name] = [about.st_size, about.st_mtime_ns]
     return stamps
+
+
+def _code(head: Mapping[str, Any]) -> str | None:
+    """What only this user's key makes of the first line of a summary; None where there can be no key, so that every
+    summary is made again."""
+    path = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "ddlbench/summaries"
+    try:
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            new = path.with_name(hidden_name(path.name))
+            new.touch(mode=0o600)
+            new.write_bytes(secrets.token_bytes(KEY_BYTES))
+            with suppress(FileExistsError):  # another process was first
+                os.link(new, path)
+            new.unlink()
+        key = read_bytes(path)
+    except (OSError, RuntimeError):  # no home folder
+        return None
+    text = json.dumps([head[name] for name in ("version", "files", "sha256")], sort_keys=True)
+    return hmac.new(key, text.encode(), "sha256").hexdigest() if len(key) == KEY_BYTES else None
 
 
 def _digest(text: str) -> str:

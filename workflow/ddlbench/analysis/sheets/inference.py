@@ -15,6 +15,7 @@ from ddlbench.analysis import statistics
 from ddlbench.analysis.refusals import RefusedError
 from ddlbench.analysis.sheets import Rows, Sheet
 from ddlbench.core.columns import Column
+from ddlbench.core.files import read_bytes
 from ddlbench.train.inference import InferSpec
 from ddlbench.train.inference._record import FORMAT, RECORD
 
@@ -62,7 +63,7 @@ def of_job(path: Path, spec: InferSpec) -> Rows:
     """The rows of one job, one per batch size. Raises RefusedError."""
     again = "remove it, and start the workflow again"
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = json.loads(read_bytes(path))
         if record["format"] != FORMAT:
             raise RefusedError(path, f"has format {record['format']}; this version reads {FORMAT}", again)
         if InferSpec.from_json(json.dumps(record["spec"])) != spec:

@@ -13,6 +13,7 @@ from typing import Any
 from ddlbench.analysis.record import Record
 from ddlbench.analysis.sheets import Sheet
 from ddlbench.core.columns import Column, Why
+from ddlbench.core.files import read_bytes
 from ddlbench.core.record import COMMS
 from ddlbench.core.spec import RunSpec
 
@@ -59,7 +60,7 @@ def of_run(folder: Path, spec: RunSpec) -> list[dict[str, Any]] | Why:
         return []
     about = {"run": spec.id, "model": spec.model, "framework": spec.framework, "workers": spec.workers}
     try:
-        return [about | row for row in parse(path.read_text(encoding="utf-8", errors="replace"))]
+        return [about | row for row in parse(read_bytes(path).decode("utf-8", "replace"))]
     except ValueError as error:
         return Why(f"{path.name} {error}")
 

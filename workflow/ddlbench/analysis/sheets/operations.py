@@ -17,6 +17,7 @@ from ddlbench.analysis.published_operations import read_published
 from ddlbench.analysis.record import Record
 from ddlbench.analysis.sheets import Sheet
 from ddlbench.core.columns import Column, Why
+from ddlbench.core.files import read_bytes
 from ddlbench.core.record import FLOPS, FLOPS_COUNTED
 from ddlbench.core.spec import RunSpec
 
@@ -79,8 +80,8 @@ def of_run(folder: Path, spec: RunSpec) -> list[dict[str, Any]] | Why:
     if not (folder / FLOPS).exists():
         return []
     try:
-        counted = json.loads((folder / FLOPS_COUNTED).read_text(encoding="utf-8"))
-        return rows(json.loads((folder / FLOPS).read_text(encoding="utf-8")), counted, spec)
+        counted = json.loads(read_bytes(folder / FLOPS_COUNTED))
+        return rows(json.loads(read_bytes(folder / FLOPS)), counted, spec)
     except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
         return Why(f"{FLOPS} or {FLOPS_COUNTED} cannot be read: {error!r}")
 

@@ -13,6 +13,7 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
+from ddlbench.core.files import opened
 from ddlbench.core.record import Event, events, read_log
 from ddlbench.core.spec import RunSpec
 from ddlbench.run.readings import Evaluation, Output, Reading, StepEnd, UnreadError, reading
@@ -140,7 +141,7 @@ def _is_a_loss(scores: Sequence[float]) -> bool:
 
 def _is_text(path: Path) -> bool:
     """Whether it may be a log: checkpoints of many gigabytes may lie beside it."""
-    with path.open("rb") as file:
+    with opened(path) as file:
         return b"\0" not in file.read(1 << 16)
 
 

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ddlbench.core.files import read_bytes
 from ddlbench.core.record import StepRow
 from ddlbench.core.spec import RunSpec
 from ddlbench.run.readings import (
@@ -97,7 +98,7 @@ def _check_losses(logs: dict[int, list[dict[str, Any]]], first: dict[int, dict[s
 def _said(path: Path) -> list[dict[str, Any]]:
     """Its lines, but one that was cut off."""
     lines = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in read_bytes(path).decode("utf-8", "replace").splitlines():
         with suppress(ValueError):
             lines.append(json.loads(line))
     return lines
@@ -108,7 +109,7 @@ def _table(path: Path) -> dict[int, dict[str, float]]:
     import numpy as np
 
     try:
-        data = path.read_bytes()
+        data = read_bytes(path)
     except OSError:
         return {}
     size = np.dtype(FIELDS).itemsize

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ddlbench.core.files import read_bytes
 from ddlbench.core.spec import RunSpec
 from ddlbench.run.readings import Evaluation, Line, Output, Reading, StepEnd, UnreadError, reading, share
 
@@ -31,7 +32,7 @@ def read(source: Output) -> Reading:
     """Return the steps that the Trainer logged. Raises UnreadError without a file, or without entries in it."""
     path = source.newest(NAME)
     try:
-        state = json.loads(path.read_text(encoding="utf-8"))
+        state = json.loads(read_bytes(path))
         log = [entry for entry in state["log_history"] if "loss" in entry and "step" in entry]
         evaluated = [entry for entry in state["log_history"] if "eval_loss" in entry]
     except (ValueError, KeyError, TypeError) as error:
