@@ -242,7 +242,7 @@ def reveal(program: Program, folder: Path = CONFIG / "programs") -> tuple[Progra
         return program, []
     path = folder / f"{program.name}.yaml"
     given = read_yaml(path)
-    command, resume, names = given.get("command"), given.get("resume"), given.get("secret") or []
+    command, resume, names = str(given.get("command")), given.get("resume"), given.get("secret") or []
     shown = [text and hide(text, names) for text in (command, resume)]
     if shown != [program.command, program.resume]:
         raise ConfigError(f"{path}: command: is another one by now; start the workflow again")
