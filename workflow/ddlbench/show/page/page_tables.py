@@ -39,8 +39,6 @@ def every(
         "nodes": "Its computers.",
         "planned_s": "Wall time by the machine's images_per_s [s].",
         "took_s": "Wall time by its record [s].",
-        "planned_worker_hours": "Hours of its own workers in the planned time [h].",
-        "took_worker_hours": "Hours of its own workers by its record [h].",
         "ratio": "Took over planned.",
     }
     of_kinds = {kind.TABLE: kind.PAGE for kind in kinds.beside() if kind.TABLE in EVERY}
