@@ -77,6 +77,8 @@ def test_a_job_whose_processes_still_run_has_not_ended(squeue: Any) -> None:
         ),
         ("AssocGrpCPURunMinutesLimit", "waits for other jobs to end (AssocGrpCPURunMinutesLimit)"),
         ("QOSMaxCpuPerUserLimit", "waits for other jobs to end (QOSMaxCpuPerUserLimit), and for ever if it alone asks"),
+        ("ReqNodeNotAvail, Reserved for maintenance", "could not end before a maintenance begins"),
+        ("ReqNodeNotAvail,_Reserved_for_maintenance", "could not end before a maintenance begins"),
         ("AssocGrpJobsLimit", ""),
         ("QOSMaxJobsPerUserLimit", ""),
         ("Priority", ""),

@@ -200,7 +200,7 @@ def say_held(pending: list[str], subjects: set[str]) -> None:
     for job, reason in (slurm.in_queue([job for job in pending if job not in subjects]) or {}).items():
         advice, subject = slurm.advice(job, reason), job
         if not advice and reason not in subjects:  # once for all jobs that wait for the same
-            advice, subject = slurm.shared_limit(reason), reason
+            advice, subject = slurm.shared_limit(reason) or slurm.maintenance(reason), reason
         if advice:
             subjects.add(subject)
             print(f"SLURM job {job} {advice}", file=sys.stderr, flush=True)

@@ -211,6 +211,15 @@ _TODO = {
 OTHER_TODO = "what jobs ask for stands in the machine's file"
 
 
+def maintenance(reason: str) -> str:
+    """What to say of a job that waits for a maintenance; "" if it waits for something else. SLURM writes `_` for a
+    space in some releases."""
+    if "maintenance" not in reason.lower():
+        return ""
+    why = f"could not end before a maintenance begins, and waits for its end ({reason.replace('_', ' ')})"
+    return f"{why}: scontrol show reservation; a job with a shorter limit (max_minutes) may start before"
+
+
 def refusal(said: str) -> str:
     """What SLURM says of a job that it does not take, on one line, and what to do. `said` is what the plugin says."""
     text = said.split("    sbatch call:")[0]
