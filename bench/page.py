@@ -174,7 +174,7 @@ def summary_of(
     parts = {"data_wait_s": 0.1, "forward_s": 0.2, "backward_s": 0.4, "communication_s": 0.2, "optimizer_s": 0.1}
     parts = {name: share * step_s for name, share in parts.items()}
     made["run"] |= spec.columns() | {"images": images, "extrapolated": spec.epochs < spec.full_epochs}
-    made["run"] |= {"control": spec.control, "hosts": ",".join(hosts), "command": f"srun {'--option=value ' * 40}"}
+    made["run"] |= {"hosts": ",".join(hosts), "command": f"srun {'--option=value ' * 40}"}
     made["run"] |= {"cpu": "AMD EPYC 7402", "gpu": "A100-SXM4-40GB" if spec.device == "cuda" else None}
     values = made["values"]
     values |= parts | {"compute_s": 0.7 * step_s, "communication_transfer_s": 0.15 * step_s}

@@ -127,7 +127,7 @@ def run(framework: str, loader: str, workers: int, repeat: int, rate: float, pla
         "reading_proved": True,
         "initial_weights_sha256": f"{repeat}" * 64,
     }
-    about = {"status": "success", "images": IMAGES, "extrapolated": False, "control": False}
+    about = {"status": "success", "images": IMAGES, "extrapolated": False}
     about |= {"place": place + 1, "planned_place": place + 1}
     return spec.columns() | about | origin | values
 

@@ -38,7 +38,7 @@ def test_every_key_has_its_row(cls: type) -> None:
 def test_what_is_said_to_be_below_is_below() -> None:
     text = page()
     promises = re.findall(r"^\| `(\w+)` \| ([^|]*\bbelow\b[^|]*) \|", text, re.M)
-    known = {"data", "checkpoint", "variants", "audit", "control", "records", "measure", "interrupt", "partitions"}
+    known = {"data", "checkpoint", "variants", "records", "measure", "interrupt", "partitions"}
     known |= {"by_batch", "inference"}
     assert {name for name, _ in promises} == known
     for name, meaning in promises:

@@ -153,7 +153,7 @@ def test_blocks_say_by_their_batch_which_scaling_they_mean() -> None:
     weak = replace(study.blocks[0], name="weak", workers=(1, 2), batch_per_worker=(64,), global_batch=None, repeats=1)
     strong = replace(weak, name="strong", batch_per_worker=None, global_batch=(128,))
     sweep = replace(strong, name="sweep", workers=(1,), global_batch=(32, 64))
-    made = make_plan(replace(study, blocks=(weak, strong, sweep), figures=(), control=None, inference=None), LAPTOP)
+    made = make_plan(replace(study, blocks=(weak, strong, sweep), figures=(), inference=None), LAPTOP)
     said = scaling(made)
     kinds = {(run.spec.workers, run.spec.global_batch): said.get(name) for name, run in made.runs.items()}
     assert kinds == {(1, 64): "weak", (2, 128): None, (1, 128): "strong", (1, 32): None}

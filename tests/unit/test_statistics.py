@@ -193,14 +193,6 @@ def test_a_drift_beyond_noise_is_reported() -> None:
     assert statistics.drift([], [], []) is None
 
 
-def test_a_series_that_wanders_is_told_from_noise() -> None:
-    rng = np.random.default_rng(2)
-    steady = [statistics.wanders(np.exp(rng.normal(0, 0.01, 12))) for _ in range(500)]
-    walks = [statistics.wanders(np.exp(rng.normal(0, 0.01, 40).cumsum())) for _ in range(100)]
-    assert np.mean(steady) < 0.03 and np.mean(walks) > 0.9
-    assert not statistics.wanders([1.0] * 12) and not statistics.wanders([1.0, 1.1, 1.2])
-
-
 def test_intervals_hold_the_truth(bench: Any) -> None:
     """The small sister of `bench/intervals.py`: levels of runs only, 300 studies."""
     rng = np.random.default_rng(3)

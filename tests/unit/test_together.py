@@ -15,7 +15,7 @@ from ddlbench.audit import Material
 from ddlbench.audit._audit import audit
 from ddlbench.core import kinds, spec
 from ddlbench.core.program import Program
-from ddlbench.core.spec import CONTROLS, ROLES, RunSpec, of_program
+from ddlbench.core.spec import ROLES, RunSpec, of_program
 from ddlbench.outlook import predictions
 from ddlbench.outlook.series import all_series
 from ddlbench.settings.machine import load_machine
@@ -26,10 +26,9 @@ from ddlbench.show.page.about import PageStudy
 from tests.unit.test_scaling import runs_table, sized
 
 
-def killed_and_control() -> pd.DataFrame:
-    """Two repeats of a series, whose rates double; eight control runs and one that was killed are far off."""
+def one_killed() -> pd.DataFrame:
+    """Two repeats of a series, whose rates double; one that was killed is far off."""
     rows = [(sized(w, 64 * w, repeat=r), 100.0 * w) for w in (1, 2, 4) for r in (1, 2)]
-    rows += [(sized(1, 64, repeat=CONTROLS + n), 1.0) for n in range(1, 9)]
     rows += [(sized(4, 256, interrupt_steps=3), 2.0)]
     table = runs_table(*rows)
     return table.assign(full_train_s=2 * table["epoch_s"], train_s=table["epoch_s"], run_s=1.0, energy_j=1.0)
@@ -44,9 +43,9 @@ def test_every_column_of_a_run_has_a_role() -> None:
 
 
 def test_only_comparable_runs_are_usable() -> None:
-    runs = killed_and_control()
-    assert len(together.usable(runs)) == len(runs) - 9
-    assert len(together.finished(runs)) == len(runs) - 8
+    runs = one_killed()
+    assert len(together.usable(runs)) == len(runs) - 1
+    assert len(together.successful(runs)) == len(runs)
     assert together.usable(runs.assign(status="failed")).empty
     assert len(together.timed(runs.assign(throughput_images_per_s=None))) == 0
 
@@ -77,10 +76,10 @@ def test_words() -> None:
 
 
 class TestFaultsOfBefore:
-    """Control runs and killed ones counted in what they are no part of."""
+    """Killed runs counted in what they are no part of."""
 
     def test_a_sentence_names_the_runs_that_its_interval_rests_on(self) -> None:
-        runs = killed_and_control()
+        runs = one_killed()
         row = scaling(runs, "run").iloc[-1].to_dict()
         study = about.PageStudy("test", "T", "local", "cpu", "core", "", (), (), {})
         (told,) = asked.workers(study, together.usable(runs), (), {}, pd.DataFrame())
@@ -88,13 +87,12 @@ class TestFaultsOfBefore:
         assert len(told.runs) == 6
 
     def test_predictions(self) -> None:
-        (row, *_) = predictions.rows(all_series(killed_and_control(), 4), load_machine("local"))
+        (row, *_) = predictions.rows(all_series(one_killed(), 4), load_machine("local"))
         assert len(row["runs"].split()) == 6
         assert "interrupt" not in row["runs"]
-        assert f"r{CONTROLS + 1}" not in row["runs"]
 
     def test_series(self) -> None:
-        runs = killed_and_control()
+        runs = one_killed()
         runs.loc[6:, "epoch_s"] = 1e9
         (found,) = all_series(runs, 4)
         assert found.images == pytest.approx(1200)

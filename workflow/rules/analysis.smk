@@ -154,12 +154,9 @@ rule figure_data:
         code=lambda wildcards: registry.source("figures", PLOTS[wildcards.figure].plot),
         shared=FIGURES_SHARE,
         readers=READERS,
-        # Of a study that marks figures which rest on a broken comparison: what tells them.
-        audited=[*AUDIT_CODE, *(AUDITED if OTHERS else [])] if STUDY.audit.fail_on else [],
     output:
         layout.figure(PLAN.home, "{figure}") + ".csv",
         layout.figure(PLAN.home, "{figure}") + ".runs.csv",
-        [layout.figure(PLAN.home, "{figure}") + ".audit.csv"] if STUDY.audit.fail_on else [],
     log:
         layout.study_log(PLAN.home, "figure-data-{figure}"),
     params:
@@ -172,7 +169,6 @@ rule figure_data:
         device=runs.device(PLAN),
         target=lambda wildcards: PLOTS[wildcards.figure].target,
         basis=lambda wildcards: PLOTS[wildcards.figure].basis,
-        fail_on=STUDY.audit.fail_on,
     message:
         "data of figure {wildcards.figure}"
     script:
@@ -185,7 +181,6 @@ rule figure:
     input:
         data=layout.figure(PLAN.home, "{figure}") + ".csv",
         shown=layout.figure(PLAN.home, "{figure}") + ".runs.csv",
-        audit=[layout.figure(PLAN.home, "{figure}") + ".audit.csv"] if STUDY.audit.fail_on else [],
         reference=lambda wildcards: PLOTS[wildcards.figure].reference_file or [],
         code=lambda wildcards: registry.source("figures", PLOTS[wildcards.figure].plot),
         shared=FIGURES_SHARE,

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pandas as pd
 from ddlbench.analysis.together import ended_well
-from ddlbench.audit import _findings
 from ddlbench.core.files import logged
 from ddlbench.show.figures import Options, _data
 from ddlbench.show.figures._make import draw
@@ -18,5 +17,4 @@ with logged(snakemake.log[0]):
     shown = pd.read_csv(snakemake.input.shown)
     if not ended_well(shown).all():  # a record was refused
         options = replace(options, title=f"{options.title}\n{_data.counted(shown)}")
-    broken = sorted({row["rule"] for file in snakemake.input.audit for row in _findings.read(Path(file))})
-    draw(snakemake.params.plot, Path(snakemake.input.data), Path(snakemake.output[0]).with_suffix(""), options, broken)
+    draw(snakemake.params.plot, Path(snakemake.input.data), Path(snakemake.output[0]).with_suffix(""), options)

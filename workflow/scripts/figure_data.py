@@ -8,11 +8,7 @@ from tempfile import TemporaryDirectory
 
 from ddlbench.analysis.collect import collect
 from ddlbench.analysis.sheets import Terms
-from ddlbench.audit import _findings
-from ddlbench.audit._audit import audit
-from ddlbench.audit._material import of_study
 from ddlbench.core import layout
-from ddlbench.core.columns import write_csv
 from ddlbench.core.files import logged
 from ddlbench.show.figures import Options, _data
 from ddlbench.show.figures._make import selected, write_drawable
@@ -29,6 +25,3 @@ with logged(snakemake.log[0]), TemporaryDirectory() as own:
         collect([Path(layout.run(run)) for run in runs], tables, given.peaks, **planned)
     shown = write_drawable(given.plot, tables, runs, Path(snakemake.output[0]), options)
     _data.write(shown, Path(snakemake.output[1]))
-    if given.fail_on:  # rules are about runs, none about jobs of inference
-        found = audit(of_study(tables, only=runs)) if (tables / "runs.parquet").exists() else []
-        write_csv(_findings.worst(found, given.fail_on), _findings.COLUMNS, Path(snakemake.output[2]))

@@ -171,11 +171,8 @@ def lines(table: pd.DataFrame) -> list[str]:
 
 
 def _quantities(runs: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
-    """Successful runs with all columns that QUANTITIES names; speed-up and efficiency against their series' base.
-
-    Control runs are not among them.
-    """
-    table = together.finished(runs).merge(
+    """Successful runs with all columns that QUANTITIES names; speed-up and efficiency against their series' base."""
+    table = together.successful(runs).merge(
         kernels[["run", "communication_percent", "computation_percent"]], on="run", how="left"
     )
     device, host = table["peak_device_memory_bytes"], table["peak_resident_bytes"]

@@ -60,10 +60,7 @@ COLUMNS = (
 
 
 def rows(runs: pd.DataFrame, tariff: Tariff = FREE) -> list[dict[str, Any]]:
-    """Rows of table `comparisons`, from table `runs`: each pair of sides with the same settings, timed and finished.
-
-    Control runs are on neither side.
-    """
+    """Rows of table `comparisons`, from table `runs`: each pair of sides with the same settings, timed and finished."""
     usable = together.timed(runs)
     usable = usable.assign(named=names(usable), both=usable["framework"] + " and " + usable["loader"].astype(str))
     table = [*_frameworks(usable), *_loaders(usable)]

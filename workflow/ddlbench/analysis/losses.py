@@ -12,7 +12,7 @@ import pandas as pd
 
 from ddlbench.analysis.record import Record
 from ddlbench.analysis.scaling import in_series
-from ddlbench.analysis.together import BATCH, KEYS, SERIES, finished
+from ddlbench.analysis.together import BATCH, KEYS, SERIES, successful
 from ddlbench.core.columns import Column
 from ddlbench.core.record import STEP_PARTS, train_s
 
@@ -101,7 +101,7 @@ def waterfall(runs: pd.DataFrame, losses: pd.DataFrame) -> pd.DataFrame:
 
     Where a run of a comparison cannot split its parts, both sides count as `together_s`.
     """
-    runs = finished(runs)[[*KEYS, "run", "repeat", "workers", "global_batch"]]  # `compute_s` there is of a step
+    runs = successful(runs)[[*KEYS, "run", "repeat", "workers", "global_batch"]]  # `compute_s` there is of a step
     table = in_series(runs).merge(losses.rename(columns={"images": "trained"}), on="run")
     rows = []
     for _, series in table.groupby(list(SERIES), dropna=False):

@@ -46,7 +46,7 @@ MEASURES = ("throughput_images_per_s", "speed_up", "efficiency")  # of `scaling`
 def scaling(runs: pd.DataFrame, basis: str = "steps") -> pd.DataFrame:
     """Series of runs over worker counts, one row per series and worker count; `runs` is the table of `collect`.
 
-    Only successful timed runs count; no control runs, and none that was killed on purpose. Runs of one series are alike
+    Only successful timed runs count, and none that was killed on purpose. Runs of one series are alike
     in all but workers, repeat and batch: they have the same batch per worker (weak scaling, `global_batch` is null), or
     the same global batch (strong scaling, `batch_per_worker` is null), as `in_series` says. In records of others both
     are null: submitters change the batch along a series. A series' base is its smallest worker count.

@@ -323,18 +323,6 @@ def drift(cells: Sequence[object], times_s: ArrayLike, rates: ArrayLike) -> Drif
     return Drift(math.exp(slope), *bounds, len(logs), abs(slope) > sure)
 
 
-def wanders(rates: ArrayLike) -> bool:
-    """Whether positive rates of one run, in the order of time, move up and down: neighbours so much alike have a chance
-    below 1 %. Below eight rates nobody can tell. Source: von Neumann 1941, Ann Math Stat 12:367."""
-    logs = np.log(np.asarray(rates, dtype=np.float64))
-    n = len(logs)
-    if n < 8 or not np.ptp(logs) > 0:
-        return False
-    of_one = float(np.sum(np.diff(logs) ** 2) / (n - 1) / np.var(logs))
-    mean, variance = 2 * n / (n - 1), 4 * n**2 * (n - 2) / ((n + 1) * (n - 1) ** 3)
-    return bool(special.ndtr((of_one - mean) / math.sqrt(variance)) < 1 - DRIFT_LEVEL)
-
-
 @lru_cache
 def _t(level: float, free: float) -> float:
     """Student's t for an interval of this level."""

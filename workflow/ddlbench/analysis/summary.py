@@ -54,7 +54,6 @@ def make(record: Record) -> Summary:
     spec = record.spec
     row = spec.columns() | {"status": "success" if record.success else "failed"} | recorded.origin(record)
     row |= {"records": "ours", "images": record.images, "extrapolated": spec.epochs < spec.full_epochs}
-    row["control"] = spec.control
     summary: Summary = {"run": row, **dict.fromkeys(("step_times", "losses", "kernels", "no_kernels"))}
     summary |= {name: [] for name in OF_RECORDS}
     summary |= {"unread": {}, "epochs": {}, "learning_rates": {}}

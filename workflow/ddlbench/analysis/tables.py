@@ -40,7 +40,6 @@ RUN = (
     Column("records", "str", "The kind of the record: a member of `workflow/ddlbench/records`."),
     Column("images", "Int64", "Images of the training split; null where another's log does not say it."),
     Column("extrapolated", "bool", "Whether only some of the run's epochs were trained (`epochs` of `of_epochs`)."),
-    Column("control", "bool", "Whether it is a control run of its study, which no figure and no comparison shows."),
     Column("place", "Int64", "Place of the run among those of the study, by the time when training began, from 1."),
     Column("planned_place", "Int64", "Its place in the order that the plan gave them (`plan/runs.py`)."),
     Column(

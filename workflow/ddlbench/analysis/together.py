@@ -1,8 +1,8 @@
 """Which runs belong together, said once: for tables, figures, the audit, the plan and predictions.
 
 Everything follows from the role that stands beside each field of `core/spec.py`. A new field needs its role there, and
-nothing here: what compares runs looks at it from then on. Elsewhere no list of settings is kept, no status compared and
-no repeat taken for a control run; `tests/unit/test_together.py` forbids it.
+nothing here: what compares runs looks at it from then on. Elsewhere no list of settings is kept, and no status
+compared; `tests/unit/test_together.py` forbids it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ddlbench.core.program import IMAGES
 from ddlbench.core.registry import OWN
 from ddlbench.core.roles import AXIS, EXTENT, REPEAT, SETTING, SIZE, WATCHED, Role
-from ddlbench.core.spec import COLUMNS, CONTROLS, ROLES, RunSpec
+from ddlbench.core.spec import COLUMNS, ROLES, RunSpec
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,24 +60,14 @@ def ended_well(runs: pd.DataFrame) -> pd.Series[bool]:
     return runs["status"] == "success"
 
 
-def is_control(runs: pd.DataFrame) -> pd.Series[bool]:
-    """Which runs are control runs: they say something of drift, and are in no comparison."""
-    return runs["repeat"] > CONTROLS
-
-
-def finished(runs: pd.DataFrame) -> pd.DataFrame:
-    """Runs that ended well and are no control runs; those that were killed on purpose are among them."""
-    return successful(runs[~is_control(runs)])
-
-
 def was_killed(runs: pd.DataFrame) -> pd.Series[bool]:
     """Which runs were killed on purpose, to see what that takes."""
     return runs["interrupt_steps"].notna()
 
 
 def usable(runs: pd.DataFrame) -> pd.DataFrame:
-    """Runs that can be compared: they ended well, are no control runs, and none was killed on purpose."""
-    runs = finished(runs)
+    """Runs that can be compared: they ended well, and none was killed on purpose."""
+    runs = successful(runs)
     return runs[~was_killed(runs)]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -19,8 +19,8 @@ NAMED = ("model", "framework", "loader", "schedule", "global_batch", "workers", 
 COUNTS = ("workers", "global_batch", "repeat")  # by which runs are told apart
 
 
-def of_study(folder: Path, convergence: Path | None = None, only: Iterable[str] | None = None) -> Material:
-    """The tables in a study's folder; `only` what is said of these runs (ids). Raises FileNotFoundError without `runs`.
+def of_study(folder: Path, convergence: Path | None = None) -> Material:
+    """The tables in a study's folder. Raises FileNotFoundError without `runs`.
 
     `convergence` is a file of reference convergence points.
     """
@@ -28,9 +28,6 @@ def of_study(folder: Path, convergence: Path | None = None, only: Iterable[str] 
         raise FileNotFoundError(2, "no tables yet; make them with: snakemake tables", str(folder / "runs.parquet"))
     paths = {name: folder / f"{name}.parquet" for name in AUDITED}
     tables = {name: pd.read_parquet(path) for name, path in paths.items() if path.exists()}
-    if only is not None:
-        kept = set(only)
-        tables = {name: table[table["run"].isin(kept)] for name, table in tables.items()}
     return of_tables(tables, convergence)
 
 

@@ -28,8 +28,6 @@ workers and repeat are what one compares.
 - **Not checked** says which column a rule lacked, and in how many rows. A rule that was not checked has not passed.
   What nothing could have filled (no meter, another kind of record) is not counted.
 
-`audit: {fail_on: error}` in a study puts a mark that names the rule on each figure whose own runs break one.
-
 The table `audit.csv`:
 
 | column | meaning |

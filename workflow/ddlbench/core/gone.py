@@ -15,6 +15,8 @@ TARGETS: dict[str, str] = {
     "what_if": "is gone; snakemake predict says what more workers than were measured would bring",
 }
 KEYS: dict[str, str] = {
+    "audit": "is gone; ddlbench audit prints what breaks a comparison and ends with 1 on errors",
+    "control": "is gone; repeats of runs are made in random order, and rule drift of the audit reads them",
     "controller": "is gone; Horovod's ranks meet by Gloo, and reduce by NCCL on GPUs",
     "preflight": "is gone with the screening of nodes; node_check names a command that a node has to pass",
     "reduction": "is gone, and Adasum with it; gradients are averaged over the workers",
@@ -24,7 +26,7 @@ KEYS: dict[str, str] = {
 
 
 def key_sentence(path: str) -> str | None:
-    """Return what took the place of the key at `path`, such as `audit.fail_on`; None if no such key is gone.
+    """Return what took the place of the key at `path`, such as `variants.mine.controller`; None if no such key is gone.
 
     A key may lie deeper than KEYS says, because studies and machines name what it lies under.
     """

@@ -19,10 +19,6 @@ from ddlbench.core.recipe import Recipe
 from ddlbench.core.registry import OWN
 from ddlbench.core.roles import AXIS, EXTENT, FOLLOWS, REPEAT, SETTING, SIZE, WATCHED, Role, role
 
-# Repeats beyond so many are control runs: other repeats of one cell, spread over a study to see whether the machine
-# drifts. A study may have more repeats tomorrow; its control runs keep their ids.
-CONTROLS = 1000
-
 
 @dataclass(frozen=True, kw_only=True)
 class RunSpec:
@@ -160,11 +156,6 @@ class RunSpec:
     def kind(self) -> str:
         """The member of `plan/kinds/` that plans it."""
         return "program" if self.program else "training"
-
-    @property
-    def control(self) -> bool:
-        """Whether it is a control run, which says something of drift, and is in no comparison."""
-        return self.repeat > CONTROLS
 
     @property
     def adapter(self) -> str:

@@ -47,9 +47,7 @@ def lines(plan: Plan, table: Sequence[Row], forms: Sequence[PlannedForm]) -> lis
     if plan.left_out:
         counts = ", ".join(map(str, plan.left_out))
         text.append(f"Left out: runs of {counts} workers; machine {plan.machine.name} has {plan.machine.workers}.")
-    control = plan.study.control
-    controls = f". A control run after every {control.every} timed runs" if control else ""
-    text.append(f"Order: at random, seeded with the study's name; column place of plan.csv{controls}.")
+    text.append("Order: at random, seeded with the study's name; column place of plan.csv.")
     text += _words(plan, table, todo)
     text += _disk(todo, forms)
     text += _stale(table)

@@ -16,23 +16,21 @@ from ddlbench.core import kinds, registry
 from ddlbench.core.plural import count_of
 from ddlbench.core.program import IMAGES
 from ddlbench.core.roles import STRONG, WEAK
-from ddlbench.core.spec import CONTROLS, RunSpec
+from ddlbench.core.spec import RunSpec
 from ddlbench.plan.kinds import Job, PlanBasis
 from ddlbench.plan.stale import changes
 from ddlbench.records._planned import digest
 from ddlbench.settings.config import ConfigError, complain
 from ddlbench.settings.machine import Machine
 from ddlbench.settings.study import Study
-from ddlbench.settings.study_keys import Control
 
 MOST_RUNS = 20_000  # of a block; the paper's whole study has 414
-CONTROL_BLOCK = "control runs"  # no block of a study can have a blank in its name
 
 
 @dataclass(frozen=True)
 class Plan:
     """All runs of a study on a machine, each once, by id; and which of them each block named. `order` are all ids in
-    the order in which they are to be made, control runs among them. `left_out` are numbers of workers that the machine
+    the order in which they are to be made. `left_out` are numbers of workers that the machine
     does not have, and that the study does not insist on. `beside` are jobs of kinds that do not train, by id."""
 
     study: Study
@@ -100,10 +98,6 @@ def make_plan(
     if not study.records:
         _check_figures(study, machine, blocks)
     ordered = mixed(study.name, specs.values())
-    if study.control:
-        ordered = with_controls(study.path, study.control, ordered, [specs[run] for run in blocks[study.control.runs]])
-        controls = {spec.id: spec for spec in ordered if spec.control}
-        specs, blocks[CONTROL_BLOCK] = specs | controls, tuple(controls)
     minutes = _minutes(study, machine, specs, blocks)
     basis = PlanBasis(study, machine, account, images or {}, specs, blocks, minutes)
     jobs = {name: job for kind in kinds.every() for name, job in kind.jobs(basis).items()}
@@ -133,9 +127,6 @@ def _minutes(
                 most = f"the most that a partition of machine {machine.name} gives {count_of(spec.nodes, 'node')}"
                 raise complain(path, key, minutes, f"allowed: at most {longest}, {most}")
             said[run] = max(minutes, said.get(run, 0))
-    if study.control:
-        (cell, *_) = blocks[study.control.runs]
-        said |= {run: said[cell] for run in blocks[CONTROL_BLOCK] if cell in said}
     return said
 
 
@@ -274,19 +265,3 @@ def mixed(study: str, specs: Iterable[RunSpec]) -> list[RunSpec]:
         return not spec.timed, spec.repeat, sha256(f"{study}/{spec.id}".encode()).hexdigest()
 
     return sorted(specs, key=place)
-
-
-def with_controls(path: Path, control: Control, order: Sequence[RunSpec], block: Iterable[RunSpec]) -> list[RunSpec]:
-    """The order with control runs in it: one first, one after every so many timed runs, one after the last of them.
-    `block` are the runs of the block that the study names for them. Raises ConfigError if they are not one timed run,
-    whatever its repeats."""
-    cells = {replace(spec, repeat=1) for spec in block}
-    if len(cells) != 1 or not all(spec.timed for spec in cells):
-        untimed = "" if all(spec.timed for spec in cells) else ", not timed"
-        allowed = f"allowed: a block of one timed run; this one has {len(cells)}{untimed}"
-        raise complain(path, "control.runs", control.runs, allowed)
-    cell, timed, mixed_in = cells.pop(), [spec for spec in order if spec.timed], []
-    for number, first in enumerate(range(0, len(timed), control.every), start=1):
-        mixed_in += [replace(cell, repeat=CONTROLS + number), *timed[first : first + control.every]]
-    last = replace(cell, repeat=CONTROLS + len(mixed_in) - len(timed) + 1)
-    return [*mixed_in, last, *(spec for spec in order if not spec.timed)]

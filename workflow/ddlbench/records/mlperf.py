@@ -140,7 +140,6 @@ def _run(place: Path, log: Log, system: System, times: Times) -> dict[str, Any]:
         "gpu": _text(system.keys.get("accelerator_model_name")),
         "images": times.samples and int(times.samples),
         "extrapolated": False,
-        "control": False,
     }
 
 

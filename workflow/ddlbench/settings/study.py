@@ -96,8 +96,6 @@ def load_study(name: str, folder: Path = CONFIG / "studies") -> Study:
     borrowed = _borrowed(path, figures)
     if keys.records and borrowed:
         raise complain(path, "figures", [block.name for block in borrowed], "allowed: no runs beside records of others")
-    if keys.control:
-        _is_one_of(keys.runs, keys.control.runs, path, "control.runs")
     if keys.inference:
         if not keys.runs:
             raise complain(path, "inference.runs", keys.inference.runs, "allowed: no inference in a study without runs")

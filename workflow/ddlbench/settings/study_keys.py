@@ -90,14 +90,6 @@ class BlockKeys(Keys):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Control(Keys):
-    """Key `control`: the run of block `runs` is repeated after every `every` timed runs of the study."""
-
-    every: Count = key("After so many timed runs comes a control run; one more comes first, one last.")
-    runs: Name = key("The block whose run is repeated. It names one run, whatever its repeats, and that run is timed.")
-
-
-@dataclass(frozen=True, kw_only=True)
 class Published(Keys):
     """Key `records`: results of others that a study shows."""
 
@@ -132,16 +124,6 @@ class Inference(Keys):
     def trained(self) -> bool:
         """Whether models serve with the weights that their run ended with."""
         return self.weights == "trained"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Audit(Keys):
-    fail_on: str = key(
-        "Figures whose own runs break a rule of this severity, or a worse one, carry a mark that names the rule. Left "
-        "out, no figure does.",
-        None,
-        enum=["error", "warning"],
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,12 +162,6 @@ class StudyKeys(Keys):
     """What only the top level says, and the plan takes as it is."""
 
     title: str = key("What the study asks, for the report.")
-    control: Control = key(
-        "One run is repeated again and again while the study is made, so that a drift of the machine shows (rule drift "
-        "of the audit). These control runs are in no figure and no comparison; its keys are below. Left out, there are "
-        "none.",
-        None,
-    )
     records: Published = key(
         "Instead of runs, results that others published, in the same tables and figures; its keys are below.", None
     )
@@ -193,9 +169,6 @@ class StudyKeys(Keys):
         "What trained models cost to ask, in several ways: latency, throughput, bytes of weights, change of top-1. Its "
         "keys are below. Left out, nothing is asked.",
         None,
-    )
-    audit: Audit = key(
-        "What the audit's findings (docs/audit.md) do to figures, beside being listed; its keys are below.", Audit()
     )
 
 

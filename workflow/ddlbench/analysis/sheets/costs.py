@@ -84,7 +84,7 @@ def expected_s(
 def rows(runs: pd.DataFrame, terms: Terms) -> list[dict[str, Any]]:
     """Rows of table `costs`, from table `runs`: of each setting the chosen interval, the best ones, and a curve."""
     done = runs[runs["full_train_s"].notna()]
-    undisturbed, killed = together.usable(done), together.finished(done[together.was_killed(done)])
+    undisturbed, killed = together.usable(done), together.successful(done[together.was_killed(done)])
     table: list[dict[str, Any]] = []
     for values, group in undisturbed.groupby([*ALIKE, *LENGTH], dropna=False):
         same: dict[str, Any] = dict(zip((*ALIKE, *LENGTH), values, strict=True))

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ddlbench.analysis import statistics
-from ddlbench.analysis.together import CELL, COMPARED, is_control
+from ddlbench.analysis.together import CELL, COMPARED
 from ddlbench.audit import MLCOMMONS, SC15, TWELVE_WAYS, Finding, Findings, Material, rule
 from ddlbench.audit._compare import differing, each, groups, ids, in_, present, timed
 
@@ -53,7 +53,7 @@ def missing_repeats(material: Material) -> Findings:
     Runs that failed are in table `failures`, and are named there. The last repeats leave no gap: whether a study once
     had six and kept the best three of them as its first cannot be known.
     """
-    runs = material.runs[~is_control(material.runs)]
+    runs = material.runs
     for _, rows in groups(runs, [*COMPARED, *CELL]):
         if rows["repeat"].max() > rows["repeat"].nunique():
             there = ", ".join(map(str, sorted(rows["repeat"])))
@@ -120,17 +120,12 @@ def copied_runs(material: Material) -> Findings:
 def drift(material: Material) -> Findings:
     """Rates do not move with time beyond noise while a study is made.
 
-    A line through the logarithms of all timed runs' rates over their start, control runs among them, with a level of
-    its own for each cell of runs that differ in their repeat only. From eight control runs on a machine that wanders up
-    and down is found, too: neighbours in time are more alike than chance has it (von Neumann 1941, Ann Math Stat
-    12:367). Without them it cannot be known. Intervals of one side then hold the truth too rarely; the page says so.
+    A line through the logarithms of all timed runs' rates over their start, with a level of its own for each cell of
+    runs that differ in their repeat only. A machine that wanders up and down is not found. Under drift, intervals of
+    one side hold the truth too rarely; the page says so.
     """
     for where, rows in groups(timed(material.runs), ["machine"]):
         cells = rows.groupby(present(rows, [*COMPARED, *CELL]), dropna=False).ngroup()
-        again = rows[is_control(rows)].sort_values("started_s")
-        if statistics.wanders(again["throughput_images_per_s"]):
-            text = f"{len(again)} control runs wander{in_(where)}: neighbours in time are more alike than others"
-            yield Finding(ids(rows.sort_values("started_s")), text)
         trend = statistics.drift(cells.tolist(), rows["started_s"], rows["throughput_images_per_s"])
         if trend is None or not trend.beyond_noise:
             continue
@@ -138,7 +133,7 @@ def drift(material: Material) -> Findings:
         hours = float(np.ptp(rows["started_s"])) / 3600
         text = f"from the first to the last of {trend.n} runs, {hours:.2g} h, rates moved by {percents[0]} %"
         text += f" ({percents[1]} to {percents[2]} %)"
-        yield Finding(ids(rows.sort_values("started_s")), f"{text}{in_(where)}; {len(again)} of them are control runs")
+        yield Finding(ids(rows.sort_values("started_s")), f"{text}{in_(where)}")
 
 
 @rule(

@@ -8,7 +8,6 @@ from typing import Any
 import pandas as pd
 
 from ddlbench.analysis import refusals
-from ddlbench.analysis.together import is_control
 from ddlbench.core import registry
 from ddlbench.show.figures import FigureMember, Options, _data, _style
 
@@ -39,19 +38,16 @@ def write_drawable(plot: str, tables: Path, runs: Sequence[str], out: Path, opti
 
 
 def selected(tables: Path, select: Sequence[tuple[str, Sequence[Any]]] = ()) -> list[str]:
-    """Ids of the runs in a folder of tables that have one of the selected values in each column; no control runs."""
+    """Ids of the runs in a folder of tables that have one of the selected values in each column."""
     runs = pd.read_parquet(tables / "runs.parquet")
-    runs = runs[~is_control(runs)]
     for column, values in select:
         runs = runs[runs[column].isin(values)]
     return [str(run) for run in runs["run"]]
 
 
-def draw(plot: str, data: Path, out: Path, options: Options, broken: Sequence[str] = ()) -> None:
-    """Draw a figure from its csv file: `<out>.png`, `.svg`, `.pdf`; `broken` are rules of the audit to name on it."""
+def draw(plot: str, data: Path, out: Path, options: Options) -> None:
+    """Draw a figure from its csv file: `<out>.png`, `.svg`, `.pdf`."""
     member: FigureMember = registry.member("figures", plot)
     title, device_name = (text.replace("$", r"\$") for text in (options.title, options.device_name))  # no formulas
     picture = member.draw(_data.read(data), replace(options, title=title, device_name=device_name))
-    if broken:
-        _style.stamp(picture, broken)
     _style.save(picture, out, _style.caption(picture, registry.docstring("figures", plot), options.device))

@@ -36,7 +36,7 @@ def data(tables: Tables, column: str, compare: Compare, same: float = 1.0) -> pd
     equal. `told` is whether the two can be told apart, all rows judged at once. A recipe whose name ends with the size
     of its pictures is the one without that ending (`recipes`).
     """
-    runs = together.finished(tables["runs"])
+    runs = together.successful(tables["runs"])
     runs = runs[runs[column].notna()]
     names, sizes = runs["recipe"].astype(str), runs["image_size"].astype(str)
     runs = runs.assign(recipes=[n.removesuffix(f"-{s}") for n, s in zip(names, sizes, strict=True)])

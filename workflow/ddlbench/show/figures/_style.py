@@ -345,14 +345,6 @@ def caption(figure: Figure, how_to_read: str, device: str = "") -> str:
     return " ".join(filter(None, [figure.result, *read, *figure.notes]))
 
 
-def stamp(figure: Figure, rules: Sequence[str]) -> None:
-    """A mark across the figure that names the rules of the audit which its runs break (docs/audit.md)."""
-    shown = rules if len(rules) < 5 else [*rules[:3], f"and {len(rules) - 3} more rules"]
-    box = {"boxstyle": "round,pad=0.5", "facecolor": "white", "edgecolor": "#bb0000", "linewidth": 2, "alpha": 0.85}
-    look: dict[str, Any] = {"fontsize": 12, "fontweight": "bold", "color": "#bb0000", "zorder": 100, "bbox": box}
-    figure.text(0.5, 0.52, "\n".join(["unfair comparison", *shown]), rotation=15, ha="center", va="center", **look)
-
-
 def save(figure: Figure, prefix: Path, text: str = "") -> None:
     """`<prefix>.png`, `.svg` and `.pdf`, the same bytes for the same figure.
 

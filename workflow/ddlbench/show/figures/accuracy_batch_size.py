@@ -7,7 +7,7 @@ import math
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ddlbench.analysis.together import finished, settings
+from ddlbench.analysis.together import settings, successful
 from ddlbench.core.plural import rounded
 from ddlbench.core.roles import AXIS, EXTENT, SETTING
 from ddlbench.show.figures import Options, Tables, _looks, _style
@@ -26,7 +26,7 @@ WITHIN = settings(  # panels, where they tell points apart
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
     """One row per run; `top1_percent` is its accuracy [%]."""
-    runs = finished(tables["runs"])
+    runs = successful(tables["runs"])
     runs = runs[runs["final_top1"].notna()]
     runs = runs.assign(top1_percent=100 * runs["final_top1"])
     return runs[["run", "schedule", "global_batch", *WITHIN, "top1_percent"]]

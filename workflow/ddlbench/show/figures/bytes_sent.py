@@ -7,7 +7,7 @@ the ends of bars are 95 % intervals.
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ddlbench.analysis.together import finished
+from ddlbench.analysis.together import successful
 from ddlbench.core.plural import rounded
 from ddlbench.core.spec import steps_per_epoch
 from ddlbench.show.figures import Options, Tables, _bars
@@ -18,7 +18,7 @@ PARTS = {"sent_bytes_per_step": "sent per step and node"}
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
     """One row per run whose network was counted: bytes per step, a mean over nodes and steps."""
-    runs = finished(tables["runs"])
+    runs = successful(tables["runs"])
     runs = runs[runs["network_sent_bytes"].notna() & runs["images"].notna()]
     steps = [
         epochs * steps_per_epoch(int(images), batch)

@@ -8,7 +8,7 @@ program it is what that says. Bars are medians, dots single runs.
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ddlbench.analysis.together import finished
+from ddlbench.analysis.together import successful
 from ddlbench.core.plural import memory_unit, rounded
 from ddlbench.show.figures import Options, Tables, _bars
 
@@ -24,7 +24,7 @@ TABLES = ("runs",)
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
     """One row per run: the parts and the peak [bytes]."""
-    runs, peak = finished(tables["runs"]), PEAKS[options.device]
+    runs, peak = successful(tables["runs"]), PEAKS[options.device]
     runs = runs[runs[[*PARTS, peak]].notna().any(axis=1)]
     return runs[[*_bars.NAMES, *PARTS, peak]]
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from ddlbench.analysis.scaling import in_series
 from ddlbench.analysis.statistics import over_repeats
-from ddlbench.analysis.together import BATCH, SERIES, finished
+from ddlbench.analysis.together import BATCH, SERIES, successful
 from ddlbench.show.figures import Options, Tables, _scaling
 
 TABLES = ("runs", "epochs")
@@ -19,7 +19,7 @@ SETTINGS = ("target",)
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
     """One row per series of runs and worker count: `reached_s`, and its interval."""
-    runs = in_series(finished(tables["runs"]))
+    runs = in_series(successful(tables["runs"]))
     reached = runs["full_train_s"]
     if options.target is not None:
         first = tables["epochs"][tables["epochs"]["top1"] >= options.target].groupby("run")["validated_s"].min()

@@ -5,7 +5,7 @@ runs; lines at the ends of bars are 95 % intervals.
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ddlbench.analysis.together import finished
+from ddlbench.analysis.together import successful
 from ddlbench.show.figures import Options, Tables, _bars, _style
 from ddlbench.show.figures._data import references
 
@@ -17,7 +17,7 @@ UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
     """One row per run: the time of its whole training [s]."""
-    runs = finished(tables["runs"])
+    runs = successful(tables["runs"])
     runs = runs[runs["full_train_s"].notna()]
     return runs[[*_bars.NAMES, *PARTS]]
 

@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ddlbench.analysis.together import finished
+from ddlbench.analysis.together import successful
 from ddlbench.core.zero import held_bytes, optimizer_bytes
 from ddlbench.show.figures import Options, Tables, _looks, _style
 
@@ -30,7 +30,7 @@ COLUMNS = ["workers", "values", "model", "framework", "held", "formula", "each"]
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
     """One row per run: what its worker holds [bytes], the stage of ZeRO, and K of its optimizer [bytes]."""
-    runs = finished(tables["runs"])
+    runs = successful(tables["runs"])
     runs = runs[runs[list(PARTS)].notna().all(axis=1)]
     stages = [_stage(row["framework"], row["options"]) for row in runs.to_dict("records")]
     k = [optimizer_bytes(name, momentum) for name, momentum in zip(runs["optimizer"], runs["momentum"], strict=True)]

@@ -102,8 +102,6 @@ def _figure(plan: runs.Plan, figure: Figure, home: Path) -> str:
         options = replace(options, reference=pd.read_csv(figure.reference_file))
     shown = write_drawable(figure.plot, home / "tables", wanted, data, options)
     _data.write(shown, path.with_name(f"{path.name}.runs.csv"))
-    found = audit(of_study(home / "tables", only=wanted)) if plan.study.audit.fail_on else []
-    broken = {row["rule"] for row in _findings.worst(found, plan.study.audit.fail_on or "error")}
     count = _data.counted(shown)
-    draw(figure.plot, data, path, replace(options, title=f"{options.title}\n{count}"), sorted(broken))
+    draw(figure.plot, data, path, replace(options, title=f"{options.title}\n{count}"))
     return count
