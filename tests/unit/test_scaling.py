@@ -327,8 +327,8 @@ def test_without_a_price_or_checkpoints() -> None:
     assert row["loss_node_hours"] > 0
 
 
-def test_failed_runs_and_controls_cost_nothing() -> None:
-    assert made(run() | {"status": "failed"}, run(repeat=1001)).empty
+def test_failed_runs_cost_nothing() -> None:
+    assert made(run() | {"status": "failed"}).empty
 
 
 def test_a_node_is_paid_for_as_a_whole() -> None:
