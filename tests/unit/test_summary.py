@@ -15,7 +15,7 @@ import pytest
 from ddlbench.analysis.collect import collect
 from ddlbench.analysis.summary import VERSION, make
 from ddlbench.analysis.tables import TABLES
-from ddlbench.core.record import KERNELS, MLLOG, STEPS
+from ddlbench.core.record import FLOPS, KERNELS, MLLOG, STEPS
 from ddlbench.records import ours
 from ddlbench.records.ours import record
 from ddlbench.run.finish import summarise
@@ -92,6 +92,18 @@ def forged(table: str, column: str, value: Any) -> Callable[[Path], None]:
     return change
 
 
+def of_other_members(change: Callable[[dict[str, Any], dict[str, Any]], object]) -> Callable[[Path], None]:
+    """A summary by a version with other files of records, or other tables; its digest was made again."""
+
+    def write(folder: Path) -> None:
+        head, about = map(json.loads, (folder / ours.SUMMARY).read_text().splitlines())
+        change(head["files"], about)
+        body = json.dumps(about)
+        (folder / ours.SUMMARY).write_text(f"{json.dumps(head | {'sha256': ours._digest(body)})}\n{body}\n")
+
+    return write
+
+
 CHANGES: list[tuple[Callable[[Path], object], bool]] = [
     (lambda folder: os.utime(folder / STEPS, ns=(1, 1)), False),
     (edited('"version": ', '"version": 9'), True),
@@ -107,6 +119,9 @@ CHANGES: list[tuple[Callable[[Path], object], bool]] = [
     (forged("epochs", "epoch", [1, None]), True),
     (forged("learning_rates", "lr", {}), True),
     (forged("step_times", "data_wait_s", []), True),
+    (of_other_members(lambda files, about: files.pop(FLOPS)), False),  # there was no such file, and there is none
+    (of_other_members(lambda files, about: about.update(further=[])), False),  # a table that is no longer there
+    (of_other_members(lambda files, about: about.pop("messages")), True),  # a table that came later
     (lambda folder: (folder / ours.SUMMARY).write_text("[]\n[]\n"), True),
     (lambda folder: (folder / ours.SUMMARY).write_bytes(b"\xff\xfe"), True),
 ]
