@@ -13,7 +13,8 @@ from ddlbench.audit import _findings
 from ddlbench.core.plural import around, four_digits, told_apart
 from ddlbench.core.registry import OWN
 from ddlbench.settings.config import CONFIG, read_yaml
-from ddlbench.show.page import about, answer, asked, ranked, shown, sources
+from ddlbench.show.page import about, answer, asked, ranked, shown
+from ddlbench.show.page.sections import sources
 from ddlbench.show.page.shown import Answer, Standing
 
 from tests.unit.drawings import row

@@ -21,11 +21,13 @@ FILE = CONFIG / "references/tables.yaml"
 ELSEWHERE = ("dataset", "device", "gpu", "recipe", "model")  # conditions that small twins do not meet
 
 
-def first(given: Given, page: Sequence[PageTable]) -> tuple[list[PageTable], list[PageTable]]:
+def tables(
+    study: str, data: Mapping[str, pd.DataFrame], page: Sequence[PageTable], ids: set[str]
+) -> tuple[list[PageTable], list[PageTable]]:
     """The tables of this study's sources, and those of the `page` that are none of them."""
-    items: list[Any] = [item for item in read_yaml(FILE)["tables"] if given.study.name in item["studies"]]
-    taken = {item.get("table") for item in items}
-    found = [replace(table, folded=False) for item in items for table in _of(item, given.tables, page, given.ids)]
+    given: list[Any] = [item for item in read_yaml(FILE)["tables"] if study in item["studies"]]
+    taken = {item.get("table") for item in given}
+    found = [replace(table, folded=False) for item in given for table in _of(item, data, page, ids)]
     return found, [table for table in page if table.id not in taken]
 
 
@@ -63,4 +65,8 @@ def _said(claim: claims.Claim, data: Mapping[str, pd.DataFrame]) -> tuple[str, l
     return f"{row['verdict']}: {row['why']}", []
 
 
-SECTION = Section(0, first=first)
+def _first(given: Given, page: Sequence[PageTable]) -> tuple[list[PageTable], list[PageTable]]:
+    return tables(given.study.name, given.tables, page, given.ids)
+
+
+SECTION = Section(0, first=_first)
