@@ -107,8 +107,9 @@ def leave(folder: Path, spec: object = SPEC, data: Path | None = DATA) -> None:
     Assignment(folder, spec, data, {"host": "here"}, None, 30.0).write()  # type: ignore[arg-type]
     (folder / "failure-1.json").write_text("{}")
     (folder / checkpoint.FOLDER / "000000007").mkdir(parents=True)
+    about = {"format": checkpoint.FORMAT, "step_columns": [*STEP_COLUMNS], "step": 7}
     (folder / checkpoint.FOLDER / "000000007" / checkpoint.SUMMARY).write_text(
-        json.dumps({"format": checkpoint.FORMAT, "step_columns": [*STEP_COLUMNS], "step": 7})
+        json.dumps(about | {"sha256": checkpoint._digest(about)})
     )
 
 
