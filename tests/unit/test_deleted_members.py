@@ -16,7 +16,7 @@ from ddlbench.core import registry
 from ddlbench.core.columns import write_csv
 from ddlbench.plan.estimate import GUESSED, PREDICTED
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Once
 from tests.unit.records import SPEC, write_record
 
 ROOMS = ("sheets", "prediction", "sections", "records")
@@ -38,10 +38,8 @@ def naming(file: str, package: Path) -> list[Path]:
     return [path for path in sections if any(line in path.read_text(encoding="utf-8") for line in lines)]
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What a copy of the package makes of the record of a run on two workers, without each of these files."""
-    folder = tmp_path_factory.mktemp("copy")
+def try_all(folder: Path) -> None:
+    """Write `made.json`: what a copy of the package makes of the record of a run, without each of these files."""
     package = folder / "workflow/ddlbench"
     shutil.copytree(registry.PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "config").symlink_to(ROOT / "config")
@@ -59,7 +57,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    answers: dict[str, Any] = json.loads(done.stdout)
+    (folder / "made.json").write_text(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def made(once: Once) -> dict[str, Any]:
+    answers: dict[str, Any] = json.loads((once("deleted-members", try_all) / "made.json").read_text())
     return answers
 
 

@@ -72,7 +72,7 @@ def made_without(files: list[Path], record: Path, folder: Path) -> Any:
             os._exit(0)
         os.close(writes)
         with os.fdopen(reads) as answers:
-            return json.load(answers)
+            return json.loads(answers.read() or '"the process died"')
     finally:
         os.wait()
         for file in files:
