@@ -39,6 +39,8 @@ TOGETHER = {
     "engines": ("tests/contract/test_frameworks.py", "tests/contract/test_deepspeed_options.py"),
     "cuda build": ("tests/cuda_build/",),  # else each process compiles one
 }
+# Left to `make test-more`, by the time that they take: what others of their tier represent in `make test`.
+MORE: tuple[str, ...] = ()
 OF_RUNS = ("tests/contract/test_training.py", "tests/contract/test_record.py")
 Once = Callable[[str, Callable[[Path], object]], Path]
 
@@ -182,5 +184,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     else:
         items.sort(key=lambda item: TIERS.index(tier[item]))
     for item in items:
+        if item.nodeid.startswith(MORE):
+            item.add_marker(pytest.mark.more)
         if not SLOW and item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.skip(reason="slow: make test-all, or DDLBENCH_SLOW=1"))

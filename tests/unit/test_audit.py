@@ -140,7 +140,7 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
     "a step is missing on one rank": (steps_of(lambda steps: steps.query("step != 1 or rank != 1")), "train_samples"),
     "steps without images": (
         steps_of(lambda steps: with_clocks(pd.concat([steps, steps.assign(step=steps["step"] + 4, images=0)]))),
-        "expected: ",
+        "rows; a record of this run has",
     ),
     "an epoch without its validation": (lambda record: edit_log(record, "eval_accuracy", "eval_loss"), "eval_accuracy"),
 }

@@ -145,7 +145,7 @@ def test_each_count_of_parts_is_printed_once(
 ) -> None:
     """Also where the last part takes longer than the time between two lines."""
     monkeypatch.setattr(prepare, "EVERY_S", -1)
-    said = prepare.Progress("mnist5k raw", "class folders", 2, 0)
+    said = prepare.Progress("mnist5k raw", "class folders", 2)
     said.add(1000)
     said.add(1000)
     said.end()

@@ -8,8 +8,9 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from ddlbench.analysis import claims, comparisons, costs, operations, refusals
+from ddlbench.analysis import claims, comparisons, refusals
 from ddlbench.analysis.collect import collect
+from ddlbench.analysis.sheets import costs
 from ddlbench.analysis.tables import TABLES
 from ddlbench.commands import configuration
 from ddlbench.core import registry
@@ -57,7 +58,6 @@ def made(tmp_path: Path) -> tuple[list[dict[str, Any]], dict[str, pd.DataFrame]]
     [
         (comparisons, "rows"),
         (costs, "rows"),
-        (operations, "add_published"),
         (ours, "read"),
         ("ddlbench.analysis.collect", "rows_of"),
         ("ddlbench.analysis.collect", "columns_of"),
@@ -67,10 +67,6 @@ def made(tmp_path: Path) -> tuple[list[dict[str, Any]], dict[str, pd.DataFrame]]
 )
 def test_tables_are_made_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: Any, name: str) -> None:
     place = f"{where if isinstance(where, str) else where.__name__}.{name}"
-    if (where, name) == (operations, "add_published"):  # runs of no record here have operations
-        monkeypatch.setattr(
-            "ddlbench.analysis.operations.of_run", lambda folder, spec: [{"run": spec.id, "module": "model"}]
-        )
     function = getattr(import_module(place.rpartition(".")[0]), name)
     if name == "read":
 

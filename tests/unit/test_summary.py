@@ -99,7 +99,10 @@ def of_other_members(change: Callable[[dict[str, Any], dict[str, Any]], object])
         head, about = map(json.loads, (folder / ours.SUMMARY).read_text().splitlines())
         change(head["files"], about)
         body = json.dumps(about)
-        (folder / ours.SUMMARY).write_text(f"{json.dumps(head | {'sha256': ours._digest(body)})}\n{body}\n")
+        head["sha256"] = ours._digest(body)
+        del head["code"]
+        head["code"] = ours._code(head)
+        (folder / ours.SUMMARY).write_text(f"{json.dumps(head)}\n{body}\n")
 
     return write
 

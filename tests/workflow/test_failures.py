@@ -65,4 +65,4 @@ def test_terminal_failures_and_status_say_the_same(finished: Path, cause: str) -
     file.write_text(before)
     done = mini(finished, RECORD)
     assert done.returncode == 0, done.stdout
-    assert ask(finished, "failures").stdout.startswith("0 failed runs")
+    assert "0 failed runs" in ask(finished, "failures").stdout
