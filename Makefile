@@ -22,11 +22,11 @@ PYTEST := $(BIN)/python -m pytest -n $(AT_ONCE)$(if $(ONLY), -k "$(ONLY)")
 demo: $(VENV)/.installed
 	@$(BIN)/snakemake --workflow-profile none --cores all --keep-going --rerun-incomplete --quiet host reason --config study=$(STUDY)
 
-# Each tier is represented: ten minutes on two idle cores.
+# Each tier is represented.
 test: lint
 	@$(PYTEST) -m "not more and not slow"
 
-# What is left that is not slow: twelve minutes.
+# What is left that is not slow (MORE in tests/conftest.py).
 test-more: $(VENV)/.installed
 	@$(PYTEST) -m "more and not slow"
 
