@@ -25,7 +25,7 @@ import sys
 
 class Absent:
     def find_spec(self, name, path=None, target=None):
-        if name == "nvidia.dali" or name.partition(".")[0] in ("snakemake", "horovod", "deepspeed", "spdl", "mlxtend"):
+        if name == "nvidia.dali" or name.partition(".")[0] in ("snakemake", "horovod", "deepspeed", "spdl"):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Absent())
