@@ -26,7 +26,7 @@ demo: $(VENV)/.installed
 test: lint
 	@$(PYTEST) -m "not more and not slow"
 
-# What is left that is not slow (MORE in tests/conftest.py).
+# What is left that is not slow: tests that are marked `more`.
 test-more: $(VENV)/.installed
 	@$(PYTEST) -m "more and not slow"
 

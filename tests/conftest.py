@@ -39,28 +39,6 @@ TOGETHER = {
     "engines": ("tests/contract/test_frameworks.py", "tests/contract/test_deepspeed_options.py"),
     "cuda build": ("tests/cuda_build/",),  # else each process compiles one
 }
-# Left to `make test-more`, by the time that they take: what others of their tier represent in `make test`.
-MORE = (
-    "tests/contract/test_deepspeed_options.py",
-    "tests/contract/test_failure.py::test_a_rank_is_stopped",
-    "tests/contract/test_language_model.py",
-    "tests/contract/test_record.py::test_mlperf_compliance_checker_accepts_the_log",
-    "tests/contract/test_resume.py::test_a_rank_is_killed",
-    "tests/contract/test_resume.py::test_a_study_interrupts",
-    "tests/contract/test_resume.py::test_told_to_stop",
-    "tests/slurm/test_faults.py",
-    "tests/slurm/test_interrupted.py",
-    "tests/slurm/test_many.py",
-    "tests/slurm/test_storm.py",
-    "tests/unit/test_claims_answered.py",
-    "tests/unit/test_steps.py::test_rows_are_joined_by_pieces",
-    "tests/workflow/test_bill.py",
-    "tests/workflow/test_late.py::test_a_record_that_a_killed_snakemake",
-    "tests/workflow/test_preflight.py",
-    "tests/workflow/test_study.py",
-    "tests/workflow/test_tables.py",
-    "tests/workflow/test_targets.py::test_a_job_is_killed",
-)
 OF_RUNS = ("tests/contract/test_training.py", "tests/contract/test_record.py")
 Once = Callable[[str, Callable[[Path], object]], Path]
 
@@ -204,7 +182,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     else:
         items.sort(key=lambda item: TIERS.index(tier[item]))
     for item in items:
-        if item.nodeid.startswith(MORE):
-            item.add_marker(pytest.mark.more)
         if not SLOW and item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.skip(reason="slow: make test-all, or DDLBENCH_SLOW=1"))

@@ -92,6 +92,7 @@ def test_a_run_is_interrupted(tmp_path, data, framework):
     assert outcome.failure["cause"] == "ended by a signal"
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("frameworks", [TWO, pytest.param(FRAMEWORKS, marks=pytest.mark.slow)], ids=["two", "all"])
 def test_a_rank_is_stopped(launched, frameworks):
     """SIGSTOP: it holds its connections and says nothing. All frameworks at once: each run only waits."""

@@ -13,6 +13,8 @@ import torch
 
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.more
+
 PROGRAM = ROOT / "examples/language-model"
 
 

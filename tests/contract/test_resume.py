@@ -48,6 +48,7 @@ def assert_goes_on(undisturbed: launches.Outcome, folder, data, **how) -> list[d
 
 
 # The case batch-norm reads with DALI, whose place in the data is its own; once is enough. It is the daily test.
+@pytest.mark.more
 @pytest.mark.parametrize(("framework", "case"), [*on_two("demo", daily=()), ("ddp", "batch-norm")])
 def test_a_rank_is_killed_at_a_random_step(tmp_path, data, run, framework, case):
     undisturbed = run(case, framework, 2)
@@ -64,6 +65,7 @@ def test_a_rank_is_killed_at_a_random_step(tmp_path, data, run, framework, case)
     assert all(1 <= at["step"] <= step for at in resumed)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(("framework", "case"), [*on_two("demo", daily=()), ("ddp", "own")])
 def test_a_study_interrupts_a_run(tmp_path, data, run, framework, case):
     """All ranks are killed after five of six steps, and the same call goes on from the checkpoint after the first
@@ -124,6 +126,7 @@ def test_a_rank_that_has_no_image_left_had_the_same_one_before(tmp_path, data, r
     assert assert_goes_on(undisturbed, folder, data, checkpoint_minutes=OFTEN)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(("framework", "number"), [*on_two(signal.SIGUSR1, daily=()), ("ddp", signal.SIGTERM)])
 def test_told_to_stop(tmp_path, data, run, framework, number):
     """SIGUSR1 is SLURM's warning before the time limit. SIGTERM is a pre-empted job's, to every process of the step:

@@ -15,6 +15,8 @@ import pytest
 
 from tests.slurm.conftest import ACCOUNT, Cluster, Project, ended, running, submitted, until
 
+pytestmark = pytest.mark.more
+
 LONG = 15  # epochs; half a minute and more
 
 

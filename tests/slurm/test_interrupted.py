@@ -7,6 +7,8 @@ import pytest
 from tests.slurm.conftest import Cluster, Project, ended, running, submitted, until
 from tests.slurm.undisturbed import losses
 
+pytestmark = pytest.mark.more
+
 EPOCHS = 10  # of eight steps
 
 

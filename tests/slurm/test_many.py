@@ -8,6 +8,8 @@ import pytest
 from tests.slurm.conftest import Project, submitted
 from tests.slurm.stand_in import fails_first, stand_in
 
+pytestmark = pytest.mark.more
+
 
 @pytest.mark.parametrize("count", [8, pytest.param(200, marks=pytest.mark.slow)])
 def test_all_records_are_there_each_once(project: Project, count: int):

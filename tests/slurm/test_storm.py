@@ -10,6 +10,8 @@ import pytest
 from tests.slurm.conftest import Cluster, Project, ended, make_project, stop, submitted, training, until
 from tests.slurm.undisturbed import assert_as_undisturbed, events
 
+pytestmark = pytest.mark.more
+
 FAULTY = '''
 """DDP, but no rank ever starts."""
 from ddlbench.train.frameworks.ddp import *

@@ -17,6 +17,8 @@ from tests.specs import JUWELS, LAPTOP
 from tests.unit import told
 from tests.unit.drawings import row
 
+pytestmark = pytest.mark.more
+
 OURS = claims.read(CONFIG / "references/claims.csv")
 # The sources that a study's runs say something to. No other shipped study meets any claim's conditions.
 JUDGES = {

@@ -13,6 +13,8 @@ from ddlbench.core.files import read_csv
 
 from tests.workflow.conftest import ask, assert_nothing_to_do, edit, mini, planned, snakemake
 
+pytestmark = pytest.mark.more
+
 LIMIT = ("--config", "study=mini", "machine=mini")
 CEILING = "mini-mnist5k-lenet-mini-ddp-synthetic-1workers-bs64-cosine-2epochs-r1"
 DIGITS = "mini-mnist5k-nets.small.build-mini-ddp-native-1workers-bs64-cosine-2epochs-r1"

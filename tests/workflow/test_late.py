@@ -59,6 +59,7 @@ def test_neither_a_finished_record_nor_a_living_run_is_touched(finished: Path) -
     assert f"is being made by process {os.getpid()}" in said
 
 
+@pytest.mark.more
 def test_a_record_that_a_killed_snakemake_did_not_note_is_kept(finished: Path) -> None:
     """Of another recipe than the one that Snakemake remembers."""
     edit(finished / "config/recipes/mini.yaml", base_lr=0.2)

@@ -13,6 +13,8 @@ from ddlbench.core.record import read_log
 from tests.slurm.stand_in import stand_in
 from tests.workflow.conftest import edit, mini, planned, snakemake
 
+pytestmark = pytest.mark.more
+
 PREFLIGHT = "results/machines/mini/preflight-mini.json"
 RECORD = "results/runs/mini-mnist5k-lenet-mini-ddp-synthetic-1workers-bs64-cosine-2epochs-r1/run.mllog"
 FAILED = "results/machines/mini/preflight-mini.failed.json"

@@ -22,6 +22,8 @@ from ddlbench.core.record import STEP_PARTS
 from tests.conftest import SLOW, Once
 from tests.workflow.conftest import assert_drawn, assert_nothing_to_do, snakemake
 
+pytestmark = pytest.mark.more
+
 # Daily, a figure for each choice of tables that figures of timed runs are made from.
 # Not those of other runs than this study's: of inference, of a network that is counted, of DeepSpeed's profiler.
 ELSEWHERE = ("latency", "bytes-sent", "throughput-bandwidth", "operations")

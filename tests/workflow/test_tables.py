@@ -14,6 +14,8 @@ from tests.conftest import Once, copy_project
 from tests.unit.records import edit_log, write_record
 from tests.workflow.conftest import ask, mini
 
+pytestmark = pytest.mark.more
+
 STUDY = """
 title: "Mini: two figures, each of a block of its own"
 dataset: mnist5k

@@ -126,6 +126,7 @@ def test_each_file_that_is_deleted_is_made_again(finished: Path) -> None:
     assert "Nothing to be done" in mini(finished, "-n").stdout
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("name", ["index.html", *["runs.parquet", "throughput.png"] * SLOW])
 def test_a_job_is_killed_before_its_file_has_its_name(finished: Path, name: str) -> None:
     files = finished / "workflow/ddlbench/core/files.py"
