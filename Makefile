@@ -1,5 +1,6 @@
 # make demo: from nothing to figures.   make test: lint, types and every test tier that this machine can run.
 # Both install what they need first; PYTHON=/path/to/python3.12 says which Python, if `python3.11` is not on the path.
+# make wheelhouse: all that an install fetches, in one folder; make install WHEELHOUSE=<that folder>: without a network.
 # make install GPU=1: for training on GPUs; HOROVOD=0: without Horovod.   make gpu-check: tests on a real GPU (DEVICE=cpu: without).
 SHELL := /bin/bash
 VENV := .venv
@@ -16,7 +17,7 @@ AT_ONCE ?= $(shell n=$$(nproc); echo $$((n < 7 ? n + 4 : 11)))
 ONLY :=
 PYTEST := $(BIN)/python -m pytest -n $(AT_ONCE)$(if $(ONLY), -k "$(ONLY)")
 
-.PHONY: again demo test test-more test-all lint ruff snakefmt mypy install gpu-check tensorflow docs clean
+.PHONY: again demo test test-more test-all lint ruff snakefmt mypy install gpu-check tensorflow docs clean wheelhouse
 
 # As profiles/local has it, which Snakemake would name first.
 demo: $(VENV)/.installed
@@ -51,9 +52,12 @@ mypy:
 install: $(VENV)/.installed$(if $(filter-out 0,$(GPU)),-gpu)
 
 # HOROVOD=1 installs again where Horovod was left out.
-BESIDE := envs/axe.txt envs/docs.txt envs/readers.txt envs/Dockerfile envs/ddlbench.def
+BESIDE := envs/wheelhouse.sh envs/axe.txt envs/docs.txt envs/readers.txt envs/Dockerfile envs/ddlbench.def
 $(VENV)/.installed $(VENV)/.installed-gpu: $(filter-out $(BESIDE),$(wildcard envs/*)) pyproject.toml $(if $(filter 1,$(HOROVOD)),$(patsubst %,again,$(wildcard $(VENV)/.without-horovod)))
 	@envs/install.sh
+
+wheelhouse: $(VENV)/.installed
+	@envs/wheelhouse.sh wheelhouse
 
 # It installs nothing: what it lacks, its summary says. CHECK has further options of pytest, as `-k native` or `-n 8`.
 DEVICE ?= cuda

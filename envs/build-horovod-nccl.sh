@@ -29,4 +29,4 @@ fi
 export HOROVOD_CUDA_HOME=$CUDA_HOME # else torch guesses from where nvcc lies on the path
 export HOROVOD_GPU_OPERATIONS=NCCL HOROVOD_NCCL_HOME=$site/nvidia/nccl HOROVOD_NCCL_LINK=SHARED
 export HOROVOD_BUILD_CUDA_CC_LIST=${HOROVOD_BUILD_CUDA_CC_LIST:-80,90}
-exec "$(dirname "$0")/build-horovod.sh" "$python"
+exec "$(dirname "$0")/build-horovod.sh" "$@"

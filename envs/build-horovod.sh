@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Build Horovod 0.28.1 from its source release against the torch of the given Python, and install it.
 # Usage: envs/build-horovod.sh .venv/bin/python      (for GPUs envs/build-horovod-nccl.sh, which calls this one)
+# With a folder as second argument nothing is installed: source and wheel are brought there. WHEELHOUSE is such a folder.
 # With Gloo and without MPI, whether or not an MPI is there.
 # About 5 minutes on 2 cores; the wheel is cached, keyed on Python, torch and options, in
 # ${XDG_CACHE_HOME:-~/.cache}/ddlbench.
@@ -8,6 +9,7 @@
 # and later do not compile it.
 set -euo pipefail
 python=$(realpath -s "$1")
+folder=${2:-}
 version=0.28.1
 sha256=92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0
 
@@ -20,12 +22,20 @@ tag=$("$python" -c 'import sys, platform, torch; print(f"cp{sys.version_info.maj
 gpus=${HOROVOD_BUILD_CUDA_CC_LIST:-}
 options="${HOROVOD_GPU_OPERATIONS:-cpu}${gpus:+-cc${gpus//,/+}}-gloo"
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/ddlbench/horovod-$version-includes${gpus:+-origin}-$tag-$options"
-if ! ls "$cache"/horovod-*.whl >/dev/null 2>&1; then
-    work=$(mktemp -d)
-    trap 'rm -rf "$work"' EXIT
+brought="${WHEELHOUSE:-}/$(basename "$cache")"
+if [ -n "${WHEELHOUSE:-}" ] && ls "$brought"/horovod-*.whl >/dev/null 2>&1; then
+    cache=$brought
+fi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+# Into a folder: download_source FOLDER
+download_source() {
     printf 'horovod==%s --hash=sha256:%s\n' "$version" "$sha256" > "$work/requirements.txt"
     "$python" -m pip download -q --no-deps --no-build-isolation --no-binary horovod --require-hashes \
-        -d "$work/sdist" -r "$work/requirements.txt"
+        -d "$1" -r "$work/requirements.txt"
+}
+if ! ls "$cache"/horovod-*.whl >/dev/null 2>&1; then
+    download_source "$work/sdist"
     tar -xzf "$work/sdist/horovod-$version.tar.gz" -C "$work"
     source="$work/horovod-$version"
     sed -i 's/set(CMAKE_CXX_STANDARD 14)/set(CMAKE_CXX_STANDARD 17)/' \
@@ -50,6 +60,12 @@ if ! ls "$cache"/horovod-*.whl >/dev/null 2>&1; then
     mkdir -p "$(dirname "$cache")"
     rm -rf "$cache"
     mv "$work/wheel" "$cache"
+fi
+if [ -n "$folder" ]; then
+    download_source "$folder"
+    mkdir -p "$folder/$(basename "$cache")"
+    cp "$cache"/horovod-*.whl "$folder/$(basename "$cache")"
+    exit
 fi
 # Forced: it may be there with other options, under the same version.
 "$python" -m pip install -q --no-deps --force-reinstall "$cache"/horovod-*.whl

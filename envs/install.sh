@@ -8,6 +8,7 @@
 #              HOROVOD=0                    without Horovod: its runs are refused by name, all else works. HOROVOD=1
 #                                           adds it later.
 #              INSTALLER=pip                pip fetches, in place of uv: slower, but it knows more places.
+#              WHEELHOUSE=folder            without a network: all comes from this folder, which `make wheelhouse` filled.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=.venv
@@ -31,6 +32,8 @@ advise() {
         echo "The disk is full: .venv needs 3 GB with PyTorch's CPU build, and several more with CUDA's."
     elif grep -qE "DO NOT MATCH THE HASHES|Hash mismatch|is not in envs/lock.txt" "$1"; then
         echo "What pip was given is not what envs/lock.txt names. Where does pip look? \`pip config list\`, PIP_INDEX_URL, PIP_EXTRA_INDEX_URL and PIP_FIND_LINKS say it. Builds of torch of your own need a label in their version, such as 2.13.0+cpu."
+    elif [ -n "${WHEELHOUSE:-}" ] && grep -qE "No matching distribution|ResolutionImpossible|No solution found" "$1"; then
+        echo "$WHEELHOUSE lacks a file for this Python ($version, $(uname -m)) or this checkout: \`make wheelhouse\` again, with the same commit and PYTHON, and GPU=1 if it is asked for here."
     elif grep -qE "No matching distribution|ResolutionImpossible|No solution found|Failed to (fetch|download)|name resolution|Connection|timed out|SSLError|Retrying" "$1"; then
         echo "A package could not be fetched in the version that is pinned. Is the network there? Behind a proxy or a mirror, tell pip: \`pip config\`. INSTALLER=pip leaves uv out."
     else
@@ -77,6 +80,14 @@ python=${PYTHON:-$(for one in python3.11 python3.12 python3.13; do ! suits $one 
 python=${python:-python3.11}
 suits "$python" ||
     stop "ddlbench needs Python 3.11, 3.12 or 3.13 ('$python' is none of them): install it, or say where it is: make demo PYTHON=/path/to/python3.11"
+if [ -n "${WHEELHOUSE:-}" ]; then
+    [ -d "$WHEELHOUSE" ] || stop "WHEELHOUSE=$WHEELHOUSE: there is no such folder. \`make wheelhouse\` fills one, where a network is."
+    WHEELHOUSE=$("$python" -c 'import os, sys; print(os.path.abspath(sys.argv[1]))' "$WHEELHOUSE")
+    # As a URL, because pip takes a space for the end of a place. What pip and uv are configured to use is left aside.
+    PIP_FIND_LINKS=$("$python" -c 'import pathlib, sys; print(pathlib.Path(sys.argv[1]).as_uri())' "$WHEELHOUSE")
+    export WHEELHOUSE PIP_FIND_LINKS PIP_NO_INDEX=1 PIP_CONFIG_FILE=/dev/null UV_NO_CONFIG=1 UV_OFFLINE=1
+    unset PIP_INDEX_URL PIP_EXTRA_INDEX_URL PIP_CONSTRAINT
+fi
 version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 missing=()
 for tool in g++ make git; do

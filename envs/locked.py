@@ -9,6 +9,8 @@ digests of all files that are published for a version, of every platform.
 Builds of torch with a label (2.13.0+cpu) are not among them: they come from an index or a folder that somebody pointed
 pip to. They are installed as that place gives them, and named.
 
+With --wheelhouse=FOLDER nothing is installed: the files are brought into that folder.
+
 uv does both where it is installed beside this Python: it fetches several files at once, and knows files that it has
 fetched before. It is told what pip is configured to use. INSTALLER=pip takes pip.
 """
@@ -88,7 +90,7 @@ def places() -> list[str]:
 
 
 def found_by_pip(asked: list[str], pins: Path, options: list[str]) -> list[tuple[str, str, str]]:
-    """(name, version, where from) of what is not installed yet."""
+    """(name, version, where from) of what is not installed yet; of all with the option `--ignore-installed`."""
     report = pins.with_name("found.json")
     run([*PIP, "install", "--quiet", "--dry-run", "--report", str(report), "-c", str(pins), *options, *asked])
     items = json.loads(report.read_text())["install"]
@@ -110,6 +112,8 @@ def main() -> None:
     given = [word for word in sys.argv[1:] if word.startswith("-") and word != "-r"]
     asked = [word for word in sys.argv[1:] if word not in given]
     target = [word for word in given if word.startswith("--target")]  # where to; it changes nothing of what
+    wheelhouse = [word.partition("=")[2] for word in given if word.startswith("--wheelhouse")]
+    given = [word for word in given if not word.startswith("--wheelhouse")]
     options = [*places(), *given] if with_uv else given
     with tempfile.TemporaryDirectory() as folder:
         pins, chosen = Path(folder, "pins.txt"), Path(folder, "chosen.txt")
@@ -119,7 +123,10 @@ def main() -> None:
         constraints = {place for place, word in enumerate(options) if "--constraint" in (word, *options[:place][-1:])}
         places_alone = [word for place, word in enumerate(options) if place not in constraints]
         locked, own = [], []
-        for given_name, version, url in ask(asked, pins, [o for o in options if not with_uv or o not in target]):
+        asking = [option for option in options if not with_uv or option not in target]
+        if wheelhouse and not with_uv:
+            asking.append("--ignore-installed")
+        for given_name, version, url in ask(asked, pins, asking):
             name = normalised(given_name)
             pinned, digests = lock.get(name, ("", []))
             if version == pinned:
@@ -130,6 +137,9 @@ def main() -> None:
             else:
                 sys.exit(f"ERROR: {name} {version} is not in envs/lock.txt (CONTRIBUTING.md tells how to add it)")
         install = [str(UV), "pip", "install", "--python", sys.executable] if with_uv else [*PIP, "install"]
+        if wheelhouse:  # uv has no such command
+            install = [*PIP, "download", "--dest", wheelhouse[0]]
+            places_alone = given
         for lines, checked in ((own, []), (locked, ["--require-hashes"])):
             if lines:
                 chosen.write_text("\n".join(lines))

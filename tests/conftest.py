@@ -31,10 +31,12 @@ PATHS = {
     "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
 }
 # Groups of tests that one process runs, the longest first. Each process that runs tests of SLURM has a cluster of its
-# own, so these are two groups of about the same length.
+# own, so these are four groups of about the same length.
 TOGETHER = {
-    "cluster": tuple(f"tests/slurm/test_{name}.py" for name in ("storm", "faults", "many", "slow_node", "resume")),
-    "second cluster": ("tests/slurm/",),  # all that the first does not name
+    "cluster": ("tests/slurm/test_faults.py", "tests/slurm/test_many.py"),
+    "second cluster": ("tests/slurm/test_storm.py", "tests/slurm/test_slow_node.py", "tests/slurm/test_resume.py"),
+    "third cluster": ("tests/slurm/test_interrupted.py",),
+    "fourth cluster": ("tests/slurm/",),  # all that the others do not name
     "study": ("tests/workflow/test_study.py",),
     "engines": ("tests/contract/test_frameworks.py", "tests/contract/test_deepspeed_options.py"),
     "cuda build": ("tests/cuda_build/",),  # else each process compiles one

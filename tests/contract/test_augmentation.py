@@ -15,6 +15,8 @@ from tests.contract import launches
 from tests.contract.test_samples import ALIKE, READERS, open_all, pixels
 from tests.sources import Sample, prepare_all
 
+pytestmark = pytest.mark.more
+
 IMAGES = 40
 CLASSES = tuple("abcd")
 SIZES = (56, 32)  # 56: the shorter side is a whole 64 pixels before the centre is cut; 32: it is not

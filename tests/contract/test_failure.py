@@ -75,6 +75,7 @@ def test_a_rank_raises_while_others_wait(launched, framework):
     assert (outcome.folder / "failed" / "run.mllog").is_file()  # how far it came
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("framework", on_two())
 def test_a_run_is_interrupted(tmp_path, data, framework):
     """SIGINT, as from a person who wants it gone, in the midst of training: no checkpoint, no wait."""
@@ -133,6 +134,7 @@ def test_a_loss_is_no_number(launched, framework):
     assert "the loss of step 2 is nan" in outcome.failure["message"]
 
 
+@pytest.mark.more
 def test_a_crash_in_compiled_code_leaves_where_it_was(launched):
     outcome = launched("ddp", "abort")
     assert_failed(outcome)
@@ -141,12 +143,14 @@ def test_a_crash_in_compiled_code_leaves_where_it_was(launched):
     assert 'probe.py", line' in outcome.output
 
 
+@pytest.mark.more
 def test_out_of_memory(launched):
     outcome = launched("ddp", "memory")
     assert_failed(outcome)
     assert_blamed(outcome, "out of memory", 1)
 
 
+@pytest.mark.more
 def test_the_disk_is_full(tmp_path, data, run):
     """While a run logs; the record of another run on that disk stays whole."""
     disk = tmp_path / "disk"
@@ -167,6 +171,7 @@ def test_the_disk_is_full(tmp_path, data, run):
         assert_gone(outcome.marker)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(("framework", "job"), [("ddp", "4711"), ("horovod", "4712")])
 def test_a_port_is_in_use(launched, framework, job):
     """Under srun the ports follow from the job's id: another program may have one."""
@@ -184,6 +189,7 @@ def test_a_port_is_in_use(launched, framework, job):
     assert str(port + (framework == "horovod")) in outcome.failure["message"]
 
 
+@pytest.mark.more
 def test_data_is_missing(launched, tmp_path):
     outcome = launched("ddp", data=tmp_path / "nowhere")
     assert_failed(outcome)

@@ -13,6 +13,8 @@ from ddlbench.data.prepare import write_form
 
 from tests.sources import Memory, Sample, picture
 
+pytestmark = pytest.mark.more
+
 HERE = Path(__file__).resolve().parent
 READERS = Path(os.environ.get("DDLBENCH_READERS", "~/.cache/ddlbench/tensorflow-venv")).expanduser() / "bin/python"
 # In protobuf's coding these lengths take one to four bytes, and labels one or two: the second begins at 128.

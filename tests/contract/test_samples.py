@@ -242,6 +242,7 @@ def through_a_file(state):
     return torch.load(file, weights_only=True)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("reader", "split", "workers"),
     cases(

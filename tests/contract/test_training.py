@@ -64,6 +64,7 @@ def test_frameworks_agree_to_the_last_bit(run, case, workers, framework):
         assert [name for name in mine if not torch.equal(mine[name], theirs[name])] == []
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(("case", "workers", "framework"), of_each([c for c in BETWEEN_FRAMEWORKS if c[1] > 1]))
 def test_all_ranks_end_with_the_same_parameters(run, case, workers, framework):
     """Batch norm's running statistics too: they are averaged before validation."""

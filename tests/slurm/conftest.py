@@ -162,7 +162,7 @@ def own_cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def started() -> Iterator[Cluster]:
-    """This process's cluster. Two groups of this tier's tests run at once: see TOGETHER in tests/conftest.py."""
+    """This process's cluster. Four groups of this tier's tests run at once: see TOGETHER in tests/conftest.py."""
     install = f"apt-get install {' '.join(PACKAGES)}"
     if os.geteuid() != 0:
         pytest.skip(f"the SLURM tier needs root, and: {install}")

@@ -56,6 +56,7 @@ def trained(project: Project, tmp_path: Path) -> set[tuple[str, int, int]]:
     return shapes
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["quick", "whole"])
 def test_every_framework_on_one_node_and_on_two(project: Project, tmp_path, whole):
     """2 nodes x 2 ranks; `whole` does 1 x 1, 1 x 2 (machine wide) and 2 x 1 (thin) too.

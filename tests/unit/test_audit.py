@@ -173,6 +173,7 @@ def test_rules_need_tables_that_are_read() -> None:
         assert needed <= {*AUDITED, *made}, f"{rule}: audit/__init__.py: AUDITED lacks {needed - {*AUDITED, *made}}"
 
 
+@pytest.mark.more
 def test_every_key_of_a_recipe_is_compared() -> None:
     """Those of today and those that are added, by same-recipe or by a rule of their own."""
     rules = ["same-precision", "same-recipe"]
@@ -292,6 +293,7 @@ def test_drift_is_said_in_percent_with_its_interval() -> None:
     assert row["evidence"] == said
 
 
+@pytest.mark.more
 def test_clean_studies_are_clean() -> None:
     """40 studies of equal frameworks with noise: no error, no warning of frameworks apart, and drift in at most one."""
     clean, moved = study(), 0

@@ -19,6 +19,8 @@ from ddlbench.plan.estimate import GUESSED, PREDICTED
 from tests.conftest import ROOT, Once
 from tests.unit.records import SPEC, write_record
 
+pytestmark = pytest.mark.more
+
 ROOMS = ("sheets", "prediction", "sections", "records")
 MEMBERS = [registry.path(room, name) for room in ROOMS for name in registry.members(room) if name != "ours"]
 # Modules that are asked by sections of the page, and by commands, alone.

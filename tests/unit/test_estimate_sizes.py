@@ -49,6 +49,7 @@ def test_a_prepared_form_says_how_many_images_there_are(tmp_path: Path) -> None:
     assert reads.images(replace(study, blocks=blocks), machine, {}) == {"synthetic-imagenet": 40}
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("form", registry.members("forms"))
 def test_a_form_needs_the_inodes_and_disk_that_were_said(form: str, tmp_path: Path) -> None:
     given = "train=300,val=100,classes=5"

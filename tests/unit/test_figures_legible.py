@@ -24,6 +24,8 @@ from matplotlib.textpath import text_to_path
 from tests.unit.drawings import FIGURES, KERNELS, MIB, OPTIONS, REFERENCE, draw, row, tables
 from tests.unit.test_maps import runs
 
+pytestmark = pytest.mark.more
+
 PHONE = 358.0  # pixels of 390 that a page leaves for a figure
 PIXELS = 96 / 72  # of a point
 LEAST = 7.0  # points

@@ -67,6 +67,7 @@ def test_a_record_is_made_of_what_ranks_left(tmp_path: Path) -> None:
     assert whole(run) and (run / "summary.jsonl").exists()
 
 
+@pytest.mark.more
 def test_whenever_the_supervisor_is_killed_the_next_call_makes_the_record(tmp_path: Path) -> None:
     given, kills = leave(tmp_path), 0
     run = tmp_path / "again" / SPEC.id
@@ -109,6 +110,7 @@ def test_a_record_that_cannot_be_joined_is_joined_by_the_next_call(
     assert said.time_s == 1000  # when its ranks ended
 
 
+@pytest.mark.more
 def test_a_disk_that_is_full_when_training_is_over(tmp_path: Path) -> None:
     """However much room is left: no half record, the reason is kept, and the next call trains nothing."""
     given, disk = leave(tmp_path / "given"), tmp_path / "disk"

@@ -46,6 +46,7 @@ def prepare(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=300)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("form", FORMS)
 def test_killed_at_random_moments_there_is_a_whole_form_or_none(tmp_path: Path, form: str) -> None:
     """The next call begins from the start, and makes the same bytes."""
@@ -125,6 +126,7 @@ def test_a_manifest_that_snakemake_deleted_comes_back_as_it_was(tmp_path: Path) 
     assert {p.name: (p.stat().st_mtime_ns, p.read_bytes()) for p in folder.iterdir()} == before
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("form", FORMS)
 def test_a_full_disk(tmp_path: Path, form: str) -> None:
     def again(folder: Path) -> subprocess.CompletedProcess[str]:

@@ -42,6 +42,7 @@ def gpu_check(folder: Path, device: str, *options: str) -> subprocess.CompletedP
     return subprocess.run(command, cwd=ROOT, env=os.environ | told, capture_output=True, text=True, timeout=600)
 
 
+@pytest.mark.more
 def test_it_runs_without_what_is_not_there_and_says_so(tmp_path: Path) -> None:
     """Both tiers are imported; of what runs, one test passes and one cannot be asked."""
     some = "stream_goes_on and (native-webdataset or dali-cpu-raw)"
@@ -55,12 +56,14 @@ def test_it_runs_without_what_is_not_there_and_says_so(tmp_path: Path) -> None:
     assert any(check.NO_GPU in line for line in said)
 
 
+@pytest.mark.more
 def test_a_check_in_which_nothing_passed_fails(tmp_path: Path) -> None:
     done = gpu_check(tmp_path, "cpu", "-k", "stream_goes_on and dali-cpu-raw")
     assert done.returncode == 1, done.stdout
     assert "0 passed, 1 not asked, 0 failed" in done.stdout
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(("device", "says"), [("cuda", "sees no GPU"), ("gpu", "allowed: cuda, cpu")])
 def test_it_does_not_start_where_it_would_say_nothing(device: str, says: str, tmp_path: Path) -> None:
     done = gpu_check(tmp_path, device)

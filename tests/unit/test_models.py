@@ -120,6 +120,7 @@ def test_operations_of_resnet50_are_those_published() -> None:
     assert operations == pytest.approx(3 * 2 * 4.1e9, rel=0.02)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("name", "first"),
     [

@@ -194,6 +194,7 @@ def axe() -> str:
         return wheel.read("axe_playwright_python/axe.min.js").decode()
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("dark", [False, True])
 def test_axe_finds_nothing(browser: Browser, page: Path, axe: str, dark: bool) -> None:
     browser.open(page, dark=dark)

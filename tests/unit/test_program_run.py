@@ -154,6 +154,7 @@ def test_a_loss_that_is_no_number_is_a_failed_run(tmp_path: Path) -> None:
     assert (code, failure(folder)["cause"], failure(folder)["step"]) == (1, "loss is not finite", 6)
 
 
+@pytest.mark.more
 def test_whenever_it_is_killed_the_next_call_makes_the_record_and_runs_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -152,6 +152,7 @@ def test_whatever_stands_in_a_log_is_refused_and_ends_nothing(tmp_path: Path, va
     assert stale.is_of_other_settings(folder / MLLOG, SPEC) in (True, False)  # and ends no Snakemake
 
 
+@pytest.mark.more
 def test_whatever_byte_of_a_log_changes_it_is_refused_and_not_made_again(tmp_path: Path) -> None:
     folder = write_record(tmp_path)
     log, planned = folder / MLLOG, SPEC.to_json()

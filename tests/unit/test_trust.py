@@ -337,6 +337,7 @@ def spoil(value: Any, random: Random) -> Any:
     return random.choice(JUNK)
 
 
+@pytest.mark.more
 def test_whatever_stands_in_a_log_is_a_row_or_a_refusal(tmp_path: Path) -> None:
     folder = write_record(tmp_path, not_measured={"communication_s": "it reduces while it computes"})
     add(folder, "ddlbench_epoch_start_s", 0.5, epoch_num=1)

@@ -252,6 +252,7 @@ TRIED = [
 ]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("seed", range(0, 200, 20))
 def test_made_up_logs_are_read_right_or_refused(tmp_path: Path, seed: int) -> None:
     """Of whatever pattern: what is read is within 5 %, or refused. A right pattern of a plain log is read."""

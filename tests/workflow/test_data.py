@@ -7,6 +7,7 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
 from ddlbench.core.files import read_csv
 
 from tests.sources import picture
@@ -45,6 +46,7 @@ def test_progress_is_in_the_log_and_on_the_console(project: Path) -> None:
     assert line in (project / "results/logs/prepare-mnist5k-tfrecord.log").read_text()
 
 
+@pytest.mark.more
 def test_two_workflows_prepare_the_same_set(project: Path, tmp_path: Path) -> None:
     """Two copies of the project with one data folder, as two users of a cluster have."""
     for name in ("one", "two"):
@@ -75,6 +77,7 @@ def test_two_workflows_prepare_the_same_set(project: Path, tmp_path: Path) -> No
     assert "Nothing to be done" in again.stdout
 
 
+@pytest.mark.more
 def test_pictures_of_the_users(fresh: Path, tmp_path: Path) -> None:
     """A changed description makes what was prepared stale, and nothing else; the plan says what it guesses."""
     for number in range(40):

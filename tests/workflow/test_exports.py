@@ -25,6 +25,8 @@ from tests.conftest import Once
 from tests.unit.pages import make
 from tests.unit.records import SPEC, write_record
 
+pytestmark = pytest.mark.more
+
 
 def test_a_study_says_for_programs_what_its_page_says(tmp_path: Path) -> None:
     home = make(tmp_path).parent

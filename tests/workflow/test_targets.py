@@ -43,6 +43,7 @@ def test_every_rule_that_people_ask_for_is_a_target(project: Path) -> None:
         assert planned(project, rule, study="demo", machine="local")["train"] == 48
 
 
+@pytest.mark.more
 def test_until_train_trains_though_a_preflight_comes_first(finished: Path) -> None:
     shutil.rmtree(finished / CEILING)
     shutil.rmtree(finished / "results/machines")
@@ -53,6 +54,7 @@ def test_until_train_trains_though_a_preflight_comes_first(finished: Path) -> No
     assert (finished / CEILING / "run.mllog").exists()
 
 
+@pytest.mark.more
 def test_two_machines_have_a_page_each(finished: Path) -> None:
     shutil.copy(finished / "config/machines/mini.yaml", finished / "config/machines/other.yaml")
     done = snakemake(finished, "page", "--config", "study=mini", "machine=other")
@@ -70,6 +72,7 @@ def test_a_figure_needs_its_own_runs_only(fresh: Path) -> None:
     assert planned(fresh, "predict") == {"predict": 1}  # of what is there
 
 
+@pytest.mark.more
 def test_a_failed_run_hides_its_own_figures_only(finished: Path) -> None:
     for folder in ("results/mini", CEILING):
         shutil.rmtree(finished / folder)
@@ -80,6 +83,7 @@ def test_a_failed_run_hides_its_own_figures_only(finished: Path) -> None:
     assert {path.name for path in (finished / "results/mini/mini/figures").glob("*.png")} == {"accuracy.png"}
 
 
+@pytest.mark.more
 def test_what_is_there_is_shown_at_any_time_and_apart(finished: Path) -> None:
     shutil.rmtree(finished / CEILING)
     whole = {path: path.stat().st_mtime_ns for path in (finished / "results/mini/mini").rglob("*")}
@@ -114,6 +118,7 @@ def of_study(project: Path) -> list[str]:
     return [os.path.relpath(path, home) for path in [*files, *records]]
 
 
+@pytest.mark.more
 def test_each_file_that_is_deleted_is_made_again(finished: Path) -> None:
     files = of_study(finished) if SLOW else DELETED
     for name in files:
@@ -149,6 +154,7 @@ def test_what_the_page_shows_makes_it_stale(finished: Path) -> None:
         assert not re.search(r"^train ", jobs, re.M)
 
 
+@pytest.mark.more
 def test_a_figure_that_the_study_has_no_more_is_named(finished: Path) -> None:
     study = finished / "config/studies/mini.yaml"
     study.write_text(re.sub(r"(?m)^  accuracy: .*\n", "", study.read_text()))
