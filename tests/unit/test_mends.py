@@ -218,3 +218,28 @@ def test_until_a_rule_behind_a_checkpoint_makes_nothing_unless_it_is_mended(tmp_
     for config, there in (((), False), (("--config", "mended=1"), True)):
         subprocess.run([*snakemake, *config], cwd=tmp_path, capture_output=True, check=True)
         assert (tmp_path / "r1.log").exists() == there
+
+
+def test_params_that_mean_the_same_make_a_job_stale_unless_it_is_mended() -> None:
+    from ddlbench.mends import snakemake_params
+    from snakemake.persistence import PersistenceBase
+
+    def changed(rule: str, before: list[str], now: list[str]) -> bool:
+        memory: Any = SimpleNamespace(
+            record_format_version=lambda file: 6, params=lambda file: before, _params=lambda job: now
+        )
+        job: Any = SimpleNamespace(rule=SimpleNamespace(name=rule), output=["made"])
+        return bool(PersistenceBase.params_changed(memory, job))
+
+    assert changed("train", ["'a 1'"], ["'a 2'"])
+    before = PersistenceBase.params_changed
+    try:
+        snakemake_params.mend(["train"], lambda old, new: old[0] == new[0])
+        snakemake_params.mend(["train"], lambda old, new: old[0] == new[0])  # called again, it asks once
+        assert not changed("train", ["'a 1'"], ["'a 2'"])
+        assert changed("train", ["'a 1'"], ["'b 1'"])
+        assert changed("train", ["1"], ["2"])
+        assert changed("train", ["'a 1'"], ["'a 2'", "3"])
+        assert changed("collect", ["'a 1'"], ["'a 2'"])
+    finally:
+        PersistenceBase.params_changed = before

@@ -1,22 +1,27 @@
 """Recipes: learning rates against the papers' formulas, tables by batch size, number formats, the files we ship."""
 
+import json
 import math
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import product
 from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
-from ddlbench.core.recipe import for_schedule
+import torch
+from ddlbench.core.recipe import STATES, USED_WITH, for_schedule
 from ddlbench.core.schedule import learning_rate, peak_lr, scheduled_lr, warm_up, warm_up_fault
-from ddlbench.core.spec import RunSpec
+from ddlbench.core.spec import RunSpec, used
 from ddlbench.plan.runs import make_plan
+from ddlbench.plan.stale import changes, is_same_run
+from ddlbench.records._planned import digest
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.recipe import load_recipe
 from ddlbench.settings.study import load_study
-from ddlbench.train import precision
+from ddlbench.train import optimizers, precision
 from ddlbench.train.precision import autocast
 
 from tests.specs import run_spec
@@ -102,6 +107,98 @@ def test_only_runs_of_its_schedule_feel_a_schedules_key() -> None:
     assert sum(job.spec.schedule == "exponential" for job in runs) == 27
     assert not [job for job in runs if '"cosine_moves"' in job.spec.to_json() or "zero_init_last" in job.spec.to_json()]
     assert for_schedule(replace(RECIPE, cosine_moves="step"), "cosine").cosine_moves == "step"
+
+
+# Another value of each key that not every training uses.
+CHANGED: dict[str, Any] = {
+    "momentum": 0.5,
+    "nesterov": True,
+    "beta1": 0.5,
+    "beta2": 0.5,
+    "trust_coefficient": 0.5,
+    "lr_min": 0.001,
+    "step_epochs": (7,),
+    "step_factor": 0.5,
+    "gamma": 0.5,
+    "exponential_start": "training",
+    "cosine_moves": "step",
+    "power": 1.0,
+    "decay_epochs": 40.0,
+    "warmup_lr": 0.001,
+}
+OF_WARMUP = ("warmup_lr", "exponential_start")
+TRAINED = {
+    "optimizer": {"schedule": ["step"], "optimizer": [*STATES]},
+    "schedule": {"schedule": ["step", "cosine", "exponential", "polynomial"], "optimizer": ["sgd"]},
+}
+
+
+def trained(spec: RunSpec) -> tuple[list[float], list[list[float]]]:
+    """What the keys come to: the rates of all epochs, and the weights after each of three steps."""
+    rates = [learning_rate(spec, t / 2) for t in range(180)]
+    model = torch.nn.Linear(3, 2)
+    torch.nn.init.constant_(model.weight, 0.5)
+    optimizer, weights = optimizers.build(spec.recipe, model), []
+    for step in range(3):
+        for parameter in model.parameters():
+            parameter.grad = torch.arange(parameter.numel()).reshape(parameter.shape).sub(step).cos()
+        optimizer.step()
+        weights.append(model.weight.detach().flatten().tolist())
+    return rates, weights
+
+
+@pytest.mark.parametrize("warmup_epochs", [0, 5])
+@pytest.mark.parametrize("key", CHANGED)
+def test_a_key_makes_those_runs_stale_that_it_changes_and_no_others(key: str, warmup_epochs: float) -> None:
+    decides = USED_WITH[key][0] if key in USED_WITH else "schedule"
+    uses = []
+    for schedule, optimizer in product(TRAINED[decides]["schedule"], TRAINED[decides]["optimizer"]):
+        recipe = replace(RECIPE, optimizer=optimizer, warmup_epochs=warmup_epochs)
+        before = replace(run(schedule), recipe=recipe)
+        now = replace(before, recipe=replace(recipe, **{key: CHANGED[key]}))
+        texts = before.to_json(), now.to_json()
+        same = trained(before) == trained(now)
+        assert (changes(*map(json.loads, texts)) == []) == same, (key, schedule, optimizer)
+        assert is_same_run(*texts) == same
+        assert (digest(json.loads(texts[0])) == digest(json.loads(texts[1]))) == same
+        assert (before.columns() == now.columns()) == same  # or old runs and new ones would be in no table together
+        uses.append(not same)
+    assert any(uses) == (key not in OF_WARMUP or warmup_epochs > 0)
+    assert not all(uses) or key == "warmup_lr"
+
+
+def test_changed_keys_make_no_run_of_the_paper_stale_that_does_not_use_them() -> None:
+    """540 runs on 1024 GPUs: `gamma` is of 27 of them."""
+    plan = make_plan(load_study("aach2023"), load_machine("juwels-booster"))
+    specs = [job.spec for job in plan.runs.values()]
+    stale = {}
+    for key in ("gamma", "step_epochs", "lr_min", "base_lr"):
+        value = CHANGED.get(key, 0.5)
+        changed = [replace(spec, recipe=replace(spec.recipe, **{key: value})) for spec in specs]
+        differ = [a.schedule for a, b in zip(specs, changed, strict=True) if not is_same_run(a.to_json(), b.to_json())]
+        stale[key] = {schedule: differ.count(schedule) for schedule in {*differ}}
+    every = {
+        schedule: sum(spec.schedule == schedule for spec in specs) for schedule in ("step", "cosine", "exponential")
+    }
+    assert stale == {
+        "gamma": {"exponential": 27},
+        "step_epochs": {"step": every["step"]},
+        "lr_min": {"cosine": every["cosine"]},
+        "base_lr": every,
+    }
+
+
+def test_what_loads_nothing_has_no_threads_and_changes_no_pictures() -> None:
+    for loader, uses in (("synthetic", False), ("native", True)):
+        spec = replace(run(), loader=loader)
+        threads = replace(spec, loader_threads=9)
+        pictures = replace(spec, recipe=replace(RECIPE, augmentation="none"))
+        assert [is_same_run(spec.to_json(), other.to_json()) for other in (threads, pictures)] == [not uses] * 2
+
+
+@pytest.mark.parametrize("settings", [{}, {"recipe": 3}, {"recipe": {}, "loader": ["x"]}, {"run": {"recipe": None}}])
+def test_whatever_stands_in_a_record_is_compared(settings: dict[str, Any]) -> None:
+    assert used(settings) == settings
 
 
 @pytest.mark.parametrize(("model", "refused"), [("lenet", True), ("vit_tiny_patch16_224", True), ("resnet50", False)])

@@ -57,7 +57,7 @@ def test_null_is_like_null(value: str | None, count: int) -> None:
 
 
 def test_what_differs_with_something_else() -> None:
-    assert together.differing_with("loader") == {"loader", "form"}
+    assert together.differing_with("loader") == {"loader", "form", "augmentation"}
     assert together.differing_with("framework") == {"framework", "options"}
     assert {"workers", "global_batch", "batch_per_worker"} <= together.differing_with("workers")
     assert {"exponential_start", "cosine_moves"} <= together.differing_with("schedule")

@@ -21,7 +21,14 @@ from ddlbench.commands import terminal
 from ddlbench.commands.configuration import Settings
 from ddlbench.core import gone, kinds, layout
 from ddlbench.core.record import STEPS, WEIGHTS
-from ddlbench.mends import ReleaseError, slurm_plugin, snakemake_outputs, snakemake_python, snakemake_until
+from ddlbench.mends import (
+    ReleaseError,
+    slurm_plugin,
+    snakemake_outputs,
+    snakemake_params,
+    snakemake_python,
+    snakemake_until,
+)
 from ddlbench.plan import bill, reads, runs, stale
 from ddlbench.plan.kinds import Job
 from ddlbench.preflight import promise
@@ -154,6 +161,7 @@ class Start:
             snakemake_python.mend()
             reason.mend_errors()
             snakemake_outputs.mend(kinds.rules(), hold.earlier, hold.print_refusals)
+            snakemake_params.mend(kinds.rules(), stale.is_same_run)
             if workflow.is_main_process:
                 os.environ[hold.ASKED] = str(STARTED)
             if queue and workflow.is_main_process:

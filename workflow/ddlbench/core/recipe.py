@@ -3,7 +3,7 @@
 from __future__ import annotations  # records are held to the fields' types as they are written here
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, replace
 from typing import Annotated, Any
 
@@ -43,7 +43,8 @@ class Recipe:
     """Everything that decides accuracy; `config/recipes/<name>.yaml`. Epoch numbers count from 0, fractions allowed.
 
     A recipe key is declared here and nowhere else: schema, `config/README.md`, table columns and records follow. A new
-    one needs a default that trains what was trained before, and a place in `spec.OMITTED`: else all runs are stale.
+    one needs a default that trains what was trained before, and a place in `spec.OMITTED`: else all runs are stale. One
+    that not every training uses has a place in `USED_WITH`: else a change of it makes those stale that do not.
     """
 
     name: str
@@ -126,20 +127,51 @@ class Recipe:
     seed: int = key("Seed of repeat 1; repeat n uses seed + n - 1.", 1, minimum=0)
 
 
-# Keys of the recipe that one schedule uses, of those that a run's text leaves out at their default (`spec.OMITTED`).
-OF_SCHEDULE = {"exponential_start": "exponential", "cosine_moves": "cosine"}
+# Keys that not every training uses: which setting of the run, or key of its recipe, decides it, and the values with which
+# it does.
+USED_WITH = {
+    "momentum": ("optimizer", ("sgd", "lars")),
+    "nesterov": ("optimizer", ("sgd", "lars")),
+    "beta1": ("optimizer", ("adamw", "lamb")),
+    "beta2": ("optimizer", ("adamw", "lamb")),
+    "trust_coefficient": ("optimizer", ("lars",)),
+    "lr_min": ("schedule", ("cosine", "polynomial")),
+    "step_epochs": ("schedule", ("step",)),
+    "step_factor": ("schedule", ("step",)),
+    "gamma": ("schedule", ("exponential",)),
+    "exponential_start": ("schedule", ("exponential",)),
+    "cosine_moves": ("schedule", ("cosine",)),
+    "power": ("schedule", ("polynomial",)),
+    "decay_epochs": ("schedule", ("polynomial",)),
+}
+# Of these, keys that are newer than finished runs: they stand in the text of no run of another schedule.
+_NEWER = ("exponential_start", "cosine_moves")
 # What keys are in a comparison of runs; all others are settings that both sides share, said by their value.
 ROLES = {
     "seed": Role(REPEAT),
     "image_size": Role(SETTING, title="{} pixels"),
-    **{name: Role(SETTING, follows=("schedule",)) for name in OF_SCHEDULE},
+    **{name: Role(SETTING, follows=(decides,)) for name, (decides, _) in USED_WITH.items()},
+    "warmup_lr": Role(SETTING, follows=("warmup_epochs",)),
+    "augmentation": Role(SETTING, follows=("loader",)),
 }
 
 
+def unused(recipe: Mapping[str, Any], schedule: str) -> set[str]:
+    """Return the keys of a recipe that a training by this schedule does not use. A change of them makes no run stale."""
+    settings = {**recipe, "schedule": schedule}
+    names = {name for name, (decides, values) in USED_WITH.items() if settings.get(decides) not in values}
+    if not recipe.get("warmup_epochs"):
+        names |= {"warmup_lr", "exponential_start"}
+    if not recipe.get("step_epochs"):
+        names.add("step_factor")
+    return names
+
+
 def for_schedule(recipe: Recipe, schedule: str) -> Recipe:
-    """The recipe with the keys of other schedules at their default, so that a change of these makes no run stale."""
-    others = {name: getattr(Recipe, name) for name, user in OF_SCHEDULE.items() if user != schedule}
-    return replace(recipe, **others)
+    """The recipe with newer keys of other schedules at their default, at which a run's text leaves them out
+    (`spec.OMITTED`)."""
+    others = [name for name in _NEWER if schedule not in USED_WITH[name][1]]
+    return replace(recipe, **{name: getattr(Recipe, name) for name in others})
 
 
 def numbers_kept(optimizer: str, momentum: float) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 from ddlbench.core import registry
 from ddlbench.core.program import IMAGES, Program
 from ddlbench.core.recipe import ROLES as recipe_roles
-from ddlbench.core.recipe import Recipe
+from ddlbench.core.recipe import Recipe, unused
 from ddlbench.core.registry import OWN
 from ddlbench.core.roles import AXIS, EXTENT, FOLLOWS, REPEAT, SETTING, SIZE, WATCHED, Role, role
 
@@ -36,7 +36,7 @@ class RunSpec:
     device: str = role(FOLLOWS, "`cpu` or `cuda`.", "machine")
     dataset: str = role(SETTING, "The data set.")
     model: str = role(SETTING, "The model.")
-    recipe: Recipe = role(SETTING, "The recipe file.")
+    recipe: Recipe = role(SETTING, "The recipe file; of its keys, those that the run does not use are null.")
     framework: str = role(AXIS, "The framework's name in the study: a member of `frameworks/`, or a variant.")
     loader: str = role(AXIS, "The loader.")
     workers: int = role(
@@ -203,10 +203,12 @@ class RunSpec:
     def columns(self) -> dict[str, Any]:
         """Flat columns for tables, the same for every run (`COLUMNS`): each field, and each key of the recipe.
 
-        `recipe` is the recipe's name and `seed` this run's own; `options` and a recipe's lists are JSON.
+        `recipe` is the recipe's name and `seed` this run's own; `options` and a recipe's lists are JSON. Keys of the
+        recipe that the run does not use are None.
         """
         recipe = vars(self.recipe)
         keys = {name: json.dumps(v) if isinstance(v := recipe[name], tuple) else v for name in _RECIPE_COLUMNS}
+        keys |= dict.fromkeys(unused(recipe, self.schedule))
         if self.program:  # which has none of a recipe's keys
             keys = dict.fromkeys(keys)
         flat = {name: getattr(self, name) for name in _OWN_COLUMNS}
@@ -296,6 +298,26 @@ def _written(value: RunSpec | Recipe) -> dict[str, Any]:
     kind = type(value)
     given = {name: v for name, v in vars(value).items() if name not in OMITTED[kind] or v != getattr(kind, name)}
     return {name: v.written() if isinstance(v, Program) else v for name, v in given.items()}
+
+
+def used(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a run, or of a job that asks one, without what the run does not use. `settings` is the
+    JSON of a spec, also of a record: anything may stand in it. Runs are the same training if this is equal.
+
+    A run's text keeps what it does not use, because ids of other jobs are made of it.
+    """
+    run, recipe, loader = settings.get("run"), settings.get("recipe"), settings.get("loader")
+    if isinstance(run, Mapping):
+        return {**settings, "run": used(run)}
+    if not isinstance(recipe, Mapping):
+        return {**settings}
+    left_out, of_recipe = set(), unused(recipe, str(settings.get("schedule")))
+    ours = isinstance(loader, str) and loader in registry.members("loaders")
+    if ours and not registry.member("loaders", loader).FORMS:
+        left_out.add("loader_threads")  # it loads nothing
+        of_recipe.add("augmentation")
+    kept = {name: value for name, value in recipe.items() if name not in of_recipe}
+    return {**{name: value for name, value in settings.items() if name not in left_out}, "recipe": kept}
 
 
 def of_program(

@@ -15,7 +15,7 @@ from typing import Any
 from ddlbench.analysis import failures, refusals
 from ddlbench.core import files, layout
 from ddlbench.core.record import MLLOG, STEPS, recorded_spec
-from ddlbench.core.spec import RunSpec
+from ddlbench.core.spec import RunSpec, used
 
 # The command of rule train. Snakemake compares it with the one that made a record: another text makes all stale.
 COMMAND = (
@@ -115,13 +115,26 @@ def is_of_other_settings(log: Path, spec: RunSpec) -> bool:
 SOURCES = {"digest": "files of the program", "model_sha256": "the source of the model"}
 
 
-def changes(before: Mapping[str, Any], now: Mapping[str, Any], under: str = "") -> list[str]:
-    """Each setting that differs, as `recipe.base_lr 0.1 -> 0.2`, by name."""
+def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Each setting that differs, as `recipe.base_lr 0.1 -> 0.2`, by name. What a run does not use is none."""
+    return [] if before == now else _differences(used(before), used(now))
+
+
+def is_same_run(before: str, now: str) -> bool:
+    """Whether two texts of settings, as rules have them as `params.spec`, are of the same training, or job that asks
+    one."""
+    try:
+        return not changes(json.loads(before), json.loads(now))
+    except (ValueError, AttributeError):  # Snakemake's memory, in which anything may stand
+        return False
+
+
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any], under: str = "") -> list[str]:
     differ = []
     for key in sorted(before.keys() | now.keys()):
         old, new = before.get(key), now.get(key)
         if isinstance(old, Mapping) and isinstance(new, Mapping):
-            differ += changes(old, new, f"{under}{key}.")
+            differ += _differences(old, new, f"{under}{key}.")
         elif key in before and key in now and old == new:
             continue
         elif key in SOURCES:

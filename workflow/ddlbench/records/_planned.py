@@ -12,13 +12,14 @@ from typing import Any
 
 from ddlbench.analysis.refusals import RefusedError, of_seal
 from ddlbench.core.record import MLLOG, recorded_spec
+from ddlbench.core.spec import used
 
 TODO = "start the workflow again: it makes this run again, with the settings of today"
 
 
 def digest(settings: Mapping[str, Any]) -> str:
-    """16 hexadecimal digits of a RunSpec's settings (its JSON); 1 and 1.0 are one number."""
-    text = json.dumps(_plain(settings), sort_keys=True)
+    """16 hexadecimal digits of what a run uses of its settings (its RunSpec's JSON); 1 and 1.0 are one number."""
+    text = json.dumps(_plain(used(settings)), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
