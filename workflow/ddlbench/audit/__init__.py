@@ -14,7 +14,7 @@ from functools import cache, cached_property
 from importlib import import_module
 from inspect import cleandoc
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,7 +74,8 @@ class Rule:
     """A rule: `check` yields what it finds, and nothing in clean tables.
 
     `needs` names what it cannot check without, each as `<table>.<column>`; rows with a null there are passed over.
-    `source` says who asks for the rule, or where the fault was seen; `about` is its documentation.
+    `source` says who asks for the rule, or where the fault was seen; `about` is its documentation. `example` is a fault
+    that it catches: values of one run of table `runs`, by column.
     """
 
     name: str
@@ -84,17 +85,20 @@ class Rule:
     source: str
     about: str
     check: Callable[[Material], Findings]
+    example: Mapping[str, Any] | None = None
 
 
-def rule(severity: str, needs: str, what_to_do: str, source: str) -> Callable[[Callable[[Material], Findings]], Rule]:
+def rule(
+    severity: str, needs: str, what_to_do: str, source: str, example: Mapping[str, Any] | None = None
+) -> Callable[[Callable[[Material], Findings]], Rule]:
     """Make a rule of a function: its name with hyphens is the rule's, its docstring the documentation.
 
     `severity` is one of SEVERITIES; `needs` are separated by white space.
     """
 
     def decorator(check: Callable[[Material], Findings]) -> Rule:
-        name = check.__name__.replace("_", "-")
-        return Rule(name, severity, tuple(needs.split()), what_to_do, source, cleandoc(check.__doc__ or ""), check)
+        name, about = check.__name__.replace("_", "-"), cleandoc(check.__doc__ or "")
+        return Rule(name, severity, tuple(needs.split()), what_to_do, source, about, check, example)
 
     return decorator
 
