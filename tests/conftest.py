@@ -23,6 +23,7 @@ from tests import faults, times
 ROOT = Path(__file__).resolve().parents[1]
 SLOW = os.environ.get("DDLBENCH_SLOW") == "1"
 TIERS = ["unit", "contract", "workflow", "slurm", "gpu", "pretended_gpu", "cuda_build"]
+os.environ["DDLBENCH_TURNS"] = ""  # tests run side by side: what they time is no result
 # Processes that tests start import this tree's package too, wherever ddlbench was installed from.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT / "workflow"), os.environ.get("PYTHONPATH")]))
 # Variables of processes that import this tree's tests too, and find the programs beside this Python.

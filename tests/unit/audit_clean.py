@@ -108,6 +108,14 @@ def run(framework: str, loader: str, workers: int, repeat: int, rate: float, pla
         "data_before_clock_s": 0.01,
         "clock_resolution_s": 1e-9,
         "data_cached_share": 1.0,
+        "begun_s": 1.7e9 + 100.0 * place - 3.0,
+        "device_clock_mhz": 1980.0,
+        "device_clock_least_mhz": 1980.0,
+        "device_power_limit_w": 400.0,
+        "device_temperature_c": 60.0,
+        "near_cores_least_share": 1.0,
+        "cores_per_rank": 8.0,
+        "others_cores": 0.1,
     }
     origin = {
         "hosts": ",".join(f"node{n}" for n in range(workers)),

@@ -64,6 +64,13 @@ FAULTS: dict[str, Fault] = {
     "same-losses": put("runs", lambda runs: runs["framework"] == "horovod", final_loss=0.25),
     "same-cut": put("runs", lambda runs: runs["framework"] == "horovod", cut_steps=60, timed_steps=15),
     "same-operations": set_one(flops_per_image=2 * 10**6),
+    "nodes-confounded": both(
+        put("runs", lambda runs: runs["framework"] == "ddp", hosts="node0"),
+        put("runs", lambda runs: runs["framework"] == "horovod", hosts="node1"),
+    ),
+    "same-options": put(
+        "runs", lambda runs: runs["framework"] == "ddp", options='{"framework": "ddp", "compile": true}'
+    ),
     "same-cache-state": set_one(data_cached_share=0.0),
     "same-versions": set_one(torch_version="2.1"),
     "same-hardware": set_one(gpu="H100"),

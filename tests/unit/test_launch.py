@@ -21,7 +21,7 @@ from ddlbench.run.facts import facts
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import Machine, Partition
 from ddlbench.slurm.jobs import node_resources
-from ddlbench.train.assignment import seen_here
+from ddlbench.train.assignment import TELLING, seen_here
 
 from tests.specs import JUWELS, LAPTOP, pick
 from tests.unit.spoiled import write_machine
@@ -96,10 +96,16 @@ def test_a_container_stands_before_python_and_its_digest_is_recorded(paper: Plan
     assert missing_packages([replace(spec, framework="none there")], machine) == []
 
 
-def test_a_rank_says_the_versions_that_it_finds() -> None:
-    told = seen_here({"python": "2.7", "versions": {"torch": "0.1", "none-there": "3"}, "cpu": "x"})
-    found = {"torch": registry.release("torch"), "none-there": "3"}
-    assert told == {"python": platform.python_version(), "versions": found, "cpu": "x"}
+def test_a_rank_says_the_versions_and_variables_that_it_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith(TELLING)]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("NCCL_ALGO", "Ring, Tree")
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
+    monkeypatch.setenv("HF_TOKEN", "secret")
+    told = seen_here({"python": "2.7", "versions": {"torch": "0.1", "none-there": "3"}, "cpu": "x"}, "cpu")
+    here = {"python": platform.python_version(), "cpu": "x", "nccl_version": None}
+    here["versions"] = {"torch": registry.release("torch"), "none-there": "3"}
+    assert told == here | {"environment": "'NCCL_ALGO=Ring, Tree' NVIDIA_TF32_OVERRIDE=0"}
 
 
 def other(folder: Path, **keys: Any) -> Machine:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddlbench.core import registry
 from ddlbench.core.columns import OVER_RANKS, PROFILER, SHARING, UNKNOWN, Column, Values, Why
-from ddlbench.core.record import beside_s, train_s
+from ddlbench.core.record import began_s, beside_s, train_s
 from ddlbench.train.measure import COLUMNS as MEASURED
 
 if TYPE_CHECKING:  # the plan reads logs without pandas
@@ -24,6 +24,13 @@ ORIGIN = (
     Column("torch_version", "str", "Version of PyTorch."),
     Column("python_version", "str", "Version of Python."),
     Column("container", "str", "SHA-256 of the image of the ranks' container; null without one."),
+    Column("nccl_version", "str", "Version of NCCL that PyTorch has; null on CPUs."),
+    Column(
+        "environment",
+        "str",
+        "Variables of the ranks' environment that change speed or arithmetic: of NCCL, Gloo, UCX, TF32, threads and "
+        "memory (`train/assignment.py`).",
+    ),
     Column("cpu", "str", "The processor of the computer that started the ranks."),
     Column("gpu", "str", "The first GPU of the computer that started the ranks; null without NVIDIA's driver."),
     Column("driver", "str", "NVIDIA's driver on the computer that started the ranks."),
@@ -69,6 +76,7 @@ COLUMNS = (
     Column("evaluations", "Int64", "Validations that gave an accuracy."),
     Column("validation_images", "Int64", "Images of the validation split."),
     Column("validated_images", "Int64", "Images that an accuracy rests on; the fewest of any validation."),
+    Column("begun_s", "float64", "When the run's first process began: seconds since 1970.", "s"),
     Column("started_s", "float64", "When training began: seconds since 1970.", "s"),
     Column(
         "run_s",
@@ -91,6 +99,11 @@ COLUMNS = (
         "float64",
         "Share of the data that was in the memory of the computer that started the ranks, before the run; from a "
         "sample of files. Null where the system does not tell.",
+    ),
+    Column(
+        "cores_per_rank",
+        "float64",
+        "Hardware threads that the run was given on the computer that started the ranks, by the ranks there.",
     ),
     Column("resumes", "Int64", "How often the run went on from a checkpoint."),
     *INTERRUPTION,
@@ -115,8 +128,15 @@ ENERGY = Column(
     "J",
     spoiled_by=(SHARING, PROFILER),
 )
+OTHERS = Column(
+    "others_cores",
+    "float64",
+    "CPU cores that other processes kept busy while the run trained, on the node where they took most. What started "
+    "the ranks is among them, and what other guests of the node's host took.",
+    spoiled_by=(SHARING, PROFILER),
+)
 OF_RANKS = (*MEASURED, *STATE)
-RESOURCES = (*OF_RANKS, ENERGY)
+RESOURCES = (*OF_RANKS, ENERGY, OTHERS)
 ONE_NODE = "all ranks ran on one node: their traffic does not pass its network"
 
 
@@ -155,6 +175,7 @@ def measures(record: Record) -> Values:
     values["evaluations"] = sum(event.key == "eval_accuracy" for event in record.events)
     values["validated_images"] = int(min(seen)) if seen else None
     values["validation_images"] = record.value("eval_samples")
+    values["begun_s"] = began_s(record.last, record.events[0].time_s)
     values["started_s"] = record.last["run_start"].time_s
     values["run_s"] = train_s(record.last) + beside_s(record.last, record.events[0].time_s)
     for name in ("data_before_clock_s", "clock_resolution_s"):
@@ -164,9 +185,18 @@ def measures(record: Record) -> Values:
         pauses if record.spec.program else Why("our own trainings time their validations: validation_s")
     )
     values["data_cached_share"] = record.value("ddlbench_facts", {}).get("data_cached_share")
+    values["cores_per_rank"] = _cores_per_rank(record)
     if record.spec.reads is None:
         values["data_cached_share"] = Why(f"loader {record.spec.loader} reads nothing")
     return values | interruption(record)
+
+
+def _cores_per_rank(record: Record) -> float | None:
+    """What the computer that started the ranks gave each of those on it; None where the record does not say."""
+    facts = record.value("ddlbench_facts", {})
+    cores = facts.get("cores")
+    here = sum(rank.get("host") == facts.get("host") for rank in record.value("ddlbench_ranks", []))
+    return cores / here if here and isinstance(cores, int) else None
 
 
 def resources(ranks: Sequence[Mapping[str, Any]], device: str, unmeasured: Mapping[str, str], only: str = "") -> Values:
@@ -195,7 +225,27 @@ def resources(ranks: Sequence[Mapping[str, Any]], device: str, unmeasured: Mappi
         values["energy_j"] = Why(f"no {missing[0]}: {values[missing[0]]}")
     else:
         values["energy_j"] = sum(values[part] for part in parts)
+    if not only:
+        values[OTHERS.name] = _others_cores(ranks)
     return values
+
+
+def _others_cores(ranks: Sequence[Mapping[str, Any]]) -> float | Why:
+    """OTHERS, from the CPU time of each node and that of the ranks on it."""
+    of_nodes = []
+    for host in {str(rank.get("host")) for rank in ranks}:
+        here = [rank for rank in ranks if str(rank.get("host")) == host]
+        # Nodes that are namespaces of one host each count the whole host.
+        whole = [rank for rank in here if _is_time(rank.get("node_cpu_s")) and _is_time(rank.get("wall_s"))]
+        if not whole or not all(_is_time(rank.get("cpu_s")) for rank in here):
+            return Why(UNKNOWN)
+        others_s = max(rank["node_cpu_s"] for rank in whole) - sum(rank["cpu_s"] for rank in here)
+        of_nodes.append(max(0.0, others_s / max(rank["wall_s"] for rank in whole)))
+    return max(of_nodes, default=Why(UNKNOWN))
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, int | float) and 0 < value < float("inf")
 
 
 def interruption(record: Record) -> Values:

@@ -146,7 +146,7 @@ def writing(name: str, folder: Path) -> Iterator[Callable[[Mapping[str, list[Any
         let_go()
 
 
-_JOINED = {"max": "largest rank's", "mean": "mean over ranks", "sum": "sum over ranks"}
+_JOINED = {"max": "largest rank's", "min": "smallest rank's", "mean": "mean over ranks", "sum": "sum over ranks"}
 
 
 def page() -> str:

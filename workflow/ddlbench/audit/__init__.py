@@ -8,7 +8,7 @@ function over the tables of a study (`analysis/tables.py`). `_audit.py` asks all
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import import_module
@@ -44,10 +44,11 @@ class Finding:
 class Material:
     """What is audited: tables by name. Any table, and any column, may be missing; a rule says what it needs.
 
-    `runs` (successful runs only), `epochs`, `not_measured`, `failures`, `refused` and `submissions` are those of
-    `analysis/tables.py`. `numbers` has one row per number over a number of workers (model, framework, loader, workers,
-    global_batch, quantity, value, ...; `row` says what the number is). `convergence` holds MLPerf's reference
-    convergence points.
+    `runs` (successful runs only; `unsuccessful` has the others), `epochs`, `not_measured`, `failures`, `refused` and
+    `submissions` are those of `analysis/tables.py`. `numbers` has one row per number over a number of workers (model,
+    framework, loader, workers, global_batch, quantity, value, low, high, ...; `row` says what the number is).
+    `convergence` holds MLPerf's reference convergence points. `neighbours` are the records of all studies in the same
+    folder of results (`_neighbours.py`).
     """
 
     tables: Mapping[str, pd.DataFrame]
@@ -74,6 +75,7 @@ class Rule:
     """A rule: `check` yields what it finds, and nothing in clean tables.
 
     `needs` names what it cannot check without, each as `<table>.<column>`; rows with a null there are passed over.
+    `also` are columns of table `runs` that it looks at where they are there.
     `source` says who asks for the rule, or where the fault was seen; `about` is its documentation. `example` is a fault
     that it catches: values of one run of table `runs`, by column.
     """
@@ -86,10 +88,16 @@ class Rule:
     about: str
     check: Callable[[Material], Findings]
     example: Mapping[str, Any] | None = None
+    also: tuple[str, ...] = ()
 
 
 def rule(
-    severity: str, needs: str, what_to_do: str, source: str, example: Mapping[str, Any] | None = None
+    severity: str,
+    needs: str,
+    what_to_do: str,
+    source: str,
+    example: Mapping[str, Any] | None = None,
+    also: Iterable[str] = (),
 ) -> Callable[[Callable[[Material], Findings]], Rule]:
     """Make a rule of a function: its name with hyphens is the rule's, its docstring the documentation.
 
@@ -98,7 +106,7 @@ def rule(
 
     def decorator(check: Callable[[Material], Findings]) -> Rule:
         name, about = check.__name__.replace("_", "-"), cleandoc(check.__doc__ or "")
-        return Rule(name, severity, tuple(needs.split()), what_to_do, source, about, check, example)
+        return Rule(name, severity, tuple(needs.split()), what_to_do, source, about, check, example, tuple(also))
 
     return decorator
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from ddlbench.analysis.scaling import scaling
 from ddlbench.analysis.together import KEYS, ended_well, successful, words
-from ddlbench.audit import AUDITED, Material
+from ddlbench.audit import AUDITED, Material, _neighbours
 from ddlbench.audit._compare import positive, timed
 from ddlbench.core import kinds
 
@@ -19,15 +19,17 @@ NAMED = ("model", "framework", "loader", "schedule", "global_batch", "workers", 
 COUNTS = ("workers", "global_batch", "repeat")  # by which runs are told apart
 
 
-def of_study(folder: Path, convergence: Path | None = None) -> Material:
+def of_study(folder: Path, convergence: Path | None = None, runs: Path | None = None) -> Material:
     """The tables in a study's folder. Raises FileNotFoundError without `runs`.
 
-    `convergence` is a file of reference convergence points.
+    `convergence` is a file of reference convergence points. `runs` is the folder with the records of all studies.
     """
     if not (folder / "runs.parquet").exists():
         raise FileNotFoundError(2, "no tables yet; make them with: snakemake tables", str(folder / "runs.parquet"))
     paths = {name: folder / f"{name}.parquet" for name in AUDITED}
     tables = {name: pd.read_parquet(path) for name, path in paths.items() if path.exists()}
+    if runs is not None and "started_s" in tables["runs"] and tables["runs"]["started_s"].notna().any():
+        tables["neighbours"] = _neighbours.read(runs, float(tables["runs"]["started_s"].min()))
     return of_tables(tables, convergence)
 
 
@@ -45,6 +47,7 @@ def of_tables(tables: Mapping[str, pd.DataFrame], convergence: Path | None = Non
         runs = ours["runs"]
         failed, ours["runs"] = runs[~ended_well(runs)], successful(runs)
         broken = failed[["run"]].assign(rule=kinds.every()[0].RULE, cause="its record has no successful end")
+        ours["unsuccessful"] = failed
         ours["failures"] = pd.concat([ours["failures"], broken]) if "failures" in ours else broken
     ours["numbers"] = numbers(ours["runs"])
     if convergence is not None:
@@ -74,6 +77,8 @@ def numbers(runs: pd.DataFrame) -> pd.DataFrame:
     long = table.melt(
         id_vars=[c for c in table if c not in QUANTITIES], value_vars=list(QUANTITIES), var_name="quantity"
     )
+    for end in ("low", "high"):  # of the interval; null for one run, and for the base compared with itself
+        long[end] = table.melt(value_vars=[f"{measure}_{end}" for measure in QUANTITIES])["value"].to_numpy()
     long["quantity"] = long["quantity"].map(QUANTITIES)
     return long.assign(row=_row(long))
 

@@ -5,7 +5,7 @@
 
 from collections.abc import Iterable
 
-from ddlbench.audit import SEVERITIES, Rule, all_rules
+from ddlbench.audit import SEVERITIES, Rule, _columns, all_rules
 from ddlbench.audit._findings import COLUMNS
 
 INTRO = """\
@@ -48,6 +48,7 @@ def page(rules: Iterable[Rule]) -> str:
             needs = ", ".join(f"`{need}`" for need in rule.needs) or "nothing in particular"
             lines += ["", f"### {rule.name}", "", rule.about, ""]
             lines += [f"- What to do: {rule.what_to_do}.", f"- Needs: {needs}.", f"- Source: {rule.source}."]
+    lines += ["", "## Every column of table `runs`, and who looks at it", "", *_columns.lines()]
     return "\n".join(lines) + "\n"
 
 

@@ -147,7 +147,7 @@ def audit(call: Call) -> int:
     if not (named or (folder / "runs.parquet").exists()):
         raise ConfigError(f"{folder}: has no tables to audit; make them: {call.snakemake('tables')}")
     try:
-        rows = audit(_material.of_study(folder, CONVERGENCE))
+        rows = audit(_material.of_study(folder, CONVERGENCE, None if named else Path(layout.runs())))
     except ValueError as error:
         raise ConfigError(str(error)) from None
     if out or named:

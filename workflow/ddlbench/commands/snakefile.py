@@ -32,7 +32,7 @@ from ddlbench.mends import (
 from ddlbench.plan import bill, reads, runs, stale
 from ddlbench.plan.kinds import Job
 from ddlbench.preflight import promise
-from ddlbench.run import hold, reason, survivors
+from ddlbench.run import hold, reason, survivors, turn
 from ddlbench.settings import config as settings
 from ddlbench.settings import environment_modules
 from ddlbench.settings.config import ConfigError, names_in, one_of
@@ -185,6 +185,8 @@ class Start:
                 locks = Path(self.workflow.persistence.path, "locks")
                 folders = [] if queue else [job.folder() for job in self.plan.jobs.values()]
                 survivors.settle(locks, runs.outputs(self.plan) if queue else (), folders)
+                if not queue and (other := turn.holder()):
+                    turn.say(turn.beside(other))
         if self.workflow.is_main_process:
 
             def is_sound(run: str) -> bool:

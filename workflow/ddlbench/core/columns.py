@@ -14,7 +14,7 @@ from ddlbench.core.files import as_text, aside
 
 SHARING, PROFILER = "sharing", "profiler"
 # How the ranks' values become the run's.
-OVER_RANKS: Mapping[str, Callable[[list[Any]], Any]] = {"max": max, "mean": fmean, "sum": sum}
+OVER_RANKS: Mapping[str, Callable[[list[Any]], Any]] = {"max": max, "min": min, "mean": fmean, "sum": sum}
 KINDS: Mapping[str, type | tuple[type, ...]] = {"str": str, "bool": bool, "boolean": bool, "float64": (int, float)}
 UNKNOWN = "the record does not say it"
 
@@ -32,10 +32,10 @@ Values = dict[str, Any]  # a run's values by column; a `Why` where there is none
 class Column:
     """A column: its name, pandas' name of its type, its meaning, its unit (empty for plain numbers and words).
 
-    `over_ranks` says how the ranks' values become the run's: `max`, `mean` or `sum`; empty for what is no rank's.
-    `once_a_node`: only ranks with local rank 0 measure it, for their whole node. `spoiled_by` says what makes the value
-    meaningless, and therefore null: SHARING, other runs on the machine; PROFILER, a profiler in the run. `recorded_as`
-    is its name in the record, where that differs.
+    `over_ranks` says how the ranks' values become the run's: `max`, `min`, `mean` or `sum`; empty for what is of no
+    rank. `once_a_node`: only ranks with local rank 0 measure it, for their whole node. `spoiled_by` says what makes the
+    value meaningless, and therefore null: SHARING, other runs on the machine; PROFILER, a profiler in the run.
+    `recorded_as` is its name in the record, where that differs.
     """
 
     name: str

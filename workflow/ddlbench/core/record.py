@@ -331,10 +331,15 @@ def train_s(last: Mapping[str, Event]) -> float:
     return last["run_stop"].time_s - last["run_start"].time_s
 
 
-def beside_s(last: Mapping[str, Event], first_s: float) -> float:
-    """What a run took beside its training: to begin and to end [s]. `first_s`: when its log began [s since 1970]."""
+def began_s(last: Mapping[str, Event], first_s: float) -> float:
+    """When a run's first process began [s since 1970]. `first_s`: when its log began."""
     ranks = (last["ddlbench_ranks"].value if "ddlbench_ranks" in last else None) or []
     began: list[float] = [rank["started"] for rank in ranks if isinstance(rank.get("started"), int | float)]
+    return min([first_s, *began])
+
+
+def beside_s(last: Mapping[str, Event], first_s: float) -> float:
+    """What a run took beside its training: to begin and to end [s]. `first_s`: when its log began [s since 1970]."""
     ended = max(event.time_s for event in last.values() if event.key != SEAL)  # which may come a year later
-    before, after = last["run_start"].time_s - min([first_s, *began]), ended - last["run_stop"].time_s
+    before, after = last["run_start"].time_s - began_s(last, first_s), ended - last["run_stop"].time_s
     return max(0.0, before) + max(0.0, after)

@@ -340,6 +340,12 @@ def of_program(
     )
 
 
+def id_of_repeat(run: str, repeat: int, other: int) -> str:
+    """Return the id of another repeat of the run with this id."""
+    before, _, after = run.rpartition(f"-r{repeat}")
+    return f"{before}-r{other}{after}"
+
+
 def steps_per_epoch(images: int, global_batch: int) -> int:
     """Steps an epoch: the last batch may be smaller, no sample is dropped or repeated."""
     return -(-images // global_batch)

@@ -24,6 +24,7 @@ from ddlbench.preflight.judge import Problem, judge, judge_nodes
 from ddlbench.preflight.promise import FAILED
 from ddlbench.preflight.scout import PROMISED
 from ddlbench.run.job import reveal
+from ddlbench.run.turn import turn
 from ddlbench.run.watch import watch
 from ddlbench.settings import environment_modules
 from ddlbench.settings.config import ConfigError
@@ -46,6 +47,11 @@ def summary(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = [f"{count_of(len(ranks), 'rank')} on {', '.join(sorted({facts['host'] for facts in ranks}))}"]
     for name, done in (first.get("all_reduce") or {}).items() if len(ranks) > 1 else ():
         lines.append(f"all-reduce of {done['bytes'] >> 20} MiB by {name}: {done['seconds'] * 1e3:.1f} ms")
+    lines += [
+        f"other processes on {facts['host']} keep {facts['others_cores']:.1f} cores busy"
+        for facts in ranks
+        if "others_cores" in facts
+    ]
     for host, clock in (first.get("clocks") or {}).items():
         lines.append(f"clock of {host}: {clock['offset_s'] * 1e3:+.3f} +- {clock['uncertainty_s'] * 1e3:.3f} ms")
     here = [facts for facts in ranks if facts["host"] == first["host"] and "cores" in facts]
@@ -112,7 +118,9 @@ def main() -> None:
     parser.add_argument("command", nargs="+", help="after --: the launcher and its arguments")
     a = parser.parse_args()
     try:
-        sys.exit(execute(json.loads(a.promised), a.output, a.command))
+        with turn("the preflight"):
+            code = execute(json.loads(a.promised), a.output, a.command)
+        sys.exit(code)
     except ConfigError as error:
         sys.exit(str(error))
 

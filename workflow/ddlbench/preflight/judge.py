@@ -12,6 +12,7 @@ from ddlbench.settings.machine import Machine
 from ddlbench.slurm.cluster import Node
 
 NO_SPACE_BYTES, LITTLE_SPACE_BYTES = 100 << 20, 5 << 30
+BUSY_CORES = 0.5  # that others keep busy; `busy-machine` of the audit says so of runs
 CLOCK_S = 0.1
 
 
@@ -99,6 +100,9 @@ def _of_rank(facts: Mapping[str, Any], promised: Mapping[str, Any], everyone: bo
         yield True, f"rank {facts['local_rank']} of its node has no GPU of its own ({len(facts['gpus'])} visible){cuda}"
     elif "gpus" in facts and promised["gpu_name"] and promised["gpu_name"] not in facts["gpu"]["name"]:
         yield True, f"{file}: gpu_name: {promised['gpu_name']} was promised, the GPU is {facts['gpu']['name']}"
+    if facts.get("others_cores", 0.0) > BUSY_CORES:
+        busy = f"other processes keep {facts['others_cores']:.1f} cores of this node busy: let timed runs have it alone"
+        yield False, busy
     if facts.get("nccl"):
         yield False, facts["nccl"]
     if len(facts["cores"]) < promised["cores_per_worker"]:

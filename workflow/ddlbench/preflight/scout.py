@@ -29,7 +29,7 @@ from ddlbench.data import datasets
 from ddlbench.data.manifest import Manifest
 from ddlbench.preflight import node_check
 from ddlbench.settings import environment_modules
-from ddlbench.train import place
+from ddlbench.train import counters, place
 
 PROMISED = "promised.json"  # what `promise.py` says of the machine, left for all ranks
 LOOK_S = 110  # a rank that takes longer, beside waiting for the others, hangs and is ended
@@ -37,6 +37,7 @@ READ_BYTES = 256 << 20  # read at most of each form, by one process per node
 READ_S = 5.0
 REDUCED_BYTES = 16 << 20
 TRIPS = 101
+BUSY_S = 1.0
 CHUNK = 4 << 20
 PACKAGES = ("torch", "numpy", "horovod", "nvidia")  # whose place is looked at
 
@@ -222,11 +223,21 @@ def meet(promised: dict[str, Any], who: place.Rank, facts: dict[str, Any], tell:
         place.take_device(who.local_rank)
         group = dist.new_group(backend="nccl", timeout=patience)
         facts["all_reduce"]["nccl"] = reduce("cuda", group)
-    tell("reading prepared data")
-    if who.rank in firsts.values():
+    if who.rank in firsts.values():  # the other ranks of its node wait
+        tell("looking how busy its node is")
+        facts["others_cores"] = others_cores()
+        tell("reading prepared data")
         facts["read"] = [read(Path(manifest).parent) for manifest in promised["manifests"]]
     dist.barrier()
     dist.destroy_process_group()
+
+
+def others_cores(seconds: float = BUSY_S) -> float:
+    """CPU cores that other processes keep busy on this node, while this one does nothing."""
+    began, mine, of_node = time.monotonic(), counters.cpu_s(), counters.node_cpu_s()
+    time.sleep(seconds)
+    others_s = (counters.node_cpu_s() - of_node) - (counters.cpu_s() - mine)
+    return max(0.0, others_s / (time.monotonic() - began))
 
 
 def elsewhere(packages: Sequence[str] = PACKAGES) -> list[str]:

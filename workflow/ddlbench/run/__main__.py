@@ -21,6 +21,7 @@ from ddlbench.core.record import WEIGHTS
 from ddlbench.core.spec import RunSpec
 from ddlbench.run import finish, hold, job
 from ddlbench.run.facts import cite
+from ddlbench.run.turn import turn
 from ddlbench.settings import environment_modules
 
 
@@ -57,8 +58,9 @@ def main() -> None:
 
     def make() -> int:
         supervisor, code = import_module(f"ddlbench.run.{spec.kind}"), finish.AGAIN
-        while code == finish.AGAIN:  # which happens once: its note stays
-            code = supervisor.execute(spec, a.folder, data, a.command, cited, **options)
+        with turn(spec.id, spec.timed):
+            while code == finish.AGAIN:  # which happens once: its note stays
+                code = supervisor.execute(spec, a.folder, data, a.command, cited, **options)
         return code
 
     job.alone(spec.id, a.folder, log, is_made, make)

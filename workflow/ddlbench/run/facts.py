@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ddlbench import __version__
+from ddlbench.analysis.recorded import variables
 from ddlbench.core import registry
 from ddlbench.core.files import sha256
 from ddlbench.core.notes import topology
@@ -20,6 +21,7 @@ from ddlbench.core.spec import RunSpec
 from ddlbench.data.manifest import NAME
 from ddlbench.settings.machine import IMAGE
 from ddlbench.slurm import step
+from ddlbench.train.assignment import telling
 
 NVIDIA = Path("/proc/driver/nvidia")  # what the driver says of itself and of its GPUs
 
@@ -42,6 +44,7 @@ def facts(
         versions[package] = registry.release(package)
     return {
         "command": shlex.join(argv),
+        "environment": telling(os.environ | variables(shlex.join(argv))),
         "container": _image(argv),
         "host": socket.gethostname(),
         **topology(),  # of the node that watches; each rank leaves its own (`ddlbench_ranks`)

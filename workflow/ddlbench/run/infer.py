@@ -25,6 +25,7 @@ from ddlbench.core.record import MLLOG, WEIGHTS
 from ddlbench.run import hold, job
 from ddlbench.run.facts import facts
 from ddlbench.run.job import reveal
+from ddlbench.run.turn import turn
 from ddlbench.run.watch import diagnose, end_survivors
 from ddlbench.settings import environment_modules
 from ddlbench.settings.config import ConfigError
@@ -101,13 +102,14 @@ def main() -> None:
     except ValueError as error:
         sys.exit(f"--spec: {error}")
     trained = a.trained.parent if a.trained else None
-    job.alone(
-        spec.id,
-        a.folder,
-        a.folder / LOG,
-        lambda: is_made(a.folder / RECORD, json.loads(a.spec)),
-        lambda: execute(spec, a.folder, a.manifest.parent, trained, a.command, load_machine(spec.run.machine).silent_s),
-    )
+
+    def make() -> int:
+        silent_s = load_machine(spec.run.machine).silent_s
+        with turn(spec.id, spec.timed):
+            return execute(spec, a.folder, a.manifest.parent, trained, a.command, silent_s)
+
+    made = json.loads(a.spec)
+    job.alone(spec.id, a.folder, a.folder / LOG, lambda: is_made(a.folder / RECORD, made), make)
 
 
 if __name__ == "__main__":

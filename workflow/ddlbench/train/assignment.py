@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
+import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,11 @@ from ddlbench.data import datasets
 from ddlbench.data.manifest import Manifest
 
 FILE = "assignment.json"
+# Beginnings of the variables that records name, beside TF32's. What launchers set for each run anew is none of them.
+TELLING = (
+    *("NCCL_", "GLOO_", "UCX_", "OMP_", "MKL_", "OPENBLAS_", "CUBLAS_", "CUDA_LAUNCH_BLOCKING"),
+    *("CUDA_DEVICE_MAX_CONNECTIONS", "PYTORCH_CUDA_ALLOC_CONF", "MALLOC_", "LD_PRELOAD"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +62,26 @@ class Assignment:
         return {name: split.images for name, split in manifest.splits.items()}, len(manifest.classes)
 
 
-def seen_here(facts: dict[str, Any]) -> dict[str, Any]:
-    """The facts with versions as this rank finds them: in a container they are others than the supervisor's."""
+def seen_here(facts: dict[str, Any], device: str) -> dict[str, Any]:
+    """The facts with versions and variables as this rank finds them: in a container they are others than the
+    supervisor's, and launchers set some."""
     versions = {name: registry.release(name) or version for name, version in facts.get("versions", {}).items()}
-    return facts | {"python": platform.python_version(), "versions": versions}
+    here = {"python": platform.python_version(), "versions": versions, "environment": telling(os.environ)}
+    return facts | here | {"nccl_version": _nccl_version() if device == "cuda" else None}
+
+
+def telling(environment: Mapping[str, str]) -> str:
+    """Return the variables that change speed or arithmetic, as a shell takes them."""
+    names = sorted(name for name in environment if name.startswith(TELLING) or "TF32" in name)
+    return shlex.join(f"{name}={environment[name]}" for name in names)
+
+
+def _nccl_version() -> str | None:
+    """The version of the NCCL that PyTorch has; None without one."""
+    import torch
+
+    try:
+        version = torch.cuda.nccl.version()
+    except (AttributeError, RuntimeError):
+        return None
+    return ".".join(map(str, version)) if isinstance(version, tuple) else str(version)

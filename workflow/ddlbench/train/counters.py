@@ -103,6 +103,12 @@ def cpu_s() -> float:
     return total
 
 
+def node_cpu_s() -> float:
+    """CPU time of all processes of this node since it was started, and what other guests of its host took of it [s]."""
+    times = psutil.cpu_times()
+    return float(times.user + times.nice + times.system + times.irq + times.softirq + times.steal)
+
+
 def loader_processes() -> list[Any]:
     """All that this process started, less those in which torch.compile compiles."""
     found = []

@@ -20,7 +20,7 @@ from typing import Any
 
 from ddlbench.core.columns import PROFILER, SHARING, Column, Why
 from ddlbench.train import counters
-from ddlbench.train.counters import NotMeasuredError, Rapl, cpu_s
+from ddlbench.train.counters import NotMeasuredError, Rapl, cpu_s, node_cpu_s
 
 # RAPL's counters begin again at max_energy_range_uj, 65 kJ at the least: no package draws that much in so long.
 RAPL_S = 60.0
@@ -44,7 +44,7 @@ class Meter:
     """One rank's meter: reads MEASURES; `local_rank` 0 also reads what is the whole node's, whoever caused it.
 
     Beside the columns it leaves `cpu_s`, CPU time of this process and its child processes, and `wall_s`, the time
-    from `start` to `stop`; `cpu_share` is one by the other.
+    from `start` to `stop`; `cpu_share` is one by the other. `node_cpu_s` is the CPU time of the whole node.
     """
 
     def __init__(self, device: str, local_rank: int, sys: Path = Path("/sys"), rapl_s: float = RAPL_S) -> None:
@@ -97,6 +97,8 @@ class Meter:
         """What reads each column of this rank: of counters, or of peaks and levels."""
         mine = [m for m in MEASURES if m.counter == counters and (self._local_rank == 0 or not m.column.once_a_node)]
         readers: dict[str, Callable[[], float]] = {"cpu_s": cpu_s} if counters else {}
+        if counters and self._local_rank == 0:
+            readers["node_cpu_s"] = node_cpu_s
         return readers | {measure.column.in_record: partial(measure.read, self) for measure in mine}
 
     def gpu(self, otherwise: str) -> Any:
@@ -166,6 +168,11 @@ def _peak(name: str, description: str, read: Callable[[Meter], float], **more: A
 def _level(name: str, description: str, unit: str, read: Callable[[Meter], float], over_ranks: str = "mean") -> Measure:
     """What a rank's GPU says when training has ended."""
     return Measure(Column(name, "float64", description, unit, over_ranks=over_ranks), read)
+
+
+def _least(name: str, description: str, unit: str, recorded_as: str) -> Column:
+    """What the rank with the least of a level has."""
+    return Column(name, "float64", description, unit, over_ranks="min", recorded_as=recorded_as)
 
 
 def _counter(
@@ -261,7 +268,16 @@ MEASURES = (
         lambda meter: counters.network_bytes(meter.sys)[1],
     ),
 )
-COLUMNS = (*(measure.column for measure in MEASURES), CPU_CORES)
+# One rank of many, which a mean hides.
+LEAST = (
+    _least(
+        "device_clock_least_mhz", "Clock of the slowest rank's GPU, as `device_clock_mhz`.", "MHz", "device_clock_mhz"
+    ),
+    _least(
+        "near_cores_least_share", "`near_cores_share` of the rank with the fewest near cores.", "", "near_cores_share"
+    ),
+)
+COLUMNS = (*(measure.column for measure in MEASURES), CPU_CORES, *LEAST)
 
 
 def merge(parts: list[dict[str, Any]]) -> dict[str, Any]:

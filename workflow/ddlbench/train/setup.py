@@ -133,7 +133,7 @@ def arrive(assignment: Assignment) -> tuple[Arrived, Saved]:
     if saved is None:
         log.event("cache_clear", True)  # a run is processes of its own; the file cache is as it was left
         log.start("init_start")
-        log.settings(spec, seen_here(assignment.facts), images["train"], images["val"])
+        log.settings(spec, seen_here(assignment.facts, spec.device), images["train"], images["val"])
     return Arrived(assignment, spec, who, torch.device(spec.device), images, classes, steps, start, log), saved
 
 

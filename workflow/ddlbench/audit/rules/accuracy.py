@@ -28,6 +28,28 @@ def whole_validation_set(material: Material) -> Findings:
 
 
 @rule(
+    "error",
+    "runs.final_top1 runs.final_top5 runs.validated_images",
+    "find out which of the two the training counts; the other one is not measured",
+    "seen in training scripts that print one number twice",
+    {"final_top1": 0.5, "final_top5": 0.5},
+    ["best_top1", "best_top5"],
+)
+def top1_is_not_top5(material: Material) -> Findings:
+    """Top-1 and top-5 accuracy are two numbers: of 20 pictures that top-1 misses, one is among the next four.
+
+    Where they are equal, one is the other under a second name.
+    """
+    runs, least = material.runs, 20
+    bad = pd.Series(False, runs.index)
+    for top1, top5 in (("final_top1", "final_top5"), ("best_top1", "best_top5")):
+        if {top1, top5} <= {*runs}:
+            missed = (1 - runs[top1].astype("float64")) * runs["validated_images"].astype("float64")
+            bad |= (runs[top1] > 0) & (runs[top1] == runs[top5]) & (missed >= least)
+    return each(runs, bad, "top-1 is {final_top1} and top-5 is {final_top5}, of {validated_images} images")
+
+
+@rule(
     "warning",
     "runs.final_loss epochs.loss epochs.epoch",
     "lower the learning rate or lengthen the warm-up",
@@ -102,7 +124,13 @@ def speed_without_accuracy(material: Material) -> Findings:
             yield Finding(ids(speeds), f"there are speeds up to batch {largest}, and {text}{in_(what)}")
 
 
-@rule("warning", "runs.model runs.recipe", "train the timed recipe to its end", f"{TWELVE_WAYS}, number 8")
+@rule(
+    "warning",
+    "runs.model runs.recipe",
+    "train the timed recipe to its end",
+    f"{TWELVE_WAYS}, number 8",
+    also=["final_top1"],
+)
 def accuracy_of_other_settings(material: Material) -> Findings:
     """Speed and accuracy of a model come of the same settings.
 

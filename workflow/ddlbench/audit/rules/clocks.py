@@ -54,6 +54,23 @@ def same_cut(material: Material) -> Findings:
 
 
 @rule(
+    "warning",
+    "runs.clock_resolution_s runs.step_median_s",
+    "give each step more images",
+    f"{SC15}, section 4.2.1: a timer tells apart a tenth of what is timed",
+    {"clock_resolution_s": 1.0},
+)
+def fine_clock(material: Material) -> Findings:
+    """The clock of the steps tells apart much less than a step takes: a tenth at most.
+
+    Else parts of steps are multiples of the clock's tick.
+    """
+    runs = material.runs
+    coarse = runs["clock_resolution_s"] > 0.1 * runs["step_median_s"]
+    return each(runs, coarse, "the clock tells {clock_resolution_s} s apart; the median step takes {step_median_s} s")
+
+
+@rule(
     "note",
     "runs.stalls runs.timed_steps runs.step_median_s runs.step_max_s",
     "look at step_p95_s and step_max_s beside the median",

@@ -1,11 +1,18 @@
 """Repeats: how many there are, how far they lie apart, and in which order they were made."""
 
-import numpy as np
+from __future__ import annotations
 
-from ddlbench.analysis import statistics
+from collections.abc import Iterator
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+
+from ddlbench.analysis import statistics, together
 from ddlbench.analysis.together import CELL, COMPARED
 from ddlbench.audit import MLCOMMONS, SC15, TWELVE_WAYS, Finding, Findings, Material, rule
-from ddlbench.audit._compare import differing, each, groups, ids, in_, present, timed
+from ddlbench.audit._compare import differing, groups, ids, in_, present, timed
+from ddlbench.core.spec import id_of_repeat
 
 
 @rule(
@@ -28,17 +35,43 @@ def few_repeats(material: Material) -> Findings:
 
 @rule(
     "warning",
-    "numbers.repeats numbers.workers",
+    "runs.repeat runs.workers",
     "make the missing repeats",
     f"{MLCOMMONS}, Benchmark Results; {SC15}, rule 7",
 )
 def uneven_repeats(material: Material) -> Findings:
     """Points that are compared rest on as many runs.
 
-    The best or the mean of five beside a single run is no fair comparison.
+    The best or the mean of five beside a single run is no fair comparison. Runs that failed, and gaps in the numbers
+    of repeats, have rules of their own: failed-runs, missing-repeats.
     """
-    points = material.numbers[material.numbers["quantity"] == "throughput"]
-    return differing(points, "repeats", [*COMPARED, "epochs", "batch_per_worker", "workers"], "numbers of repeats")
+    runs = timed(material.runs) if "throughput_images_per_s" in material.runs else material.runs
+    made = pd.Series(0, runs.index)
+    for _, rows in groups(runs, [*COMPARED, *CELL]):
+        numbers = {*rows["repeat"], *_failed_repeats(material, rows)}
+        made.loc[rows.index] = max(numbers) + 1 - (1 if _are_ours(rows) else min(numbers))
+    sides = together.differing_with("framework", "loader", "form")
+    keys = [*COMPARED, *(name for name in CELL if name not in sides)]
+    return differing(runs.assign(made=made), "made", keys, "numbers of repeats")
+
+
+def _failed_repeats(material: Material, rows: pd.DataFrame) -> set[int]:
+    """The numbers of those repeats of these runs that failed: a log says so, or there is no record of them."""
+    said = material.tables.get("unsuccessful", rows[:0])
+    keys = present(rows, [*COMPARED, *CELL])
+    if {*keys, "repeat"} <= {*said}:
+        said = together.alike(said, rows.iloc[0], keys)
+    failures = material.tables.get("failures")
+    named = {*failures["run"]} if failures is not None and "run" in failures else set()
+    run, repeat = str(rows["run"].iloc[0]), int(rows["repeat"].iloc[0])
+    highest = int(material.runs["repeat"].max())
+    without = (n for n in range(1, highest + 1) if id_of_repeat(run, repeat, n) in named)
+    return {*said["repeat"].dropna().astype(int), *without} if "repeat" in said else {*without}
+
+
+def _are_ours(rows: pd.DataFrame) -> bool:
+    """Whether repeats are numbered from 1: others number their logs as they like."""
+    return bool(together.are_ours(rows).all())
 
 
 @rule(
@@ -50,14 +83,17 @@ def uneven_repeats(material: Material) -> Findings:
 def missing_repeats(material: Material) -> Findings:
     """Repeats are counted without gaps: a run that was made and is not there is a run that somebody left out.
 
-    Runs that failed are in table `failures`, and are named there. The last repeats leave no gap: whether a study once
-    had six and kept the best three of them as its first cannot be known.
+    Runs that failed are named by failed-runs. Logs of others may be numbered from 0, from 1 or from anywhere. The last
+    repeats leave no gap: whether a study once had six and kept the best three of them as its first cannot be known.
     """
-    runs = material.runs
-    for _, rows in groups(runs, [*COMPARED, *CELL]):
-        if rows["repeat"].max() > rows["repeat"].nunique():
-            there = ", ".join(map(str, sorted(rows["repeat"])))
-            yield Finding(ids(rows), f"repeats {there} of {rows['repeat'].max()} are there")
+    for _, rows in groups(material.runs, [*COMPARED, *CELL]):
+        numbers = {int(n) for n in rows["repeat"]}
+        known = numbers | _failed_repeats(material, rows)
+        first = 1 if _are_ours(rows) else min(known)
+        missing = [n for n in range(first, max(known) + 1) if n not in known]
+        if missing:
+            there = ", ".join(map(str, sorted(numbers)))
+            yield Finding(ids(rows), f"repeats {there} are there; missing: {', '.join(map(str, missing))}")
 
 
 @rule(
@@ -67,14 +103,17 @@ def missing_repeats(material: Material) -> Findings:
     f"{MLCOMMONS}, Run Results (seeds); Picard 2021, arXiv:2109.08203",
 )
 def same_seed(material: Material) -> Findings:
-    """Repeats have different seeds, and every run says its seed.
+    """Repeats have different seeds, those of one number have the same one, and every run says its seed.
 
-    Repeats of one seed show the machine's noise, not that of training.
+    Repeats of one seed show the machine's noise, not that of training. Sides with other seeds begin with other weights
+    and see the samples in another order.
     """
     keys = [*present(material.runs, [*COMPARED, *CELL]), "seed"]
     for _, rows in groups(material.runs[material.runs.duplicated(keys, keep=False)], keys):
         repeats = ", ".join(map(str, sorted(rows["repeat"])))
         yield Finding(ids(rows), f"repeats {repeats} all have seed {rows['seed'].iloc[0]}")
+    runs = material.runs[together.are_ours(material.runs)]
+    yield from differing(runs, "seed", [*COMPARED, "repeat"], "seeds of one repeat")
 
 
 @rule(
@@ -85,13 +124,40 @@ def same_seed(material: Material) -> Findings:
 )
 def slow_repeat(material: Material) -> Findings:
     """A repeat that is much slower than the others is looked at, not dropped: more than 10 percent and more than a
-    standard deviation below their median. A fast one did nothing wrong."""
+    standard deviation below their median. A fast one did nothing wrong. Those on a node where all were slow, and those
+    that were slow one after the other, have one cause: they are one finding."""
     runs = timed(material.runs)
     rates = runs.groupby(present(runs, [*COMPARED, *CELL]), dropna=False)["throughput_images_per_s"]
     runs = runs.assign(median=rates.transform("median"), sd=rates.transform("std"), n=rates.transform("size"))
     off = runs["median"] - runs["throughput_images_per_s"]
     bad = (runs["n"] >= 3) & (off > 0.1 * runs["median"]) & (off > runs["sd"])
-    return each(runs, bad, "{throughput_images_per_s} images/s, the median of {n} repeats is {median}")
+    for rows, cause in _causes(runs, bad):
+        first = rows.iloc[0]
+        text = f"{first['throughput_images_per_s']:.6g} images/s, the median of {first['n']} repeats is "
+        text += f"{first['median']:.6g}"
+        more = f"; {len(rows) - 1} more runs {cause}" if len(rows) > 1 else ""
+        yield Finding(ids(rows), text + more)
+
+
+def _causes(runs: pd.DataFrame, bad: pd.Series[bool]) -> Iterator[tuple[pd.DataFrame, str]]:
+    """Slow runs that have one cause, and which."""
+    slow, good = runs[bad], runs[~bad]
+    if "hosts" in runs:
+        hosts = slow["hosts"].str.split(",").explode()
+        fine = {*good["hosts"].str.split(",").explode()}
+        for host, count in hosts.value_counts().items():
+            on_it = slow[[host in str(names).split(",") for names in slow["hosts"]]]
+            if host not in fine and count > 1 and len(on_it) > 1:
+                yield on_it, f"on {host}, where none was faster"
+                slow = slow.drop(on_it.index)
+    if "started_s" in runs and runs["started_s"].notna().all():
+        in_time = runs.sort_values("started_s")
+        stretch = (~in_time.index.isin(slow.index)).cumsum()
+        for _, rows in slow.groupby(pd.Series(stretch, in_time.index).reindex(slow.index)):
+            yield rows, "were slow before or after it, with none that was not between them"
+    else:
+        for place in range(len(slow)):
+            yield slow.iloc[place : place + 1], ""
 
 
 @rule(
@@ -143,37 +209,66 @@ def drift(material: Material) -> Findings:
     f"{MLCOMMONS}, Run Results; Hoefler and Belli, SC'15, section 4.1",
 )
 def run_order(material: Material) -> Findings:
-    """Runs of two frameworks or loaders alternate in time.
+    """Runs of two frameworks or loaders alternate in time, whatever others are made in between.
 
     If all of one come before all of the other, a machine that slows down decides who is faster.
     """
     for what, rows in groups(timed(material.runs), [*COMPARED, "workers"]):
         spans = rows.groupby(["framework", "loader"])["started_s"].agg(["min", "max", "size"])
         spans = spans[spans["size"] >= 3].sort_values("min")  # the plan never does it: all first repeats come first
-        if len(spans) > 1 and (spans["max"].to_numpy()[:-1] < spans["min"].to_numpy()[1:]).all():
-            order = [" with ".join(map(str, name)) for name in spans.index]
-            yield Finding(ids(rows), f"all runs of one came before those of the next{in_(what)}: {', '.join(order)}")
+        sides = [" with ".join(map(str, name)) for name in spans.index]
+        ends, starts = spans["max"].tolist(), spans["min"].tolist()
+        apart = [
+            f"{sides[first]} before {sides[second]}"
+            for first, second in combinations(range(len(sides)), 2)
+            if ends[first] < starts[second]
+        ]
+        if apart:
+            more = f", and {len(apart) - 3} more pairs" if len(apart) > 3 else ""
+            order = ", ".join(apart[:3]) + more
+            yield Finding(ids(rows), f"all runs of one side came before those of another{in_(what)}: {order}")
 
 
 @rule(
     "error",
     "runs.started_s runs.train_s runs.hosts",
-    "give timed runs whole nodes; train both again",
+    "give timed runs whole nodes, and start one study after the other; train the timed runs again",
     f"{SC15}, rule 9; design of this workflow",
+    also=["begun_s", "run_s"],
 )
 def overlapping_runs(material: Material) -> Findings:
-    """Two timed runs never share a computer at one time.
+    """While a timed run trains, no other run is on its computer: none trains there, starts up or ends.
 
-    Each would measure the other.
+    Each would measure the other. The records of all studies in the same folder of results are looked at, untimed runs
+    among them; those of other folders are not known here: see `busy-machine`.
     """
-    slack_s = 0.5
+    slack_s = 1.0  # processes say when they began to a second
     runs = timed(material.runs)
-    runs = runs.assign(host=runs["hosts"].str.split(","), ended=runs["started_s"] + runs["train_s"])
-    runs = runs[["run", "host", "started_s", "ended"]].explode("host")
-    runs = runs[runs["host"] != ""].sort_values(["host", "started_s"], kind="stable")
-    before = runs.groupby("host")["ended"].cummax().groupby(runs["host"]).shift()
-    for place in (runs["started_s"] < before - slack_s).to_numpy().nonzero()[0]:
-        row, earlier = runs.iloc[place], runs.iloc[:place]
-        other = earlier[(earlier["host"] == row["host"]) & (earlier["ended"] > row["started_s"] + slack_s)].iloc[-1]
-        both = min(row["ended"], other["ended"]) - row["started_s"]
-        yield Finding((str(row["run"]), str(other["run"])), f"both trained on {row['host']} for {both:.1f} s")
+    trained = _on_hosts(runs, runs["started_s"], runs["started_s"] + runs["train_s"])
+    known = [trained]
+    if {"begun_s", "run_s"} <= {*runs}:
+        known.append(_on_hosts(runs, runs["begun_s"], runs["begun_s"] + runs["run_s"]))
+    others = material.tables.get("neighbours")
+    if others is not None:
+        known.append(_on_hosts(others, others["begun_s"], others["ended_s"]))
+    present_there = dict(iter(pd.concat(known).dropna().groupby("host")))
+    told: set[frozenset[str]] = set()
+    for run in trained.to_dict("records"):
+        there = present_there.get(run["host"])
+        if there is None:
+            continue
+        both_s = there["end"].clip(upper=run["end"]) - there["begin"].clip(lower=run["begin"])
+        there = there.assign(both_s=both_s)[(there["run"] != run["run"]).to_numpy() & (both_s > slack_s).to_numpy()]
+        for other, seconds in there.groupby("run")["both_s"].max().items():
+            pair = frozenset((run["run"], str(other)))
+            if pair not in told:
+                told.add(pair)
+                text = f"{other} was on {run['host']} for {seconds:.1f} s while the run trained"
+                yield Finding((run["run"], str(other)), text)
+
+
+def _on_hosts(runs: pd.DataFrame, begin: pd.Series[float], end: pd.Series[float]) -> pd.DataFrame:
+    """Runs with each of their hosts, and from when to when they were there [s since 1970]."""
+    columns = {"run": runs["run"].astype("str"), "host": runs["hosts"].str.split(","), "begin": begin, "end": end}
+    rows = pd.DataFrame(columns).explode("host")
+    return rows[rows["host"].fillna("") != ""]

@@ -42,7 +42,8 @@ def slow_base(material: Material) -> Findings:
 def common_base(material: Material) -> Findings:
     """Where efficiencies rank two frameworks or loaders, throughput ranks them alike.
 
-    Each efficiency has its own base. The slower one at every number of workers can have the higher efficiency.
+    Each efficiency has its own base. The slower one at every number of workers can have the higher efficiency. Both
+    differences are beyond the intervals of the two; of single runs nobody can tell.
     """
     numbers, more = material.numbers, 1.05
     both = numbers[numbers["quantity"].isin(["efficiency", "throughput"])]
@@ -52,7 +53,8 @@ def common_base(material: Material) -> Findings:
         if len(table) < 2 or table.duplicated(["framework", "loader"]).any():
             continue
         best, fastest = (table.iloc[int(table[name].argmax())] for name in ("value", "value_rate"))
-        if best["value"] > more * fastest["value"] and fastest["value_rate"] > more * best["value_rate"]:
+        is_more = best["value"] > more * fastest["value"] and fastest["value_rate"] > more * best["value_rate"]
+        if is_more and best["low"] > fastest["high"] and fastest["low_rate"] > best["high_rate"]:
             parts = [
                 f"{row['framework']} with {row['loader']}: "
                 f"efficiency {row['value']:.3f}, {row['value_rate']:.6g} images/s"
@@ -71,10 +73,11 @@ def common_base(material: Material) -> Findings:
 def superlinear(material: Material) -> Findings:
     """An efficiency above 1 is explained, or its base is measured again.
 
-    More workers have more cache and memory; most often the base was slow that day.
+    More workers have more cache and memory; most often the base was slow that day. Of several repeats the lower end of
+    the interval counts.
     """
-    numbers = material.numbers  # of the slowest repeat: what lies above is no noise of a few percent
-    least = numbers["efficiency_min"].fillna(numbers["value"]) if "efficiency_min" in numbers else numbers["value"]
+    numbers = material.numbers
+    least = numbers["low"].fillna(numbers["value"])
     bad = (numbers["quantity"] == "efficiency") & (least > 1.05)
     return each(numbers, bad, "efficiency {value} at {workers} workers; at most 1 is ideal")
 

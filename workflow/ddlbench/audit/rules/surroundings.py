@@ -1,13 +1,17 @@
 """Where runs were made, and with which code: computers, versions, resources, files in memory, commits."""
 
+from itertools import combinations
+
 import pandas as pd
 
 from ddlbench.analysis.recorded import variables
-from ddlbench.analysis.together import COMPARED, of_programs
+from ddlbench.analysis.together import CELL, COMPARED, differing_with, of_programs
 from ddlbench.audit import MLCOMMONS, SC15, TWELVE_WAYS, Finding, Findings, Material, rule
 from ddlbench.audit._compare import differing, groups, ids, in_, present, timed
+from ddlbench.train.assignment import TELLING
 from ddlbench.train.frameworks import _common, horovod
 
+WITHOUT_SIDES = [name for name in CELL if name not in differing_with("framework", "loader", "form")]
 PATIENCE = {_common.PATIENCE, horovod.PATIENCE}  # how long ranks wait for each other changes no speed
 
 
@@ -34,18 +38,23 @@ def same_cache_state(material: Material) -> Findings:
     "runs.torch_version",
     "train the runs of the older version again, or say which figure shows which version",
     f"{SC15}, rule 9",
+    also=[
+        *("python_version", "framework_version", "loader_version", "nccl_version", "container", "commit"),
+    ],
 )
 def same_versions(material: Material) -> Findings:
-    """Versions of PyTorch, Python, a framework, a loader and ddlbench itself (its commit), and the container, are the
-    same in all runs that are compared.
+    """Versions of PyTorch, Python, NCCL, a framework, a loader and ddlbench itself (its commit), and the container, are
+    the same in all runs that are compared.
 
-    All that differ are listed; kernels change between versions.
+    All that differ are listed; kernels change between versions. A run in a container and one without differ, too.
     """
-    yield from differing(material.runs, "commit", ["machine"], "commits") if "commit" in material.runs else ()
+    runs = material.runs
+    yield from differing(runs, "commit", ["machine"], "commits") if "commit" in runs else ()
     keys = {"torch_version": [], "python_version": [], "framework_version": ["framework"], "loader_version": ["loader"]}
-    keys["container"] = []
-    for column in present(material.runs, list(keys)):
-        yield from differing(material.runs, column, [*COMPARED, *keys[column]], f"values of {column}")
+    keys |= {"nccl_version": [], "container": []}
+    for column in present(runs, list(keys)):
+        filled = runs.assign(container=runs["container"].fillna("none")) if column == "container" else runs
+        yield from differing(filled, column, [*COMPARED, *keys[column]], f"values of {column}")
 
 
 @rule(
@@ -53,6 +62,10 @@ def same_versions(material: Material) -> Findings:
     "runs.run",
     "commit the changes; train the runs again with this version, which records it",
     f"{SC15}, rule 9; {MLCOMMONS}, reproducibility",
+    also=[
+        *("commit", "torch_version", "hosts", "initial_weights_sha256", "data_sha256", "uncommitted_changes"),
+        "records",
+    ],
 )
 def origin_recorded(material: Material) -> Findings:
     """Each run says its commit, the version of PyTorch, its computers, its initial weights and, where data is read, its
@@ -83,6 +96,7 @@ def origin_recorded(material: Material) -> Findings:
     "runs.cpu",
     "name the kind of node in the machine file's partition and train the deviating runs again",
     f"{SC15}, rule 9; {TWELVE_WAYS}, number 4",
+    also=["gpu", "driver"],
 )
 def same_hardware(material: Material) -> Findings:
     """Runs that are compared ran on computers with the same processor, GPU and driver.
@@ -98,6 +112,7 @@ def same_hardware(material: Material) -> Findings:
     "runs.hosts runs.workers",
     "look at `hosts` in table runs when repeats differ, and at ddlbench nodes",
     f"{SC15}, rule 9",
+    also=["kernel"],
 )
 def same_hosts(material: Material) -> Findings:
     """Hosts are listed where runs of one worker count did not all run on the same ones, and Linux if releases differ.
@@ -118,13 +133,52 @@ def same_hosts(material: Material) -> Findings:
         yield Finding(ids(rows.loc[rare.index]), f"hosts{in_(cell)}: {', '.join(parts + more)}")
 
 
-@rule("warning", "runs.workers", "train with one machine file", f"{SC15}, rules 2 and 9")
+@rule(
+    "error",
+    "runs.hosts runs.workers runs.framework runs.loader",
+    "train both sides on the same nodes: name them in the machine's file, or make more repeats, which the plan mixes",
+    f"{SC15}, section 4.1; equal frameworks on two nodes that are 2 % apart are told apart in most studies",
+)
+def nodes_confounded(material: Material) -> Findings:
+    """Frameworks and loaders that are compared do not each keep to nodes of their own.
+
+    If all repeats of one side ran on one node, and those of the other elsewhere, a difference may be that of the nodes:
+    no repeat tells. Where repeats of both ran on several nodes each, the intervals have the nodes in them.
+    """
+    runs = timed(material.runs) if "throughput_images_per_s" in material.runs else material.runs
+    for what, rows in groups(runs[runs["hosts"] != ""], [*COMPARED, *WITHOUT_SIDES]):
+        sides = {
+            f"{framework} with {loader}": side["hosts"]
+            for (framework, loader), side in rows.groupby(["framework", "loader"])
+            if len(side) > 1
+        }
+        for (left, ours), (right, theirs) in combinations(sides.items(), 2):
+            nodes = [{host for hosts in side for host in hosts.split(",")} for side in (ours, theirs)]
+            on_one = ours.nunique() == 1 or theirs.nunique() == 1
+            if on_one and not nodes[0] & nodes[1]:
+                parts = [f"{name} on {_few(of)}" for name, of in zip((left, right), nodes, strict=True)]
+                yield Finding(ids(rows), f"sides and nodes are the same{in_(what)}: {', '.join(parts)}")
+                break  # one cause
+
+
+def _few(hosts: set[str]) -> str:
+    names = sorted(hosts)
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+@rule(
+    "warning",
+    "runs.workers",
+    "train with one machine file",
+    f"{SC15}, rules 2 and 9",
+    also=["workers_per_node", "loader_threads", "cores_per_rank"],
+)
 def same_resources(material: Material) -> Findings:
-    """Runs that are compared at one number of workers have the same workers per node and loader threads.
+    """Runs that are compared at one number of workers have the same workers per node, cores and loader threads.
 
     Fewer threads per worker starve a loader; fewer workers per node leave each more memory bandwidth and network.
     """
-    for column in present(material.runs, ["workers_per_node", "loader_threads"]):
+    for column in present(material.runs, ["workers_per_node", "loader_threads", "cores_per_rank"]):
         yield from differing(timed(material.runs), column, [*COMPARED, "workers"], f"values of {column}")
 
 
@@ -133,23 +187,38 @@ def same_resources(material: Material) -> Findings:
     "runs.command runs.framework runs.workers",
     "train the deviating runs again with one machine file, or say which figure shows which setting",
     f"{SC15}, rule 9",
+    also=["environment"],
 )
 def same_environment(material: Material) -> Findings:
-    """Variables of the environment that ranks were given are listed where runs of one framework and worker count
-    differ; numbers of threads also between frameworks.
+    """Variables of the environment that ranks were given or found are listed where runs of one framework and worker
+    count differ; numbers of threads, NCCL's and those about TF32 also between frameworks.
 
     Threads, network and memory settings change speed. Values that might be secrets are hidden in records and cannot
     differ.
     """
     runs = material.runs
-    environments = {command: variables(command) for command in runs["command"].unique()}
+    found = runs["environment"] if "environment" in runs else pd.Series(None, runs.index, dtype="object")
+    seen_by_ranks = (None if pd.isna(text) else str(text) for text in found)
+    given = [*zip(runs["command"], seen_by_ranks, strict=True)]
+    environments = {pair: _environment(*pair) for pair in set(given)}
     for name in sorted({name for values in environments.values() for name in values} - PATIENCE):
         threads = name.endswith("_NUM_THREADS")  # a launcher that sets none leaves its own
-        values = {command: some.get(name, None if threads else "unset") for command, some in environments.items()}
-        if len(set(values.values())) > 1:
-            table = runs.assign(**{name: runs["command"].map(values)})
-            keys = [*COMPARED, "workers"] if threads else [*COMPARED, "framework", "workers"]
+        told = name.startswith(TELLING) or "TF32" in name
+        values: dict[tuple[str, str | None], str | None] = {}
+        for (command, seen), some in environments.items():
+            # A record of before says only what its command gave, beside others that say what ranks found.
+            is_silent = threads or (told and seen is None and found.notna().any())
+            values[command, seen] = some.get(name, None if is_silent else "unset")
+        if len({*values.values()} - {None}) > 1:
+            table = runs.assign(**{name: [values[pair] for pair in given]})
+            alike = threads or name.startswith("NCCL_") or "TF32" in name
+            keys = [*COMPARED, "workers"] if alike else [*COMPARED, "framework", "workers"]
             yield from differing(table, name, keys, f"values of {name}")
+
+
+def _environment(command: str, found: str | None) -> dict[str, str]:
+    """The variables of a run: those of its command, and what its ranks found."""
+    return variables(command) | variables(f"env {found or ''}")
 
 
 @rule(

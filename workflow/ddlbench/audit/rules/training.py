@@ -1,12 +1,16 @@
 """Whether runs that are compared trained the same thing: data, weights, recipe, batch and learning rates."""
 
+import json
 from dataclasses import fields
+from itertools import combinations
+from typing import Any
 
 import pandas as pd
 
-from ddlbench.analysis.together import COMPARED, SAME, words
+from ddlbench.analysis.together import COMPARED, SAME, of_programs, words
 from ddlbench.audit import MLCOMMONS, SC15, TWELVE_WAYS, Finding, Findings, Material, rule
 from ddlbench.audit._compare import differing, frameworks_apart, groups, ids, in_, present, short, timed
+from ddlbench.core import registry
 from ddlbench.core.recipe import Recipe
 from ddlbench.core.registry import OWN
 
@@ -20,6 +24,7 @@ OF_ANY_BATCH = ("augmentation", "image_size")  # a recipe may have the others by
     "prepare the data set again and train the runs with fewer images again; of a program, read what the shorter run "
     "printed last (train.log), remove its folder, and run it again",
     f"{MLCOMMONS}, Data Set; {SC15}, rule 9",
+    also=["validation_images"],
 )
 def same_samples(material: Material) -> Findings:
     """Runs that are compared train on the same number of images an epoch, and validate on the same number.
@@ -63,6 +68,7 @@ def same_precision(material: Material) -> Findings:
     "runs.recipe runs.global_batch",
     "train the runs of the older recipe again, or give the new recipe a name of its own",
     f"{MLCOMMONS}, Hyperparameters; {SC15}, rule 9",
+    also=SETTINGS,
 )
 def same_recipe(material: Material) -> Findings:
     """Runs of one recipe and batch have the same settings: optimizer, rate, momentum, weight decay, label smoothing,
@@ -121,6 +127,43 @@ def same_losses(material: Material) -> Findings:
     more than 5 percent, are of another training. It wants three pairs; with fewer nobody can tell it from chance.
     """
     return frameworks_apart(material.runs, "final_loss", "the last loss", 0.05)
+
+
+@rule(
+    "warning",
+    "runs.options runs.framework runs.workers",
+    "give both sides the same options, or add a variant of the other side that has them (frameworks of the study)",
+    f"{TWELVE_WAYS}, number 4",
+)
+def same_options(material: Material) -> Findings:
+    """Frameworks that are compared have variants with the same common options: `compile`, `channels_last`, ...
+
+    A compiled model on one side only measures the compiler. Options that one framework alone has are its own.
+    """
+    members = registry.members("frameworks")
+    common = sorted(set.intersection(*({*registry.options(name)} for name in members if registry.options(name))))
+    runs = timed(material.runs) if "throughput_images_per_s" in material.runs else material.runs
+    runs = runs[~of_programs(runs) & runs["options"].notna()]
+    for what, rows in groups(runs, [*COMPARED, "loader", "workers"]):
+        sides: dict[str, set[tuple[Any, ...]]] = {}
+        for framework, options in {*zip(rows["framework"], rows["options"], strict=True)}:
+            given = json.loads(options)
+            adapter = str(given.get("framework", framework))
+            if adapter in members:
+                values = {**registry.option_defaults(adapter), **given}
+                sides.setdefault(adapter, set()).add(tuple(values.get(name) for name in common))
+        for (left, ours), (right, theirs) in combinations(sorted(sides.items()), 2):
+            if not ours & theirs:
+                parts = [f"{side} {_options(common, values)}" for side, values in ((left, ours), (right, theirs))]
+                yield Finding(ids(rows), f"no variants have the same options{in_(what)}: {'; '.join(parts)}")
+
+
+def _options(names: list[str], values: set[tuple[Any, ...]]) -> str:
+    """What variants of a framework have, as `compile=true, channels_last=false`."""
+    each_one = (
+        ", ".join(f"{name}={json.dumps(value)}" for name, value in zip(names, of, strict=True)) for of in values
+    )
+    return " or ".join(sorted(each_one))
 
 
 @rule(

@@ -45,7 +45,8 @@ def serve_rank(folder: Path) -> None:
         signal.signal(signal.SIGTERM, _end)
     rank, measured = serve(spec, Path(assignment["data"]), weights, Watched(folder, float(assignment["silent_s"])))
     if rank == 0:
-        record = {"format": FORMAT, "spec": assignment["spec"], "facts": seen_here(assignment["facts"]), **measured}
+        origin = seen_here(assignment["facts"], spec.run.device)
+        record = {"format": FORMAT, "spec": assignment["spec"], "facts": origin, **measured}
         write_json(folder / RECORD, record)
 
 

@@ -1,0 +1,94 @@
+"""Which rules look at a column of table `runs`, and why none does at the others: docs/audit.md shows it.
+
+A column that is in neither is one that somebody added: the page says that no rule looks at it yet.
+"""
+
+from __future__ import annotations
+
+from ddlbench.analysis.tables import TABLES
+from ddlbench.analysis.together import CELL, COMPARED
+from ddlbench.audit import all_rules
+from ddlbench.core import spec
+from ddlbench.core.roles import FOLLOWS
+
+OUTCOME = "what is compared: it may differ; its sum, `throughput_images_per_s`, is looked at"
+MADE_OF = "made of columns that rules look at"
+REFUSED = "a record in which it does not fit the others is refused (`records/_sound.py`, `records/_fitting.py`)"
+MEMORY = "what is compared: frameworks and loaders may need more or less"
+NO_RULE = {
+    "status": "only runs that ended well are looked at; failed-runs counts the others",
+    "sample": "follows from the model",
+    "place": "the order itself; run-order looks at `started_s`",
+    "planned_place": "the order that was planned",
+    "scaling": "which series a run is in",
+    "validation_s": OUTCOME,
+    "full_train_s": MADE_OF,
+    "full_energy_j": MADE_OF,
+    "data_wait_s": OUTCOME,
+    "forward_s": OUTCOME,
+    "backward_s": OUTCOME,
+    "communication_s": OUTCOME,
+    "optimizer_s": OUTCOME,
+    "compute_s": OUTCOME,
+    "communication_transfer_s": OUTCOME,
+    "communication_wait_s": OUTCOME,
+    "epoch_start_s": OUTCOME,
+    "warm_up_steps": "a part of `cut_steps`",
+    "step_p5_s": OUTCOME,
+    "step_p95_s": OUTCOME,
+    "peak_device_memory_bytes": MEMORY,
+    "peak_device_reserved_bytes": MEMORY,
+    "device_used_bytes": MEMORY,
+    "peak_resident_bytes": MEMORY,
+    "loader_resident_bytes": MEMORY,
+    "parameters_bytes": MEMORY,
+    "gradients_bytes": MEMORY,
+    "optimizer_bytes": MEMORY,
+    "network_sent_bytes": "what is compared: what frameworks send, and others through the same interface",
+    "network_received_bytes": "what is compared: what frameworks send, and others through the same interface",
+    "cpu_cores": "what is compared: what loaders and frameworks keep busy; others' share is in `others_cores`",
+    "images_seen": REFUSED,
+    "evaluations": REFUSED,
+    "pauses_s": "what a program does between steps; it is in no rate",
+    "data_before_clock_s": "before the clock; the first steps, which it could help, are warm-up",
+    "checkpoint_s": "of runs that were interrupted on purpose; they are in no comparison",
+    "lost_steps": "of runs that were interrupted on purpose; they are in no comparison",
+    "restart_s": "of runs that were interrupted on purpose; they are in no comparison",
+}
+
+
+def looked_at() -> dict[str, list[str]]:
+    """The rules that look at each column of table `runs`, by column."""
+    rules: dict[str, list[str]] = {name: [] for name in columns()}
+    for rule in all_rules().values():
+        needed = [need.removeprefix("runs.") for need in rule.needs if need.startswith("runs.")]
+        for name in dict.fromkeys((*needed, *rule.also)):
+            rules.setdefault(name, []).append(rule.name)
+    return rules
+
+
+def columns() -> tuple[str, ...]:
+    """All columns of table `runs`."""
+    return (*spec.COLUMNS, *(column.name for column in TABLES["runs"].columns))
+
+
+def why_none(column: str) -> str:
+    """Why no rule looks at a column; empty where nobody says."""
+    if column in NO_RULE:
+        return NO_RULE[column]
+    if column in COMPARED:
+        return "runs that differ in it are not compared"
+    if column in CELL:
+        return "what one compares, or what repeats have in common"
+    if column in spec.ROLES and spec.ROLES[column].kind == FOLLOWS:
+        return f"follows from {', '.join(spec.ROLES[column].follows)}"
+    return ""
+
+
+def lines() -> list[str]:
+    """The table for people."""
+    text = ["| column | rules, or why none |", "|---|---|"]
+    for name, rules in looked_at().items():
+        said = ", ".join(rules) or why_none(name) or "no rule looks at it yet"
+        text.append(f"| `{name}` | {said} |")
+    return text

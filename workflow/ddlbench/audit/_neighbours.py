@@ -1,0 +1,44 @@
+"""Table `neighbours`: every record in a folder of runs, whichever study it is of, and when it was on which computers.
+
+Two studies that were started in two terminals measured each other: neither sees that in tables of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ddlbench.core.record import MLLOG, SEAL, Event, began_s, read_log
+
+COLUMNS = ("run", "hosts", "begun_s", "ended_s")  # times in seconds since 1970
+
+
+def read(folder: Path, since_s: float) -> pd.DataFrame:
+    """Return the records in a folder of runs whose log was written after this time [s since 1970]: one that ended
+    before is no neighbour of what began then. A log that makes no sense is left out: tables refuse it."""
+    return pd.DataFrame(_rows(folder, since_s), columns=[*COLUMNS])
+
+
+def _rows(folder: Path, since_s: float) -> Iterator[dict[str, Any]]:
+    for log in sorted(folder.glob(f"*/{MLLOG}")):
+        try:
+            if log.stat().st_mtime < since_s:
+                continue
+            yield _row(log.parent.name, list(read_log(log)))
+        except Exception:  # whatever stands in a file of another study
+            continue
+
+
+def _row(run: str, events: list[Event]) -> dict[str, Any]:
+    last = {event.key: event for event in events}
+    hosts = {str(rank["host"]) for rank in last["ddlbench_ranks"].value}
+    ended_s = max(event.time_s for event in last.values() if event.key != SEAL)
+    return {
+        "run": run,
+        "hosts": ",".join(sorted(hosts)),
+        "begun_s": began_s(last, events[0].time_s),
+        "ended_s": ended_s,
+    }

@@ -1,0 +1,120 @@
+"""Timed runs of one computer take turns, whichever study, folder or terminal they are of: each would measure the other.
+
+A turn is a lock on a file of this user in a folder of this computer. The system lets go of it when its process ends,
+however that ends, `kill -9` among it. The file says who has it. Within a job of SLURM nobody takes turns: its nodes are
+the job's own. Untimed work does not ask.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ddlbench.core.files import printable, read_bytes
+from ddlbench.slurm import step
+
+if TYPE_CHECKING:
+    from filelock import FileLock
+
+# A variable: where locks lie, for sessions whose /tmp is not that of the others; empty: nobody takes turns.
+FOLDER = "DDLBENCH_TURNS"
+POLL_S = 0.5
+
+
+@contextmanager
+def turn(what: str, timed: bool = True) -> Iterator[None]:
+    """Have the computer for a timed job `what`. Waits while another process has it, and says so in one line."""
+    path = _file() if timed and not step.job() else None
+    lock = _acquired(what, path) if path else None
+    if path is None or lock is None:
+        yield
+        return
+    try:
+        with suppress(OSError):
+            _about(path).write_text(json.dumps({"pid": os.getpid(), "what": what, "where": str(Path.cwd())}))
+        yield
+    finally:
+        with suppress(OSError):
+            _about(path).unlink()
+        lock.release()
+
+
+def _acquired(what: str, path: Path) -> FileLock | None:
+    """The lock, as soon as nobody else has it; None where it cannot be made: a run is not worth less for it."""
+    from filelock import FileLock, Timeout
+
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = FileLock(path, poll_interval=POLL_S)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            say(waiting(what))
+            lock.acquire()
+    except OSError as error:
+        say(f"{what} cannot take turns with other studies of this machine: {error}")
+        return None
+    return lock
+
+
+def waiting(what: str) -> str:
+    """The line that says for whom `what` waits."""
+    other = holder()
+    if not other:
+        return f"{what} waits for another timed run on this machine; it starts when that one ends"
+    pid, name, where = other["pid"], printable(other["what"]), printable(other["where"])
+    return (
+        f"{what} waits: process {pid} trains {name} in {where} on this machine, and both are timed; it starts when "
+        f"that one ends, or after: kill {pid}"
+    )
+
+
+def beside(other: Mapping[str, Any]) -> str:
+    """The line that a Snakemake says at its start of who has the computer then."""
+    return (
+        f"another study trains on this machine: process {other['pid']}, in {printable(other['where'])}; timed runs "
+        "take turns with its"
+    )
+
+
+def holder() -> dict[str, Any]:
+    """Who has the computer now; empty if nobody has, or does not say."""
+    from filelock import FileLock, Timeout
+
+    path = _file()
+    if path is None or not path.exists():
+        return {}
+    try:
+        with FileLock(path, timeout=0):
+            return {}
+    except Timeout:
+        pass
+    except OSError:
+        return {}
+    with suppress(OSError, ValueError):
+        said = json.loads(read_bytes(_about(path)))
+        if isinstance(said, dict) and {"pid", "what", "where"} <= said.keys():
+            return said
+    return {}
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _file() -> Path | None:
+    """The lock's file: of this user on this computer. A home folder is shared by the nodes of a cluster."""
+    folder = os.environ.get(FOLDER, f"/tmp/ddlbench-{os.getuid()}")
+    if not folder:
+        return None
+    return Path(folder) / f"timed-{socket.gethostname()}.lock"
+
+
+def _about(lock: Path) -> Path:
+    return lock.with_suffix(".json")
