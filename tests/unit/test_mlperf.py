@@ -8,8 +8,10 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from ddlbench.analysis import scaling
 from ddlbench.analysis.collect import collect
 from ddlbench.analysis.refusals import RefusedError
+from ddlbench.analysis.tables import frame
 from ddlbench.audit import _material
 from ddlbench.audit._audit import OF_OTHERS, audit
 from ddlbench.core import files
@@ -18,6 +20,7 @@ from ddlbench.show.figures import Options
 from ddlbench.show.figures._make import selected, write_data
 
 from tests.conftest import ROOT
+from tests.unit import drawings
 
 START = 1_650_000_000_000  # ms
 EPOCH_MS, EVAL_MS, EPOCHS = 10_000, 1_000, 4
@@ -303,6 +306,51 @@ def tables(folder: Path, **said: float) -> Path:
     place(folder, b"nothing", org="Other")
     collect(mlperf.find(folder, ["resnet"]), folder / "tables", read=mlperf.read)
     return folder / "tables"
+
+
+def test_a_log_of_another_name_is_named_as_not_read(tmp_path: Path) -> None:
+    result = place(tmp_path, log())
+    for name in ("result-1.txt", "results_2.txt", "result_3.log", "run_4.out", "Result_5.txt"):
+        result.with_name(name).write_bytes(result.read_bytes())
+    result.with_name("notes.txt").write_text("no log")
+    result.with_name("README.md").write_text(LINES[0])
+    collect(mlperf.find(tmp_path), tmp_path / "tables", read=mlperf.read)
+    refused = pd.read_parquet(tmp_path / "tables/refused.parquet")
+    assert len(refused) == 5 and refused["what"].str.contains("name is of another form").all()
+    assert len(pd.read_parquet(tmp_path / "tables/runs.parquet")) == 1
+
+
+def test_unet3d_may_count_samples_in_place_of_epochs(tmp_path: Path) -> None:
+    """4000 passes over 168 samples in 4 evaluations, counted as `epoch_num`."""
+    lines = [text.replace("4096", "32") for text in log() if '"epoch_st' not in text]
+    for number in range(1, EPOCHS + 1):
+        lines = [text.replace(f'"epoch_num": {number}}}', f'"epoch_num": {number * 168_000}}}') for text in lines]
+    path = place(tmp_path, lines)
+    moved_to = path.parent.with_name("unet3d")
+    path.parent.rename(moved_to)
+    made = mlperf.read(moved_to / path.name)
+    assert made is not None
+    assert made["submissions"][0]["seen_samples"] == EPOCHS * 168_000
+    assert made["submissions"][0]["clocks"] == "evaluations"
+    with pytest.raises(RefusedError, match="how much was trained"):
+        mlperf.read(place(tmp_path / "resnet", lines))
+
+
+def test_records_of_others_are_not_paired_by_the_numbers_of_their_files() -> None:
+    """Five results of two systems each, whose ratios lie within 5.8 to 6.2, whatever number a file has."""
+    sides = {8: [100.0, 101.0, 99.0, 100.5, 99.5], 32: [597.0, 603.0, 600.0, 594.0, 606.0]}
+    rows = [
+        drawings.row(rate, workers=workers, repeat=repeat)
+        | {"run": f"{workers}-{repeat}", "loader": None, "records": "mlperf"}
+        for workers, rates in sides.items()
+        for repeat, rate in enumerate(rates, 1)
+    ]
+    runs = frame("runs", rows)
+    table = scaling.scaling(runs).set_index("workers")
+    low, middle, high = (table.loc[32, f"speed_up{end}"] for end in ("_low", "", "_high"))
+    assert 5.8 < low < middle < high < 6.2
+    turned = scaling.scaling(runs.assign(repeat=[*range(5, 0, -1), *range(1, 6)])).set_index("workers")
+    assert turned.loc[32, "speed_up_low"] == pytest.approx(low)
 
 
 def test_figures_show_one_series_of_a_submitter_whatever_its_batch(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The first screen answers what a study's axes ask: what to take, what is told apart, what would decide."""
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -225,12 +226,37 @@ def test_accelerators_of_others_pay_by_time_to_the_target_where_it_is_known() ->
     assert found.words[-1].startswith("This is by throughput only: ")
     parts = scaling.placed(runs).groupby([*together.SERIES, "workers"], dropna=False)
     each = {8: [400.0, 402.0, 398.0], 32: [200.0, 201.0, 199.0]}
-    targets = pd.DataFrame([{**part.iloc[0], "each": str(each[part["workers"].iloc[0]])} for _, part in parts])
+    targets = pd.DataFrame(
+        [
+            {**part.iloc[0], "each": str(each[part["workers"].iloc[0]]), "runs": json.dumps(part["run"].tolist())}
+            for _, part in parts
+        ]
+    )
     targets = targets.assign(target=0.759, reached_s=1.0, reached_s_low=None, reached_s_high=None, repeats=2)
     found = first(rows, others, reached=targets).answers[0]
     assert found.words[0] == "With N, 32 accelerators reach 75.9 % top-1 2 times as soon as 8, 50 % of the ideal 4."
     assert found.measure == "75.9 % top-1 reached: times as soon as with each one's fewest accelerators"
     assert [point.name for point in found.points] == ["N, 8", "N, 32"]
+
+
+def test_a_log_that_reached_the_target_and_has_no_rate_is_compared_by_its_run() -> None:
+    """Times go with the runs that they are of, whatever their place."""
+    others = replace(STUDY, device="mlperf")
+    rows = [one for n in (8, 32) for one in ran(100.0 * n, workers=n)]
+    rows = [one | {"loader": None, "machine": "N dgx", "records": "mlperf"} for one in rows]
+    rows[0] |= {"throughput_images_per_s": None, "epoch_s": None}
+    table = scaling.in_series(frame("runs", rows))
+    targets = []
+    for workers, each in ((8, [400.0, 402.0, 398.0]), (32, [200.0, 201.0, 199.0])):
+        part = table[table["workers"] == workers].iloc[::-1]
+        targets.append({**part.iloc[0], "each": str(each), "runs": json.dumps(part["run"].tolist())})
+    reached = pd.DataFrame(targets)
+    reached = reached.assign(target=0.759, reached_s=1.0, reached_s_low=None, reached_s_high=None, repeats=3)
+    found = first(rows, others, reached=reached).answers[0]
+    (base, more) = found.points
+    assert base.interval.middle == 1.0 and more.interval.middle == pytest.approx(2.0)
+    times = asked._to_target(frame("runs", rows), reached).set_index("run")["compared_s"]
+    assert times[rows[0]["run"]] == 398.0 and len(times) == 6
 
 
 def test_two_repeats_that_are_too_noisy_are_said_so_and_stretch_no_axis() -> None:

@@ -188,8 +188,10 @@ def _quantities(runs: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
     for _, series in timed.groupby(list(together.SERIES), dropna=False):
         ref = series["workers"].min()
         base = series[series["workers"] == ref]
-        # Without a base of its own a repeat says nothing: the base varies, too.
+        # Without a base of its own a repeat says nothing: the base varies, too. Records of others make no pairs.
         speed = series["repeat"].map(together.by_repeat(base, "compared_s")) / series["compared_s"]
+        if not together.are_ours(series).all():
+            speed = base["compared_s"].median() / series["compared_s"]
         # A base compared with itself says nothing. Of a run in two series the first says it, of weak scaling.
         beyond = series.index[(series["workers"] > ref) & (table.loc[series.index, "ref_workers"] == 0)]
         table.loc[beyond, "ref_workers"] = ref

@@ -126,21 +126,27 @@ def over_repeats(values: Sequence[float], noise: float = NOISE) -> Interval:
 
 
 def ratio(
-    ours: Mapping[int, float], theirs: Mapping[int, float], more_is_better: bool = True, one_of: float = 1
+    ours: Mapping[Any, float], theirs: Mapping[Any, float], more_is_better: bool = True, one_of: float = 1
 ) -> Ratio:
     """Ours over theirs: positive values by repeat, and the verdict on ours. `more_is_better`: rates; times are not.
 
     Repeats with the same number are a pair; the others do not count. The interval is that of `over_repeats`, of the
     pairs' ratios. Ours are `faster` or `slower` if 1 is outside of their 96 % interval. Where any one of `one_of`
     ratios would decide, it is outside of a wider one too, so that chance decides as seldom as with a single ratio
-    (Bonferroni). Without a pair it is the ratio of medians, and with fewer than three pairs nobody can tell.
+    (Bonferroni). With fewer than three pairs nobody can tell. Without a pair both sides are samples of their own
+    (`_two_samples`): it is the ratio of their medians, `n` is the smaller number of runs.
     """
     common = sorted(set(ours) & set(theirs))
     if not common:
         if not ours or not theirs:
             raise ValueError("a ratio needs values on both sides")
-        alone = [median(_positive(list(side.values())).tolist()) for side in (ours, theirs)]
-        return Ratio(alone[0] / alone[1], None, None, 1)
+        left, right = (_positive(list(side.values())) for side in (ours, theirs))
+        middle = median(left.tolist()) / median(right.tolist())
+        result = _two_samples(middle, np.log(left), np.log(right), more_is_better, one_of)
+        if result.low is None or result.high is None:
+            return result
+        result = replace(result, low=math.exp(result.low), high=math.exp(result.high))
+        return replace(result, more=more_repeats(result, one_of) if result.verdict == CANNOT_TELL else 0)
     pairs = _positive([ours[repeat] for repeat in common]) / _positive([theirs[repeat] for repeat in common])
     logs, interval = np.log(pairs), over_repeats(pairs.tolist())
     judged = _judged(logs, more_is_better, one_of, NOISE)
@@ -148,7 +154,7 @@ def ratio(
     return replace(result, more=more_repeats(result, one_of) if result.verdict == CANNOT_TELL else 0)
 
 
-def difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Ratio:
+def difference(ours: Mapping[Any, float], theirs: Mapping[Any, float]) -> Ratio:
     """Ours minus theirs, of any sign, by pairs of repeats as in `ratio`; `ours` are `faster` where theirs are less.
 
     The median of the pairs' differences, with its 95 % interval: Student's t up to 4 pairs, order statistics from 5 on.
@@ -157,7 +163,8 @@ def difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Ratio:
     if not common:
         if not ours or not theirs:
             raise ValueError("a difference needs values on both sides")
-        return Ratio(median(ours.values()) - median(theirs.values()), None, None, 1)
+        left, right = (np.array(list(side.values()), dtype=np.float64) for side in (ours, theirs))
+        return _two_samples(median(left.tolist()) - median(right.tolist()), left, right, True)
     pairs = np.array([ours[repeat] - theirs[repeat] for repeat in common], dtype=np.float64)
     low, high = _bounds(pairs, LEVEL) or (None, None)
     return Ratio(median(pairs.tolist()), low, high, len(pairs), **_judged(pairs, True))
@@ -255,6 +262,29 @@ def _judged(x: Floats, more_is_better: bool, one_of: float = 1, noise: float = 0
         if judged["p"] <= limit / one_of:
             judged["verdict"] = FASTER if (sure[0] > 0) == more_is_better else SLOWER
     return judged
+
+
+def _two_samples(middle: float, left: Floats, right: Floats, more_is_better: bool, one_of: float = 1) -> Ratio:
+    """The difference of two samples without pairs, with its interval: Student's t, for spreads that may differ.
+
+    It has the degrees of freedom of the smaller side, which is never too sure. `spread` is such that `at_once` finds
+    the same error. Without two values on each side there is no interval.
+
+    Source: Welch 1947, Biometrika 34:28; Hsu 1938, Statistical Research Memoirs 2:1, for the smaller side.
+    """
+    n = min(len(left), len(right))
+    if n < 2:
+        return Ratio(middle, None, None, 1)
+    mean = float(left.mean() - right.mean())
+    spreads = [max(_spread(side), NOISE) for side in (left, right)]
+    error = math.sqrt(sum(spread**2 / len(side) for spread, side in zip(spreads, (left, right), strict=True)))
+    width, limit = _t(LEVEL, n - 1) * error, 1 - VERDICT_LEVEL
+    p = float(2 * special.stdtr(n - 1, -abs(mean) / error))
+    verdict = CANNOT_TELL
+    if n >= FEWEST and p <= limit / one_of:
+        verdict = FASTER if (mean > 0) == more_is_better else SLOWER
+    ends = {"low": mean - width, "high": mean + width}
+    return Ratio(middle, **ends, n=n, verdict=verdict, p=p, mean=mean, spread=error * math.sqrt(n))
 
 
 def more_repeats(ratio: Ratio, one_of: float = 1, free: float = 0.0, spread: float | None = None) -> int | None:

@@ -84,9 +84,15 @@ def are_ours(runs: pd.DataFrame) -> pd.Series[bool]:
     return runs["records"].fillna("ours") == "ours" if "records" in runs else pd.Series(True, runs.index)
 
 
-def by_repeat(runs: pd.DataFrame, measure: str) -> dict[int, float]:
-    """A measure of runs of the same settings, by the number of their repeat."""
-    return {int(n): float(value) for n, value in zip(runs["repeat"], runs[measure], strict=True)}
+def by_repeat(runs: pd.DataFrame, measure: str) -> dict[int | str, float]:
+    """A measure of runs of the same settings, by the number of their repeat: what pairs are made of.
+
+    Records of others were made on their own day each, and the numbers in their files' names say nothing: theirs go by
+    the name of the run, which makes no pair.
+    """
+    ours = bool(are_ours(runs).all())
+    names = runs["repeat"].astype(int) if ours else runs["run"].astype(str)
+    return {n: float(value) for n, value in zip(names, runs[measure], strict=True)}
 
 
 def alike(table: pd.DataFrame, row: Mapping[Any, Any] | pd.Series[Any], names: Iterable[str]) -> pd.DataFrame:

@@ -13,11 +13,15 @@ MOST = 1e12  # samples, of a batch or of a training, or epochs
 MEND = "mend the file, or leave it out of records.folder"
 
 
-def check(place: Path, log: Log, fixed: int | None = None, is_share: bool = False) -> None:
+def check(place: Path, log: Log, fixed: int | None = None, *, is_share: bool = False, in_samples: bool = False) -> None:
     """The numbers of another's log can be true: else they would make others wrong, or no table could hold them. `fixed`
-    is how many samples an epoch has, where the rules fix it; `is_share`: accuracies are from 0 to 1."""
+    is how many samples an epoch has, where the rules fix it; `is_share`: accuracies are from 0 to 1; `in_samples`:
+    what should count epochs may count samples."""
     for key, marks in log.marks.items():
-        rows, most = np.frombuffer(marks.rows).reshape(-1, 3), MOST if marks.in_samples or not fixed else MOST_EPOCHS
+        rows = np.frombuffer(marks.rows).reshape(-1, 3)
+        most = MOST
+        if fixed and not marks.in_samples:
+            most = MOST_EPOCHS * (fixed if in_samples else 1)
         share = key == ACCURACY and is_share
         for name, numbers, good in (
             ("time_ms", rows[:, 0], (rows[:, 0] >= TIMES_MS[0]) & (rows[:, 0] < TIMES_MS[1]) | (rows[:, 0] == 0)),

@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from ddlbench.records._times import Times
 
 RESULT = re.compile(r"result_(\d{1,9})\.txt")
+MAYBE = re.compile(r"result.*|[^.].*\.(txt|log|out)", re.IGNORECASE | re.DOTALL)  # RESULT among them
 # Training samples of an epoch, where the rules fix the data set: some writers log steps, or leave them out.
 SAMPLES = {"resnet": 1_281_167, "retinanet": 1_170_301, "unet3d": 168}
+IN_SAMPLES = {"unet3d"}  # since 3.1 some writers count samples as `epoch_num`
 MOST_CELL = 10_000  # characters; csv of Python takes 131 072
 NOT_SAID = "an MLPerf log does not say it"
 MOST_OF_SYSTEM = 10**6  # nodes, and accelerators on each
@@ -43,8 +45,9 @@ NUMBERS = {
 
 
 def find(folder: Path, benchmarks: Sequence[str] = ()) -> list[Path]:
-    """Find the logs of a checkout of results. Other places of `result_N.txt` in it are no results."""
-    logs = [path for path in folder.glob("*/results/*/*/result_*.txt") if RESULT.fullmatch(path.name)]
+    """Find the logs of a checkout of results, and beside them what may be a log under another name: `read` says so of
+    it. Other places of `result_N.txt` in it are no results."""
+    logs = [path for path in folder.glob("*/results/*/*/*") if MAYBE.fullmatch(path.name) and not path.is_dir()]
     return sorted(path for path in logs if not benchmarks or path.parent.name in benchmarks)
 
 
@@ -58,9 +61,16 @@ def read(place: Path, wanted: str | None = None) -> Summary | None:
         return None
     except OSError as error:
         raise RefusedError(place, f"cannot be read ({error.strerror})") from error
+    if not RESULT.fullmatch(place.name):
+        if not log.lines:  # it is none
+            return None
+        fault = "is an MLPerf log whose name is of another form, so it was not read"
+        raise RefusedError(place, fault, "name it result_<number>.txt, as MLCommons does; or leave it out")
     if not log.lines:
         raise RefusedError(place, "has no MLPerf line (:::MLLOG, or :::MLL of 0.6)", "use a log of MLPerf training")
-    _published.check(place, log, _samples(log, place.parent.name), place.parent.name == "resnet")
+    benchmark = place.parent.name
+    fixed = _samples(log, benchmark)
+    _published.check(place, log, fixed, is_share=benchmark == "resnet", in_samples=benchmark in IN_SAMPLES)
     summary = _summary(place, log)
     _sound.check_summary(place, summary, _published.MEND)
     return summary

@@ -30,8 +30,8 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
     for _, repeats in timed.groupby(keys, dropna=False):
         interval = over_repeats(repeats["reached_s"].tolist())
         rows.append([*repeats[keys].iloc[0], len(repeats), interval.middle, interval.low, interval.high])
-        rows[-1].append(json.dumps(repeats["reached_s"].tolist()))
-    columns = [*keys, "repeats", "reached_s", "reached_s_low", "reached_s_high", "each"]
+        rows[-1] += [json.dumps(repeats[name].tolist()) for name in ("reached_s", "run")]
+    columns = [*keys, "repeats", "reached_s", "reached_s_low", "reached_s_high", "each", "runs"]
     return pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(BATCH, "Int64"))
 
 

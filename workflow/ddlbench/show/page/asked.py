@@ -14,7 +14,7 @@ import pandas as pd
 
 from ddlbench.analysis import together
 from ddlbench.analysis.comparisons import settings, telling
-from ddlbench.analysis.scaling import compared_s, interval_of, names, placed, scaling
+from ddlbench.analysis.scaling import compared_s, in_series, interval_of, names, placed, scaling
 from ddlbench.analysis.statistics import FASTER, SLOWER, Ratio, at_once, difference, over_repeats, ratio
 from ddlbench.analysis.together import SERIES, by_repeat
 from ddlbench.core.plural import between, count_of, digits, duration, listed, memory_unit, runs_each, two_digits
@@ -47,7 +47,7 @@ def workers(
     caveat = "This is by throughput only: what larger batches cost in accuracy, these records do not say."
     if not study.ours and len(targets):
         aim, caveat = f"{100 * targets['target'].min():.3g} % top-1", ""
-        table = _to_target(table, targets[targets["target"] == targets["target"].min()])
+        table = _to_target(runs, targets[targets["target"] == targets["target"].min()])
         phrases = f"reach {aim} {{}} as soon as", f"{aim} reached: times as soon as with"
     groups = [part for _, part in table.groupby(list(SERIES), dropna=False) if part["workers"].nunique() > 1]
     if groups:
@@ -88,12 +88,17 @@ def series(study: PageStudy, runs: pd.DataFrame) -> list[dict[str, Any]]:
     return found
 
 
-def _to_target(table: pd.DataFrame, targets: pd.DataFrame) -> pd.DataFrame:
-    """Runs that reached the target, compared by the time [s] that took."""
-    parts = []
+def _to_target(runs: pd.DataFrame, targets: pd.DataFrame) -> pd.DataFrame:
+    """Runs that reached the target, in series, compared by the time [s] that took. One without a rate may be among
+    them."""
+    table = in_series(together.usable(runs))
+    table = table.assign(named=names)
+    parts = [table[:0].assign(compared_s=0.0)]
     for row in targets.to_dict("records"):
-        times_s = json.loads(row["each"])
-        parts.append(together.alike(table, row, [*SERIES, "workers"]).head(len(times_s)).assign(compared_s=times_s))
+        times_s = dict(zip(json.loads(row["runs"]), json.loads(row["each"]), strict=True))
+        here = together.alike(table, row, [*SERIES, "workers"])
+        here = here.assign(compared_s=here["run"].map(times_s).astype("float64"))
+        parts.append(here[here["compared_s"].notna()])
     return pd.concat(parts)
 
 
@@ -280,7 +285,7 @@ def times(study: PageStudy, runs: pd.DataFrame, reached: pd.DataFrame) -> Iterat
         for row in rows.to_dict("records"):
             name = ", ".join([_who(row), count_of(int(row["workers"]), study.worker), *settings(row, telling(rows))])
             points.append(Point(name, interval_of(row, "reached_s"), (row["reached_s"],)))
-        best = together.alike(placed(runs), rows.iloc[0], [*SERIES, "workers"])
+        best = together.alike(in_series(together.usable(runs)), rows.iloc[0], [*SERIES, "workers"])
         spent = rows["workers"] * rows["reached_s"] / 3600
         after = duration(points[0].interval.middle)
         words = f"{points[0].name} reaches {100 * target:.3g} % top-1 soonest, after {after}"
