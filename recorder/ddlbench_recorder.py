@@ -64,6 +64,18 @@ def _peaks():
     return peaks
 
 
+def _together():
+    """How many ranks train together by torch.distributed or Horovod in this process; None if neither says it."""
+    group = getattr(sys.modules.get("torch"), "distributed", None)
+    if group is not None and group.is_available() and group.is_initialized():
+        return group.get_world_size()
+    for name in ("horovod.torch", "horovod.tensorflow", "horovod.keras"):
+        horovod = sys.modules.get(name)
+        if horovod is not None and horovod.is_initialized():
+            return horovod.size()
+    return None
+
+
 class Recorder:
     """The record of one rank's steps. `asked_to_stop` is True once ddlbench wants a checkpoint and the end; ranks see
     that at different steps, so ask `stops`, which they agree on."""
@@ -88,6 +100,7 @@ class Recorder:
         self._torch = self._ring = self._last = None
         self._device_s = 0.0  # when `_last` was, by our clock
         self._pid = os.getpid()
+        self._met = False  # whether it was said how many ranks train together
         self._lost = False  # whether a loss was no finite number
         self._say(began_s=time.time(), world=world, host=socket.gethostname(), pid=self._pid, row=self._step)
         if threading.current_thread() is threading.main_thread():
@@ -121,6 +134,11 @@ class Recorder:
         if not self._folder:
             return
         now = time.perf_counter()
+        if not self._met:
+            self._met = True
+            together = _together()
+            if together is not None:
+                self._say(together=together)
         if step is not None:
             self._step = step
         asked, there = self._asked, self._there

@@ -133,6 +133,8 @@ def run(framework: str, loader: str, workers: int, repeat: int, rate: float, pla
         "uncommitted_changes": False,
         "reading": "counted by the training loop",
         "reading_proved": True,
+        "ranks_together": "yes",
+        "ranks_evidence": "the training loop averages their gradients",
         "initial_weights_sha256": f"{repeat}" * 64,
     }
     about = {"status": "success", "images": IMAGES, "extrapolated": False}

@@ -78,6 +78,8 @@ FAULTS: dict[str, Fault] = {
     "same-hosts": set_one(hosts="node0,node9"),
     "same-environment": set_one(command="env OMP_NUM_THREADS=2 HF_TOKEN=... python -m ddlbench.train"),
     "proved-readings": set_one(reading="read, not proved", reading_proved=False),
+    "ranks-apart": set_one(ranks_together="no", ranks_evidence="a rank was ahead of another by 7 steps"),
+    "ranks-confirmed": set_one(ranks_together="unconfirmed", ranks_evidence="no process listened at MASTER_PORT"),
     "said-rates": put("submissions", 0, said_images_per_s=126.0),
     "rate-of-the-run": put("submissions", 0, run_images_per_s=160.0),
     "ended-as-said": put("submissions", 0, reached=0.5),

@@ -1,5 +1,6 @@
 """A user's own program: its file, the lines about what is wrong in it, its digest, its value in a run."""
 
+import json
 import os
 import re
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 import yaml
 from ddlbench.core.program import Program, hide, secrets
 from ddlbench.core.spec import RunSpec, of_program
+from ddlbench.settings import program as program_file
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.program import ProgramFile, load_program, reveal
 
@@ -133,3 +135,36 @@ def test_a_secret_is_in_no_run_and_its_program_gets_it(tmp_path: Path) -> None:
     load(tmp_path, **words | {"command": "train --token S3CRET"})
     with pytest.raises(ConfigError, match=r"mine\.yaml: command: is another one"):
         reveal(program, folder)
+
+
+def test_data_that_lies_elsewhere_makes_runs_stale_when_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "elsewhere/corpus"
+    elsewhere.mkdir(parents=True)
+    (elsewhere / "a.bin").write_bytes(b"abc")
+    monkeypatch.setenv("CORPUS", str(elsewhere))
+    project = tmp_path / "project"
+
+    def named(*data: str) -> RunSpec:
+        return spec(load(project, data=data).programs()[0])
+
+    before = named("$CORPUS")
+    assert before.program is not None and before.program.data[0][0] == "$CORPUS"
+    assert RunSpec.from_json(before.to_json()) == before and before.id == named("$CORPUS/a.bin").id
+    (elsewhere / "a.bin").touch()
+    assert named("$CORPUS") == before  # the same content
+    (elsewhere / "b.bin").write_bytes(b"d")
+    assert named("$CORPUS") != before
+    monkeypatch.setattr(program_file, "MOST_BYTES", 2)
+    dated = program_file.fingerprint(elsewhere)
+    assert dated.startswith("date ") and program_file.fingerprint(elsewhere) == dated
+    os.utime(elsewhere / "a.bin", (1, 1))
+    assert program_file.fingerprint(elsewhere) != dated
+    monkeypatch.setattr(program_file, "MOST_LISTED", 1)
+    assert program_file.fingerprint(elsewhere).startswith("date ")
+
+
+def test_a_program_without_new_keys_is_the_run_that_it_was(tmp_path: Path) -> None:
+    said = spec(load(tmp_path).programs()[0]).to_json()
+    assert not {"stop_after", "data", "folder"} & {*json.loads(said)["program"]}

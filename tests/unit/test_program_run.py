@@ -16,7 +16,7 @@ import pytest
 from ddlbench.analysis import summary
 from ddlbench.core import notes
 from ddlbench.core.files import write_json
-from ddlbench.core.program import hide
+from ddlbench.core.program import Program, hide
 from ddlbench.records import ours
 from ddlbench.run import finish, printed, program
 from ddlbench.settings.program import reveal
@@ -324,3 +324,73 @@ def test_a_secret_of_its_command_is_in_no_file_and_no_log(
     assert record.folder / "run.mllog" in files
     assert [one for one in files if b"S3CRET" in one.read_bytes()] == []
     assert "S3CRET" not in printed.out + printed.err
+
+
+BESIDE = """
+open("data/corpus.txt").read() == "words" or sys.exit("no corpus")
+exec(open("configurator.py").read())
+os.path.exists("out/last.pt") and sys.exit("another run's checkpoint")
+os.makedirs("out", exist_ok=True)
+open("out/last.pt", "w").write("x"); open("settings.json", "w").write("{}")
+"""
+
+
+def test_each_run_has_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads what lies beside it, and what it writes is neither there nor another run's."""
+    monkeypatch.chdir(tmp_path)
+    beside = tmp_path / "theirs"
+    for name, text in (("data/corpus.txt", "words"), ("configurator.py", "a = 1"), ("out/old.pt", "")):
+        (beside / name).parent.mkdir(parents=True, exist_ok=True)
+        (beside / name).write_text(text)
+    for batch in ("1", "2"):
+        run = spec(script(tmp_path, before=BESIDE), folder="theirs", settings=(("lr", batch),))
+        made(tmp_path, run)
+        work = tmp_path / run.id / "work"
+        assert sorted(str(path.relative_to(work)) for path in work.rglob("*")) == [
+            "out",
+            "out/last.pt",
+            "settings.json",
+        ]
+    assert sorted(path.name for path in beside.rglob("*") if path.is_file()) == [
+        "configurator.py",
+        "corpus.txt",
+        "old.pt",
+    ]
+
+
+def test_a_table_is_found_where_the_program_ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not that of an earlier run by hand, which lies in the folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs/old.csv").write_text("step,time,loss\n1,1,1\n2,2,1\n")
+    body = "open('log.csv', 'a').write(f'{step},{time.time()},{1 / (step + 1)}\\n')"
+    place = script(tmp_path, body, before="open('log.csv', 'w').write('step,time,loss\\n')")
+    run = spec(place, folder="theirs", reads="table")
+    assert len(made(tmp_path, run).steps) == 11
+    again = spec(place, folder="theirs", reads="table", columns=(("loss", "step"),))
+    assert program.read_again(again, tmp_path / run.id) == "read again: its record is made anew"
+    assert len(ours.record(tmp_path / run.id).steps) == 11
+
+
+@pytest.mark.parametrize(("limit", "of", "steps"), [("20 steps", 1000, 20), ("200 steps", 30, 29)])
+def test_a_run_that_is_ended_after_its_steps_is_whole(tmp_path: Path, limit: str, of: int, steps: int) -> None:
+    """One that ends before has the steps that it made."""
+    run = spec(script(tmp_path, f"time.sleep(0.1), {PRINT}", steps=of), stop_after=limit)
+    began = time.monotonic()
+    record = made(tmp_path, run)
+    assert len(record.steps) == steps
+    assert record.value("ddlbench_facts")["stopped_after"] == limit
+    assert time.monotonic() - began < 60
+
+
+def test_a_run_is_ended_after_minutes_and_read_as_far_as_it_came(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Program, "most_minutes", 0.05)
+    record = made(tmp_path, spec(script(tmp_path, steps=100_000), stop_after="1 minutes"))
+    assert 50 < len(record.steps) < 1000
+
+
+def test_one_that_fails_before_its_limit_is_a_failure(tmp_path: Path) -> None:
+    code, place = make(tmp_path, spec(script(tmp_path, after="sys.exit(3)"), stop_after="500 steps"))
+    assert code == 3 and failure(place)["cause"] == "exited"

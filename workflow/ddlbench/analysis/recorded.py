@@ -48,6 +48,14 @@ ORIGIN = (
     Column(
         "reading_proved", "boolean", "Whether steps and samples of the run are counted or confirmed, not just read."
     ),
+    Column(
+        "ranks_together",
+        "str",
+        "Of a program: whether its ranks trained together: `yes`, `no`, or `unconfirmed` where nothing shows it. Our "
+        "own do.",
+    ),
+    Column("stopped_after", "str", "Of a program: the steps or minutes after which its file has runs ended."),
+    Column("ranks_evidence", "str", "What shows whether the ranks trained together."),
     Column("initial_weights_sha256", "str", "SHA-256 of the weights before the first step; equal runs begin alike."),
 )
 INTERRUPTION = (
@@ -157,9 +165,12 @@ def origin(record: Record) -> dict[str, Any]:
     }
     if record.spec.program:
         said = record.value("ddlbench_reading", {})
+        together = said.get("together", {})
         values |= {"reading": said.get("reading"), "reading_proved": said.get("proved")}
+        values |= {"ranks_together": together.get("ranks"), "ranks_evidence": together.get("by")}
     else:
         values |= {"reading": "counted by the training loop", "reading_proved": True}
+        values |= {"ranks_together": "yes", "ranks_evidence": "the training loop averages their gradients"}
     return {column.name: values.get(column.name, facts.get(column.name)) for column in ORIGIN}
 
 

@@ -340,7 +340,9 @@ def new_program(call: Call) -> int:
 
     options = call.options
     if options.trial:
-        return trial.show(options.program, options.batch, options.seconds, Path("config"))
+        if options.workers < 1:
+            raise ConfigError(f"--workers: {options.workers} is not allowed; allowed: numbers from 1 on")
+        return trial.show(options.program, options.batch, options.seconds, Path("config"), options.workers)
     if options.program is None:
         raise ConfigError("program: is missing; allowed: the file that trains, such as train.py")
     path, problem = program.write(options.program, options.name, options.environment, Path("config"))

@@ -31,6 +31,7 @@ HIDDEN = "..."  # stands for a secret in a command
 # Names of options and variables that say a secret, and of those that only sound so: tokens of language models.
 SECRET = re.compile(r"(token|secret|password|passwd|passphrase|api[-_]?key|access[-_]?key|credentials?)$")
 NO_SECRET = re.compile(r"(pad|eos|bos|unk|sep|cls|mask|max|min|num|start|stop|end|image|special|next|per)[-_]")
+WORK = "work"  # in a run's folder: where the program runs, if its file names a folder
 EACH, OWN = "each", "own"  # who starts the ranks: ddlbench, or the program itself
 # Named groups that a pattern of reading `lines` may have, and what each gives.
 GROUPS = {
@@ -57,7 +58,8 @@ class Program:
     """A program with one value for each of its settings, as one run starts it.
 
     `patterns` are those of reading `lines`. `environment` is the folder of a Python environment as the file names it,
-    or names of modules. `digest` is SHA-256 over the program's files.
+    or names of modules. `digest` is SHA-256 over the program's files, `data` what else it reads, each with its digest
+    or date. `folder` is where it runs, `stop_after` when it is ended: `200 steps`, `5 minutes`.
 
     Fields of READS only say how the program's output is read: they make no run another one, and stand in no JSON.
     """
@@ -70,6 +72,9 @@ class Program:
     resume: str | None = None
     environment: str | tuple[str, ...] | None = None
     digest: str = ""
+    folder: str | None = None
+    stop_after: str | None = None
+    data: tuple[tuple[str, str], ...] = ()
     reads: str = field(default="lines", compare=False)
     patterns: tuple[str, ...] = field(default=(), compare=False)
     columns: tuple[tuple[str, str], ...] = field(default=(), compare=False)
@@ -100,6 +105,20 @@ class Program:
         text = f"{self.command} {self.resume}" if resumes and self.resume else self.command
         return [word.format_map({**dict(self.settings), **values}) for word in shlex.split(text)]
 
+    @property
+    def most_steps(self) -> int | None:
+        """After how many steps it is ended."""
+        return self._limit("steps")
+
+    @property
+    def most_minutes(self) -> int | None:
+        """After how many minutes it is ended."""
+        return self._limit("minutes")
+
+    def _limit(self, unit: str) -> int | None:
+        count, _, said = (self.stop_after or "").partition(" ")
+        return int(count) if said == unit else None
+
     def written(self) -> dict[str, Any]:
         """Return what JSON holds of it: the fields that differ from their defaults, without READS."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.compare and getattr(self, f.name) != f.default}
@@ -116,7 +135,7 @@ class Program:
     def parse(cls, written: Mapping[str, Any]) -> Program:
         """The program that `written` gave, also after JSON. Raises TypeError, ValueError."""
         values: Any = {name: tuple(value) if isinstance(value, list) else value for name, value in written.items()}
-        for name in ("settings", "columns"):
+        for name in ("settings", "columns", "data"):
             values[name] = tuple((str(key), value) for key, value in written.get(name, ()))
         return cls(**values)
 

@@ -2,8 +2,9 @@
 
 The record is that of our own training, so tables read it. The program's ranks are watched as ours are (`watch.py`);
 `rank.py` becomes the program, `printed.py` hears it, a member of `readings/` says what its steps were. `{folder}` of
-its command is `.partial/program`; it stays beside the record, as all lines do that it printed. How they are read stands
-in the program's file and not in the run: what cannot be read is read again when the file is mended, and not trained.
+its command is `.partial/program`; it stays beside the record, as all lines do that it printed, and as what it wrote
+where it ran (`work.py`). How they are read stands in the program's file and not in the run: what cannot be read is read
+again when the file is mended, and not trained.
 """
 
 import json
@@ -25,14 +26,16 @@ from mlperf_logging.mllog import constants as c
 
 from ddlbench.core import beats, living, notes, registry
 from ddlbench.core.files import printable, write_json, write_text
+from ddlbench.core.program import WORK, Program
 from ddlbench.core.record import MLLOG, ROWS, STEPS, RankLog, packed, read_log
 from ddlbench.core.spec import RunSpec
-from ddlbench.run import finish, hold, job
+from ddlbench.run import finish, hold, job, meeting, work
 from ddlbench.run.facts import facts
 from ddlbench.run.job import reveal
 from ddlbench.run.printed import LAST, Printed
 from ddlbench.run.rank import ASKED, ASSIGNMENT, FOLDER
-from ddlbench.run.readings import Line, NotFiniteError, Output, Reading, ReadingMember, UnreadError
+from ddlbench.run.readings import Line, NotFiniteError, Output, Reading, ReadingMember, UnreadError, _ranks
+from ddlbench.run.stopping import Stopping
 from ddlbench.run.watch import WatchResult, diagnose, end_survivors, watch
 from ddlbench.settings import program as program_file
 from ddlbench.settings.program import load_reading
@@ -41,6 +44,7 @@ ENDED = "ended_s"  # in the assignment: the program ended well, and only the rec
 LINES = "printed.jsonl"  # all lines that it printed, with their times
 ORIGIN = "origin"  # in the assignment of one that ended well: where and with what it was made
 READING = "ddlbench_reading"  # in the record: how it was read, and what proves it
+TOGETHER = "together"  # in it: whether ranks trained together, what shows it, and how they met
 NO_STEPS = "no steps read"
 LABELLED = {"--start", "--label"}  # words of launchers that put its rank before each line
 QUIET_S = 1800.0  # without a line or a recorded step a program has stopped answering
@@ -96,9 +100,19 @@ def execute(
 
     always = [re.compile(pattern) for pattern in spec.program.patterns] or reads.wanted(spec)
     hearing = Printed(always, quiet_s, recorded, labelled, partial / LINES, secrets=secrets)
-    with hearing as printed, living.ending_descendants():
+
+    def steps() -> int:
+        with suppress(UnreadError, OSError):
+            so_far = [*earlier, *printed.lines]
+            return len({row.step for row in _read(spec, partial / FOLDER, partial, so_far, [], task["began_s"]).rows})
+        return 0
+
+    with hearing as printed, living.ending_descendants(), Stopping(spec.program, steps) as stopping:
         seen = watch(argv, partial, hidden, nodes=spec.nodes, silent_s=silent_s, grace_s=grace_s)
-    if seen.signal is None and (partial / ASKED).exists():
+    if stopping.enough and seen.signal is not None:
+        print(f"ended after {spec.program.stop_after}, as its file says", flush=True)
+        seen = WatchResult()
+    elif seen.signal is None and (partial / ASKED).exists():
         seen.signal = signal.SIGUSR1
     beats.tidy(partial)
     seen.printed = "\n".join(printed.last)
@@ -132,19 +146,28 @@ def _prepare(folder: Path, partial: Path, spec: RunSpec) -> dict[str, Any]:
             continue
         if ended:
             job.take(former, partial)
-            if not (partial / FOLDER).exists() and (folder / FOLDER).exists():
-                (folder / FOLDER).rename(partial / FOLDER)
+            for name in (FOLDER, WORK):
+                if not (partial / name).exists() and (folder / name).exists():
+                    (folder / name).rename(partial / name)
             return new | {"began_s": began} | {name: task[name] for name in (ENDED, ORIGIN) if name in task}
         job.go_on(former, partial, ASSIGNMENT)
+        _lay_out(partial, spec.program)
         return new | {"began_s": began, "resumes": True}
     shutil.rmtree(partial, ignore_errors=True)
     (partial / FOLDER).mkdir(parents=True)
+    _lay_out(partial, spec.program)
     return new
 
 
+def _lay_out(partial: Path, program: Program) -> None:
+    """Make the folder that the program runs in, if its file names one."""
+    if program.folder is not None:
+        work.lay_out(Path(program.folder), partial / WORK)
+
+
 def _has_files(partial: Path) -> bool:
-    """Whether there is anything in the program's folder, which it may have removed."""
-    return any((partial / FOLDER).glob("*"))
+    """Whether the program left anything in its folders; it may have removed them."""
+    return any((partial / FOLDER).glob("*")) or any(work.of_the_run(partial / WORK))
 
 
 def _printed_before(kept: Path) -> list[Line]:
@@ -186,20 +209,34 @@ def _record(
     began_s = task["began_s"]
     try:
         run = _steps(spec, partial / FOLDER, partial, lines, last, began_s)
+        _judge(run, spec, lines, meeting.read(partial))
         _write(partial, spec, run, origin, began_s)
     except OSError:
         raise
     except UnreadError as error:
         return _unread(error, folder)
-    if _has_files(partial):  # what the program wrote stays beside its record
-        shutil.rmtree(folder / FOLDER, ignore_errors=True)
-        (partial / FOLDER).rename(folder / FOLDER)
+    for name in (FOLDER, WORK):  # what the program wrote stays beside its record
+        if any((partial / name).glob("*")) and work.written(partial / name):
+            shutil.rmtree(folder / name, ignore_errors=True)
+            (partial / name).rename(folder / name)
     with suppress(OSError):
         shutil.copyfile(partial / LINES, folder / LINES)
     return finish.make_record(spec, folder, partial)
 
 
 def _steps(
+    spec: RunSpec, wrote: Path, partial: Path, lines: Sequence[Line], last: Sequence[str], began_s: Sequence[float]
+) -> Reading:
+    """Return what is read of lines and files, as far as the run was to go. Raises UnreadError, whatever stands in them;
+    OSError."""
+    assert spec.program is not None
+    run, most = _read(spec, wrote, partial, lines, last, began_s), spec.program.most_steps
+    if most is not None:
+        run.rows = [row for row in run.rows if row.step < most]
+    return run
+
+
+def _read(
     spec: RunSpec, wrote: Path, partial: Path, lines: Sequence[Line], last: Sequence[str], began_s: Sequence[float]
 ) -> Reading:
     """Return what is read of lines and files. Raises UnreadError, whatever stands in them; OSError."""
@@ -217,6 +254,15 @@ def _steps(
     if not all(math.isfinite(at_s) for at_s in (run.began_s, *(row.end_s for row in run.rows))):
         raise UnreadError("times of its steps are no finite numbers")
     return run
+
+
+def _judge(run: Reading, spec: RunSpec, lines: Sequence[Line], met: meeting.Met) -> None:
+    """Keep whether the ranks trained together; say it if that is not sure."""
+    alone = _ranks.says_alone((line.text for line in lines), spec.workers)
+    verdict = _ranks.judge(spec.workers, run.told, met, run.says, alone, run.one_clock)
+    run.remarks[TOGETHER] = {"ranks": verdict.together, "by": verdict.by, "met": [met.listened, met.joined]}
+    if verdict.together != _ranks.YES:
+        print(f"ranks trained together: {verdict.together}: {verdict.by}", flush=True)
 
 
 def _unread(error: UnreadError, folder: Path) -> dict[str, Any]:
@@ -263,6 +309,7 @@ def _read_record_again(spec: RunSpec, folder: Path) -> str | None:
     try:
         lines = _printed_before(folder / LINES)
         run = _steps(spec, folder / FOLDER, partial, lines, [], began_s)
+        _judge(run, spec, lines, meeting.Met(*before.get(TOGETHER, {}).get("met", ())))
         for rank, note in enumerate(last["ddlbench_ranks"].value):
             write_json(partial / f"rank-{rank}.json", note)
         _write(partial, spec, run, last["ddlbench_facts"].value, began_s)
@@ -304,7 +351,7 @@ def _origin(spec: RunSpec, shown: list[str], cited: dict[str, Any] | None) -> di
     origin = facts(spec, shown, cited)
     if spec.program.environment or origin["container"]:
         origin |= {"python": None, "versions": {"ddlbench": origin["versions"]["ddlbench"]}}
-    return origin | {"program_sha256": spec.program.digest}
+    return origin | {"program_sha256": spec.program.digest, "stopped_after": spec.program.stop_after}
 
 
 def _write(partial: Path, spec: RunSpec, run: Reading, origin: dict[str, Any], began_s: Sequence[float]) -> None:

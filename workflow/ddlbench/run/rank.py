@@ -21,8 +21,9 @@ from pathlib import Path
 
 from ddlbench.core import living, notes
 from ddlbench.core.files import write_json
-from ddlbench.core.program import OWN, PLACEHOLDERS, Program
+from ddlbench.core.program import OWN, PLACEHOLDERS, WORK, Program
 from ddlbench.core.spec import RunSpec
+from ddlbench.run.meeting import SOON_S, Meeting
 from ddlbench.settings.config import ConfigError, expand
 from ddlbench.settings.program import reveal
 from ddlbench.slurm import step
@@ -59,7 +60,9 @@ def start(partial: Path, workers: int) -> int:
     copies = [threading.Thread(target=_label, args=named, daemon=True) for named in enumerate(ranks)]
     for copy in copies:
         copy.start()
+    meeting = Meeting(partial, port, workers)
     while None in (codes := [rank.poll() for rank in ranks]) and not any(codes):
+        meeting.watch()
         time.sleep(POLL_S)
     for rank in ranks:
         rank.kill()
@@ -104,33 +107,39 @@ def become(partial: Path) -> None:
     who = place.Rank(0, 1, 0) if alone else place.here(spec.workers)
     notes.introduce(partial, who.rank, who.local_rank)
     values = {name: getattr(spec, name) for name in PLACEHOLDERS if name != "folder"}
-    values["folder"] = partial.resolve() / FOLDER
+    recorded = partial.resolve()
+    values["folder"] = recorded / FOLDER
     try:
         argv = reveal(program)[0].argv(values, task["resumes"])
     except ConfigError as error:
         notes.report(partial, who.rank, error)
         sys.exit(str(error))
     if step.TASK in os.environ and who.rank == 0 and not alone:
-        _listen(partial)
+        _listen(partial, Meeting(partial, int(os.environ["MASTER_PORT"]), spec.workers))
     try:
         argv, variables = surroundings(program, argv, os.environ)
-        os.execvpe(argv[0], argv, {**variables, RECORDER: str(partial.resolve()), "PYTHONUNBUFFERED": "1"})
+        if program.folder is not None:
+            os.chdir(partial / WORK)
+        os.execvpe(argv[0], argv, {**variables, RECORDER: str(recorded), "PYTHONUNBUFFERED": "1"})
     except OSError as error:
         wrong = OSError(error.errno, f"the command cannot be started: {error.strerror}", argv[0])
         notes.report(partial, who.rank, wrong)
         sys.exit(f"{argv[0]}: {wrong.strerror}")
 
 
-def _listen(partial: Path) -> None:
-    """Fork a process that leaves a note when SLURM asks to stop, and ends with the program. SLURM's warning before a
-    limit reaches every process of its step, and not the supervisor. A program that obeys it ends well, long before its
-    last step."""
+def _listen(partial: Path, meeting: Meeting) -> None:
+    """Fork a process that leaves a note when SLURM asks to stop, looks whether ranks meet, and ends with the program.
+    SLURM's warning before a limit reaches every process of its step, and not the supervisor. A program that obeys it
+    ends well, long before its last step."""
     if os.fork():
         return
     living.die_with_parent()
     signal.signal(signal.SIGUSR1, lambda *_: (partial / ASKED).touch())
     for number in range(3):
         os.close(number)
+    while not meeting.complete:
+        meeting.watch()
+        time.sleep(SOON_S)
     while True:
         signal.pause()
 

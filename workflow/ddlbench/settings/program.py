@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,6 +36,9 @@ from ddlbench.settings.keys import Count, Keys, Name, key, mapping, value_of
 Texts = Annotated[tuple[str, ...], Field(min_length=1)]
 Setting = Annotated[str, Field(pattern=r"^[A-Za-z_]\w{0,99}$")]
 Axis = Annotated[list[Scalar], Field(min_length=1)]  # inside a mapping pydantic takes no list for a tuple
+LIMIT = re.compile("[1-9][0-9]{0,8} (?:steps|minutes)")
+MOST_BYTES, MOST_FILES = 1 << 26, 1000  # of data whose contents are compared
+MOST_LISTED = 10_000  # files of a folder that are looked at
 PASSED_OVER = {"__pycache__", ".git"}  # in folders of `files`: what a run itself changes
 
 
@@ -49,12 +52,28 @@ class ProgramFile(Keys):
     """A program as its file says; `settings` are axes here."""
 
     command: str = key(
-        "What starts it, from the folder that holds config/. It is cut into words as a shell would, without a shell. "
-        f"In braces: the names of settings, and {explained(PLACEHOLDERS)}.",
+        "What starts it, in `folder`, or from the folder that holds config/. It is cut into words as a shell would, "
+        f"without a shell. In braces: the names of settings, and {explained(PLACEHOLDERS)}.",
         minLength=1,
     )
     files: Texts = key(
         "Files and folders that are part of a run, from the folder that holds config/: a change makes its runs stale."
+    )
+    folder: str = key(
+        "The folder that it runs in, within the one that holds config/. Each run gets a folder of its own with links "
+        "to all that lies there: what it writes stays beside its record, in work/. Left out, all run in the folder "
+        "that holds config/.",
+        None,
+        minLength=1,
+    )
+    data: Texts | tuple[()] = key(
+        "Files and folders that it reads and that may lie anywhere; `~` and `$NAME` work. A change makes its runs "
+        "stale: of up to 64 MiB in 1000 files another content, of more another size or date.",
+        (),
+    )
+    stop_after: str = key(
+        "When a run is ended: `200 steps`, or `5 minutes` from its start. A run that was ended so is whole.",
+        None,
     )
     ranks: str = key(
         "Who starts its ranks. each: ddlbench, one process per worker, with torchrun's variables (RANK, LOCAL_RANK, "
@@ -117,6 +136,7 @@ class ProgramFile(Keys):
     name: str = ""
     path: Path = Path()
     digest: str = ""
+    dated: tuple[tuple[str, str], ...] = ()  # `data`, each with its digest or date
 
     def programs(self) -> list[Program]:
         """One program per combination of its settings' values, in the order of the file."""
@@ -125,7 +145,7 @@ class ProgramFile(Keys):
 
     def at(self, settings: Mapping[str, Scalar]) -> Program:
         """The program with one value for each of its settings."""
-        shared = ("name", "ranks", "sample", "digest", *READS)
+        shared = ("name", "ranks", "sample", "digest", "folder", "stop_after", *READS)
         patterns = (self.lines,) if isinstance(self.lines, str) else self.lines
         return Program(
             command=hide(self.command, self.secret),
@@ -133,6 +153,7 @@ class ProgramFile(Keys):
             settings=tuple(settings.items()),
             patterns=patterns,
             environment=self.environment,
+            data=self.dated,
             **{name: getattr(self, name) for name in shared if name != "patterns"},
         )
 
@@ -144,7 +165,10 @@ def load_program(name: str, folder: Path = CONFIG / "programs", draft: bool = Fa
     """Return the program of that name; its files lie beside the folder config/. Of a draft, lines may be SET. Raises
     ConfigError."""
     given = load_reading(name, folder, draft)
-    return replace(given, digest=_digest(given.files, given.path, folder.parent.parent))
+    project = folder.parent.parent
+    return replace(
+        given, digest=_digest(given.files, given.path, project), dated=_dated(given.data, given.path, project)
+    )
 
 
 def load_reading(name: str, folder: Path = CONFIG / "programs", draft: bool = False) -> ProgramFile:
@@ -161,6 +185,10 @@ def load_reading(name: str, folder: Path = CONFIG / "programs", draft: bool = Fa
             _check_words(getattr(given, text), dict(given.settings), path, text)
     if given.lines or not draft:
         _check_patterns(given, path)
+    if given.stop_after is not None and not LIMIT.fullmatch(given.stop_after):
+        raise complain(path, "stop_after", given.stop_after, "allowed: such as 200 steps, or 5 minutes")
+    if given.folder is not None:
+        _check_folder(given.folder, path, folder.parent.parent)
     if isinstance(given.environment, str):
         place = Path(expand(given.environment, path, "environment"))
         if not (folder.parent.parent / place / "bin" / "python").exists():
@@ -211,6 +239,49 @@ def _check_patterns(given: ProgramFile, path: Path) -> None:
     if patterns and not steps:
         counts = ", ".join(f"(?P<{name}>...)" for name in COUNTS)
         raise complain(path, "lines", list(patterns), f"allowed: at least one pattern with one of {counts}")
+
+
+def _check_folder(folder: str, path: Path, project: Path) -> None:
+    """Raises ConfigError unless it is a folder below the project that no run changes."""
+    place = project / folder
+    below = not Path(folder).is_absolute() and ".." not in Path(folder).parts and Path(folder) != Path()
+    if not below or not place.is_dir() or (project / RESULTS).resolve().is_relative_to(place.resolve()):
+        raise complain(path, "folder", folder, f"allowed: a folder below {project}, without {RESULTS}/ in it")
+
+
+def _dated(data: Iterable[str], path: Path, project: Path) -> tuple[tuple[str, str], ...]:
+    """Return what the program reads, each as it is named and with its digest or date. Raises ConfigError."""
+    found = []
+    for name in data:
+        place = project / expand(name, path, "data")
+        try:
+            found.append((name, fingerprint(place)))
+        except OSError as error:
+            raise complain(path, "data", name, f"{error.strerror}; allowed: files and folders that are there") from None
+    return tuple(found)
+
+
+def fingerprint(place: Path) -> str:
+    """Return what changes if a file or folder does: `digest ...` of names and contents; of more than MOST_BYTES or
+    MOST_FILES `date ...`, of names, sizes and dates; of a folder with more than MOST_LISTED files, of what lies right
+    in it. Raises OSError."""
+    files = [place]
+    if place.is_dir():
+        files = [*islice((file for file in place.rglob("*") if file.is_file()), MOST_LISTED + 1)]
+    if len(files) > MOST_LISTED:
+        files = [*place.iterdir()]
+        return f"date {_digest_of(files, place, contents=False)}"
+    small = len(files) <= MOST_FILES and sum(file.stat().st_size for file in files) <= MOST_BYTES
+    return f"{'digest' if small else 'date'} {_digest_of(files, place, contents=small)}"
+
+
+def _digest_of(files: Iterable[Path], place: Path, contents: bool) -> str:
+    digest = hashlib.sha256()
+    for file in sorted(files):
+        about = file.stat()
+        said = sha256(file) if contents else f"{about.st_size} {about.st_mtime_ns}"
+        digest.update(os.fsencode(f"{file.relative_to(place)}\0{said}\0"))
+    return digest.hexdigest()
 
 
 def _digest(files: Iterable[str], path: Path, project: Path) -> str:

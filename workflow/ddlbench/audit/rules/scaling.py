@@ -8,6 +8,10 @@ from ddlbench.analysis.together import COMPARED, of_programs
 from ddlbench.audit import SC15, TWELVE_WAYS, Finding, Findings, Material, rule
 from ddlbench.audit._compare import each, groups, ids, in_, timed
 
+SIDE_BY_SIDE = (
+    "seen in public programs: a Lightning Fabric, an ImageNet script and Horovod's benchmark, whose ranks trained each "
+    "for itself: speed-ups of 1.2 to 2.0"
+)
 RELATIVE = ("speed-up", "efficiency")
 
 
@@ -148,3 +152,38 @@ def only_synthetic(material: Material) -> Findings:
     for what, rows in groups(timed(material.runs), COMPARED):
         if set(rows["loader"]) == {"synthetic"}:
             yield Finding(ids(rows), f"all {len(rows)} runs have the synthetic loader{in_(what)}; none reads pictures")
+
+
+@rule(
+    "error",
+    "runs.ranks_together runs.ranks_evidence",
+    "have the program join the ranks that RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT name, or say ranks: own, and "
+    "look at it: ddlbench new program --try --workers 2",
+    SIDE_BY_SIDE,
+)
+def ranks_apart(material: Material) -> Findings:
+    """Ranks of a program train together.
+
+    Ranks that train each for itself, side by side, scale perfectly, and train nothing together. They are found where
+    one is ahead of another by more than a step, which an average of gradients does not allow, where their losses are
+    equal to the last digit though they never met, and where the program says that it is one rank.
+    """
+    runs = material.runs
+    return each(runs, runs["ranks_together"] == "no", "{workers} workers, and {ranks_evidence}")
+
+
+@rule(
+    "warning",
+    "runs.ranks_together runs.ranks_evidence",
+    "print the number of ranks that train together, with a pattern's group (?P<workers>...), use the recorder, or let "
+    "each rank print its own loss",
+    SIDE_BY_SIDE,
+)
+def ranks_confirmed(material: Material) -> Findings:
+    """Something confirms that the ranks of a program trained together: all joined the rendezvous at MASTER_PORT, or the
+    program, or torch.distributed through the recorder, says how many they are.
+
+    Losses that are equal to the last digit on ranks that met may be averages over ranks, or the same training on each.
+    """
+    runs = material.runs
+    return each(runs, runs["ranks_together"] == "unconfirmed", "{workers} workers: {ranks_evidence}")

@@ -1,4 +1,4 @@
-"""`ddlbench new program --try`: run a program for a while on one worker, and show what would be read of its steps."""
+"""`ddlbench new program --try`: run a program for a while, and show what would be read of its steps."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ from ddlbench.commands.new import candidates
 from ddlbench.commands.new.program import name_of, search_path
 from ddlbench.core import living, registry
 from ddlbench.core.files import printable, write_json, write_text
-from ddlbench.core.program import placeholders
+from ddlbench.core.plural import count_of
+from ddlbench.core.program import WORK, placeholders
 from ddlbench.core.spec import RunSpec, of_program
 from ddlbench.plan.kinds.program import command
+from ddlbench.run import meeting, work
 from ddlbench.run.job import reveal
 from ddlbench.run.printed import Printed
 from ddlbench.run.rank import ASSIGNMENT, FOLDER
-from ddlbench.run.readings import Output, Reading, ReadingMember, UnreadError, _text
+from ddlbench.run.readings import Output, Reading, ReadingMember, UnreadError, _ranks, _text
 from ddlbench.run.watch import watch
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import load_machine
@@ -36,11 +38,12 @@ from ddlbench.settings.program import SET, load_program
 
 MOST_HEARD = 20_000  # lines
 SHOWN = 3
+LAST = 8  # lines of a program that failed
 MOST_SHOWN = 8  # patterns
 WIDTH = 160
 
 
-def show(name: str | None, batch: int, seconds: float, config: Path) -> int:
+def show(name: str | None, batch: int, seconds: float, config: Path, workers: int = 1) -> int:
     """Run the program, print what was read; 0 if steps were, and the program ended well or was ended. Raises
     ConfigError."""
     programs = config / "programs"
@@ -50,18 +53,22 @@ def show(name: str | None, batch: int, seconds: float, config: Path) -> int:
         raise ConfigError(f"{file.path}: command: {SET} is left in {file.command!r}; allowed: what belongs there")
     machine = replace(load_machine(str(load(DEFAULT)["machine"]), config / "machines"), launcher="local")
     program, place = file.programs()[0], {"machine": machine.name, "device": machine.device}
-    spec = of_program(program, workers=1, workers_per_node=1, global_batch=batch, **place)
+    spec = of_program(program, workers=workers, workers_per_node=workers, global_batch=batch * workers, **place)
     argv, hidden = reveal(command(spec, machine), machine.name, config / "machines")
     member: ReadingMember = registry.member("readings", program.reads)
     with tempfile.TemporaryDirectory() as temporary:
         partial = Path(temporary).resolve()
         (partial / FOLDER).mkdir()
+        if program.folder is not None:
+            work.lay_out(Path(program.folder), partial / WORK)
         write_json(partial / ASSIGNMENT, {"spec": json.loads(spec.to_json()), "resumes": False})
         heard = Printed(member.wanted(spec), float("inf"), lambda: None, labelled=True, logs=False)
         heard.last = deque(maxlen=MOST_HEARD)
         took_s, how, ended_well = _run([*argv, str(partial)], partial, hidden, heard, seconds)
         settings = ", ".join(f"{key} {value}" for key, value in (("batch_per_worker", batch), *program.settings))
-        print(f"{file.path}: ran for {took_s:.0f} s on one worker, with {settings}; {how}")
+        print(f"{file.path}: ran for {took_s:.0f} s on {count_of(workers, 'worker')}, with {settings}; {how}")
+        if not ended_well:
+            print(*_last(heard.last), sep="\n")
         source = Output(spec, partial / FOLDER, partial, heard.lines, [*heard.last])
         if program.reads == "lines" and not program.patterns:
             pattern = _choose(source, file.path)
@@ -76,7 +83,12 @@ def show(name: str | None, batch: int, seconds: float, config: Path) -> int:
             if program.reads == "lines":
                 print(*_side_by_side(candidates.candidates(source), None), sep="\n")
             return 1
-    print(*_told(spec, heard, run), sep="\n")
+        met = meeting.read(partial)
+    print(*_told(spec, heard, run), *_nearest(spec, heard.last), sep="\n")
+    if workers > 1:
+        alone = _ranks.says_alone((line.text for line in heard.lines), workers)
+        verdict = _ranks.judge(workers, run.told, met, run.says, alone, run.one_clock)
+        print(f"ranks train together: {verdict.together}: {verdict.by}")
     if ended_well:
         print(f"Then: ddlbench new study mine --program {program.name} --workers 1,2")
     return 0 if ended_well else 1
@@ -111,6 +123,13 @@ def _side_by_side(found: Sequence[candidates.Candidate], chosen: candidates.Cand
         yield f"     {one.unit}: {'refused: ' if one.refused else ''}{printable(what)}"
 
 
+def _last(texts: Iterable[str]) -> Iterable[str]:
+    """Yield the last lines that a program printed, among which its error is."""
+    last = [text for text in texts if text.strip()][-LAST:]
+    yield f"It printed last:{'' if last else ' nothing'}"
+    yield from (f"  {printable(text)[:WIDTH]}" for text in last)
+
+
 def _run(
     argv: list[str], partial: Path, hidden: dict[str, str], heard: Printed, seconds: float
 ) -> tuple[float, str, bool]:
@@ -120,7 +139,8 @@ def _run(
     began_s, alarm.daemon = time.monotonic(), True
     with heard, living.ending_descendants():
         alarm.start()
-        seen = watch(argv, partial, hidden | {"PATH": search_path()})
+        paths = {"PATH": search_path(), "PYTHONPATH": str(registry.PACKAGE.parent)}  # as runs have them
+        seen = watch(argv, partial, hidden | paths)
         alarm.cancel()
     if seen.signal is not None:
         return time.monotonic() - began_s, "then it was ended", True

@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from ddlbench.core.program import WORK
 from ddlbench.core.record import StepRow
 from ddlbench.core.spec import RunSpec
 from ddlbench.run.readings._proof import Proof
+from ddlbench.run.readings._ranks import Told
 
 
 class UnreadError(ValueError):
@@ -66,10 +68,16 @@ class Output:
     last: Sequence[str] = ()
     again_s: Sequence[float] = ()
 
+    def files(self, pattern: str) -> list[Path]:
+        """Return the files of this name that the run wrote: below the program's folder, and where it ran. There links
+        are of files that were there before."""
+        ran_in = self.folder.with_name(WORK)
+        own = [path for path in self.folder.rglob(pattern) if path.is_file()]
+        return own + [path for path in ran_in.rglob(pattern) if path.is_file() and not path.is_symlink()]
+
     def newest(self, pattern: str) -> Path:
-        """Return the file of this name that was written last, below the program's folder. Raises UnreadError without
-        one."""
-        there = [path for path in self.folder.rglob(pattern) if path.is_file()]
+        """Return the file of this name that was written last. Raises UnreadError without one."""
+        there = self.files(pattern)
         if not there:
             raise UnreadError(f"no {pattern} in its folder: does the command write into {{folder}}?")
         return max(there, key=lambda path: path.stat().st_mtime)
@@ -81,7 +89,8 @@ class Reading:
 
     `not_known` gives reasons by column of `steps.parquet`; such a column is NaN, but that the whole of a step stands in
     `forward_s` where its parts are not known. `remarks` go into the record, and `ranks`: columns of each rank's memory.
-    `proof` says what else agrees with the steps.
+    `proof` says what else agrees with the steps. `told` is what each rank told of its steps, of one `one_clock` or of
+    each host's; `says` is how many ranks train together by the program's own word.
     """
 
     began_s: float
@@ -91,6 +100,9 @@ class Reading:
     remarks: dict[str, object] = field(default_factory=dict)
     ranks: dict[int, dict[str, int]] = field(default_factory=dict)
     proof: Proof = field(default_factory=Proof)
+    told: dict[int, list[Told]] = field(default_factory=dict)
+    one_clock: bool = True
+    says: int | None = None
 
 
 class ReadingMember(Protocol):

@@ -25,6 +25,7 @@ from ddlbench.run.readings import (
     StepEnd,
     UnreadError,
     _proof,
+    _ranks,
     _text,
     as_fractions,
     reading,
@@ -64,6 +65,8 @@ def read(source: Output) -> Reading:
     found = _found(source.lines, patterns)
     _check_workers(found, source.spec)
     of_steps = [match for match in found if _counts(match, program)]
+    told = _told(of_steps, source.spec)
+    says = source.spec.workers if any(match.value("workers") is not None for match in found) else None
     first = min((match.line.rank for match in of_steps), default=None)
     found = [match for match in found if first is None or match.line.rank == first]
     of_steps, others_s = _of_training([match for match in found if _counts(match, program)])
@@ -73,7 +76,7 @@ def read(source: Output) -> Reading:
         raise UnreadError(_unmatched(source, patterns, program))
     evaluations, percent = _evaluations(found)
     paused_s = [match.line.time_s for match in found if _is_pause(match, program)]
-    return reading(
+    run = reading(
         source,
         points,
         as_fractions(evaluations, program.top1_in, percent),
@@ -83,6 +86,8 @@ def read(source: Output) -> Reading:
         printed_rate=_median(match.value("samples_per_s") for match in found),
         counts_samples=source.spec.workers > 1 and all(_counter_of(m) in ("seen", "seen_all") for m in of_steps),
     )
+    run.told, run.says = told, says
+    return run
 
 
 def _found(lines: Sequence[Line], patterns: Sequence[re.Pattern[str]]) -> list[Match]:
@@ -116,6 +121,20 @@ def _check_workers(found: Sequence[Match], spec: RunSpec) -> None:
         if (workers := match.value("workers")) not in (None, spec.workers):
             alone = f"rank {match.line.rank} printed {match.line.text.strip()[:200]!r}: {workers:g} workers, and not"
             raise UnreadError(f"{alone} {spec.workers}; it must join the ranks of RANK and WORLD_SIZE")
+
+
+def _told(of_steps: Sequence[Match], spec: RunSpec) -> dict[int, list[_ranks.Told]]:
+    """Return what each rank told of its steps."""
+    told: dict[int, list[_ranks.Told]] = {}
+    for match in of_steps:
+        name = _counter_of(match)
+        count = match.value(name) if name else float(len(told.get(match.line.rank, [])))
+        if name in ("seen", "seen_all") and count is not None:
+            count /= _batch(name, spec)
+        step = (match.value("epoch"), count)
+        of_rank = told.setdefault(match.line.rank, [])
+        of_rank.append(_ranks.Told(step, match.line.time_s, match.found.said.get("loss")))
+    return told
 
 
 def _counter_of(match: Match) -> str | None:

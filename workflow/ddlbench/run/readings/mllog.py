@@ -33,8 +33,8 @@ def read(source: Output) -> Reading:
     """Return the steps between marks of progress. Raises UnreadError if fewer than two events say how far training
     was."""
     log = list(events(line.text for line in source.lines if MARK.search(line.text)))
-    for path in () if log else sorted(source.folder.rglob("*")):
-        if path.is_file() and _is_text(path):
+    for path in () if log else sorted(source.files("*")):
+        if _is_text(path):
             log += read_log(path)
     log = _last_run(log)
     said = [_number(e.value) for e in log if e.key == "global_batch_size"]

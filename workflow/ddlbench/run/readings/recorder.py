@@ -20,6 +20,7 @@ from ddlbench.run.readings import (
     Output,
     Reading,
     UnreadError,
+    _ranks,
     prove,
     share,
     unsplit,
@@ -78,10 +79,19 @@ def read(source: Output) -> Reading:
             peaks |= {name: max(number, peaks.get(name, 0)) for name, number in memory.items()}
     run.evaluations = [Evaluation(line["time_s"], **line["evaluated"]) for line in ends]
     _check_losses(logs, first)
+    waits_for_gpu = source.spec.device == "cpu" or "loss" not in run.not_known  # else steps end when they are queued
+    run.told = {rank: _told(table, steps) for rank, table in tables.items() if waits_for_gpu}
+    run.one_clock = len({line["host"] for lines in logs.values() for line in lines if "host" in line}) == 1
+    run.says = next((int(line["together"]) for lines in logs.values() for line in lines if "together" in line), None)
     train_s = sum(row.took_s for row in run.rows if row.rank == 0)
     counted = "samples" not in run.remarks
     prove(run, source.spec, train_s, by_construction="the recorder" if counted else None)
     return run
+
+
+def _told(table: dict[int, dict[str, float]], steps: list[int]) -> list[_ranks.Told]:
+    """Return what a rank recorded of these steps."""
+    return [_ranks.Told(step, table[step]["end_s"], table[step]["loss"]) for step in steps]
 
 
 def _check_losses(logs: dict[int, list[dict[str, Any]]], first: dict[int, dict[str, float]]) -> None:

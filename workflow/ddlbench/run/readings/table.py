@@ -75,9 +75,10 @@ def read(source: Output) -> Reading:
 
 def _only(source: Output) -> Path:
     """Return the only table in the program's folder. Raises UnreadError where there are none or several."""
-    found = sorted(path for pattern in FILES for path in source.folder.rglob(pattern) if path.is_file())
+    found = sorted(path for pattern in FILES for path in source.files(pattern))
     if len(found) != 1:
-        names = ", ".join(str(path.relative_to(source.folder)) for path in found[:8]) or "none"
+        below = [path.relative_to(source.folder.parent) for path in found[:8]]
+        names = ", ".join(str(path).removeprefix(f"{source.folder.name}/") for path in below) or "none"
         raise UnreadError(f"key file must say which table in its folder is read; there are: {names}")
     return found[0]
 

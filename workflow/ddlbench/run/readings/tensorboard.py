@@ -41,8 +41,8 @@ def read(source: Output) -> Reading:
     program = source.spec.program
     assert program is not None
     curves: dict[Curve, list[Scalar]] = {}
-    for path in sorted({source.newest(EVENTS), *source.folder.rglob(EVENTS)}):
-        below = str(path.parent.relative_to(source.folder))
+    for path in sorted({source.newest(EVENTS), *source.files(EVENTS)}):
+        below = str(path.parent.relative_to(source.folder.parent))
         for one in scalars(path):
             curves.setdefault((one.tag, bool(VALIDATION.search(f"{below}/{one.tag}"))), []).append(one)
     for curve in curves.values():

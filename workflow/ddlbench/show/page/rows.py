@@ -15,7 +15,7 @@ import pandas as pd
 
 from ddlbench.analysis.failures import FAILED
 from ddlbench.analysis.tables import EVERY
-from ddlbench.analysis.together import sample, settings
+from ddlbench.analysis.together import of_programs, sample, settings
 from ddlbench.core import layout, spec
 from ddlbench.core.columns import Column
 from ddlbench.core.plural import count_of
@@ -139,6 +139,7 @@ HEADS |= {name: name for name in ("settings", "schedule", "repeat", "status")}
 HEADS |= {"throughput_images_per_s": "images/s", "epoch_s": "epoch [s]", "train_s": "training [s]"}
 HEADS |= {"final_top1": "top-1 [%]", "peak_resident_bytes": "memory [GB]"}
 HEADS |= {"peak_device_memory_bytes": "GPU memory [GB]", "energy_j": "energy [kJ]", "hosts": "hosts"}
+OF_PROGRAMS = {"reading_proved": "reading proved", "ranks_together": "ranks together"}
 PER = {"[%]": 0.01, "[GB]": 1e9, "[kJ]": 1e3}
 MEANS = {column.name: column.means for column in EVERY["runs"].columns}
 MEANS |= {name: role.means for name, role in spec.ROLES.items()}
@@ -151,6 +152,7 @@ def runs(table: pd.DataFrame, results: Path, findings: Mapping[str, Sequence[str
     """
     rows = []
     heads = HEADS | {"throughput_images_per_s": f"{sample(table)}/s"}
+    heads |= OF_PROGRAMS if of_programs(table).any() else {}
     shown = [name for name in heads if name in table and not {*table[name].dropna()} <= {OWN}]
     for record in table.head(MOST_ROWS).to_dict("records"):
         run = str(record["run"])
