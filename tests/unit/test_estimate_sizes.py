@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from ddlbench.core import plural, registry
 from ddlbench.core.files import read_csv
 from ddlbench.core.record import STEP_COLUMNS, step_type, writing_table
@@ -19,7 +18,6 @@ from ddlbench.plan.runs import Plan, make_plan
 from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import load_study
-from ddlbench.train import models
 
 from tests.specs import JUWELS, pick
 
@@ -145,6 +143,9 @@ def test_the_plan_counts_data_and_records(paper: Plan, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_sizes_that_figures_compute_with_are_those_of_the_models() -> None:
+    import torch
+    from ddlbench.train import models
+
     rows = read_csv(CONFIG / "references/model-sizes.csv")
     assert rows
     for row in rows:

@@ -15,8 +15,6 @@ from ddlbench import mends
 from ddlbench.core import notes
 from ddlbench.run.watch import remove_build_locks, watch
 
-from tests.host_waits import HostWaits
-
 
 @pytest.mark.parametrize(
     ("installed", "tried", "refused"),
@@ -161,6 +159,8 @@ def test_a_job_waits_for_no_builder_that_was_killed(tmp_path: Path, handlers: No
 def test_pytorchs_loss_scaler_counts_no_steps_and_reading_its_scale_waits() -> None:
     import torch
     from ddlbench.mends.loss_scale import SkippedSteps
+
+    from tests.host_waits import HostWaits
 
     weight, scaler = torch.ones(1, requires_grad=True), torch.amp.GradScaler("cpu")
     skipped, optimizer = SkippedSteps(scaler), torch.optim.SGD([weight], fused=True)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from ddlbench.core import registry
 
+from tests.conftest import ROOT
+
 # From what everybody may know to what nobody else needs. A room may import from those before it, and from itself.
 ROOMS = (
     "core",
@@ -98,4 +100,19 @@ for room in registry.WITHIN:
 print(*{"torch", "torchvision", "horovod", "deepspeed", "nvidia", "timm"} & set(sys.modules))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+def test_the_unit_tier_does_not_load_pytorch() -> None:
+    """What needs it belongs to tests/contract; a single test may import it within."""
+    code = """
+import sys
+from importlib import import_module
+from pathlib import Path
+
+for path in sorted(Path("tests/unit").glob("test_*.py")):
+    import_module(f"tests.unit.{path.stem}")
+print(*{"torch", "torchvision"} & set(sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
