@@ -139,7 +139,7 @@ def main() -> None:
         install = [str(UV), "pip", "install", "--python", sys.executable] if with_uv else [*PIP, "install"]
         if wheelhouse:  # uv has no such command
             install = [*PIP, "download", "--dest", wheelhouse[0]]
-            places_alone = given
+            places_alone = [option for option in given if option not in target]
         for lines, checked in ((own, []), (locked, ["--require-hashes"])):
             if lines:
                 chosen.write_text("\n".join(lines))

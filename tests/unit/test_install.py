@@ -178,3 +178,45 @@ def test_a_label_is_for_torch_alone(locked: Project) -> None:
     done = locked.install("outer")
     assert (done.returncode, locked.installed) == (1, set())
     assert "ERROR: inner 1.0+better is not in envs/lock.txt" in done.stderr
+
+
+def test_a_wheelhouse_has_what_is_installed_from_it_without_any_other_place(locked: Project, tmp_path: Path) -> None:
+    """Under a path with a space; nothing is installed where it is filled."""
+    brought = tmp_path / "my wheelhouse"
+    done = locked.install("outer", f"--wheelhouse={brought}")
+    assert (done.returncode, locked.installed) == (0, set()), done.stderr
+    assert {path.name for path in brought.iterdir()} == {"inner-1.0-py3-none-any.whl", "outer-2.0-py3-none-any.whl"}
+    locked.wheels.rename(tmp_path / "gone")
+    locked.wheels = brought
+    again = locked.install("outer")
+    assert (again.returncode, locked.installed) == (0, {"inner", "outer"}), again.stderr
+
+
+def test_a_file_with_another_digest_is_not_brought(locked: Project, tmp_path: Path) -> None:
+    locked.lock[0] = f"inner==1.0 --hash=sha256:{'1' * 64}"
+    done = locked.install("outer", f"--wheelhouse={tmp_path / 'brought'}")
+    assert done.returncode == 1
+    assert "DO NOT MATCH THE HASHES" in done.stderr
+
+
+def test_an_install_from_a_wheelhouse_leaves_all_other_places_aside(project: Path) -> None:
+    executable(project / "bin/g++", "#!/bin/bash\n")
+    asked = ("PIP_FIND_LINKS", "PIP_NO_INDEX", "PIP_CONFIG_FILE", "PIP_EXTRA_INDEX_URL", "PIP_INDEX_URL", "UV_OFFLINE")
+    says = "".join(f'echo "{name}=${{{name}-unset}}"\n' for name in asked)
+    executable(project / ".venv/bin/python", f"#!/bin/bash\n({says}) >{project}/said\nexit 1\n")
+    (project / "my wheels").mkdir()
+    missing = install(project, WHEELHOUSE="nowhere")
+    assert (missing.returncode, "WHEELHOUSE=nowhere" in missing.stderr) == (1, True)
+    assert not (project / "said").exists()
+    install(
+        project, WHEELHOUSE=str(project / "my wheels"), PIP_EXTRA_INDEX_URL="https://example.org", PIP_INDEX_URL="x"
+    )
+    said = dict(line.split("=", 1) for line in (project / "said").read_text().splitlines())
+    assert said == {
+        "PIP_FIND_LINKS": f"{project.as_uri()}/my%20wheels",
+        "PIP_NO_INDEX": "1",
+        "PIP_CONFIG_FILE": "/dev/null",
+        "PIP_EXTRA_INDEX_URL": "unset",
+        "PIP_INDEX_URL": "unset",
+        "UV_OFFLINE": "1",
+    }
