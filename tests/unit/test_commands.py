@@ -8,6 +8,8 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
+from base64 import urlsafe_b64encode
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -148,6 +150,16 @@ def test_work_is_named_while_there_is_some(here: Path, capsys: pytest.CaptureFix
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     assert ended("failures") == 0 and "To do the work" not in capsys.readouterr().out
+    study = Path(snakefile.written(plan)[0])
+    for remembers, works in ((None, True), (snakefile.said(plan), False), ("other", True)):
+        os.utime(study, (time.time() + 9, time.time() + 9))  # checked out anew; Snakemake remembers what it said
+        notes = Path(".snakemake/metadata")
+        notes.mkdir(parents=True, exist_ok=True)
+        if remembers:
+            name = urlsafe_b64encode(layout.page(plan.home).encode()).decode()
+            (notes / name).write_text(json.dumps({"params": ["'more'", repr(remembers)]}))
+        assert ended("failures") == 0
+        assert ("To do the work" in capsys.readouterr().out) == works, remembers
     Path(layout.page(plan.home)).unlink()
     assert ended("failures") == 0 and "To do the work: snakemake" in capsys.readouterr().out
 

@@ -64,3 +64,20 @@ def test_a_cluster_profile_names_a_study_and_a_queue(monkeypatch: pytest.MonkeyP
     named = yaml.safe_load((ROOT / file).read_text(encoding="utf-8"))
     assert load_study(named["study"]).blocks
     assert load_machine(named["machine"]).partitions
+
+
+def rules() -> dict[str, str]:
+    """The text of each rule, by its name."""
+    text = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "workflow/rules").glob("*.smk")))
+    return dict(re.findall(r"^(?:rule|checkpoint) (\w+):\n((?:(?: {4}.*)?\n)+)", text, re.MULTILINE))
+
+
+def test_a_rule_with_a_script_has_its_code_as_a_param() -> None:
+    """Times of scripts are not looked at (`mends/snakemake_scripts.py`)."""
+    with_script = {name: text for name, text in rules().items() if "script:" in text and "output:" in text}
+    assert with_script.keys() >= {"collect", "figure_data", "figure", "page", "audit_table", "records"}
+    for name, text in with_script.items():
+        (script,) = re.findall(r'"\.\./scripts/(\w+)\.py"', text)
+        params = text[text.index("    params:") :]
+        assert re.search(rf'sources=.*(of_script\(\s*"{script}"|of_figure\()', params, re.DOTALL), name
+        assert "code=" not in text, name

@@ -179,3 +179,28 @@ def test_nothing_starts_whose_data_lie_nowhere(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(registry.member("datasets", "mnist5k"), "NEEDS", "name the folder")
     with pytest.raises(SystemExit, match=r"^config/config.yaml: data.sources.mnist5k: is missing; name the folder$"):
         of.start.keep_limit()
+
+
+def test_a_figure_that_the_study_does_not_name_is_told_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    plan = training(monkeypatch, tmp_path, []).plan
+    for name in ("old.csv", "old.runs.csv", "old.png", "memory.csv", "memory.runs.csv", ".hidden.csv"):
+        path = Path(f"{layout.figure(plan.home, name)}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    (line,) = snakefile.left_over(plan)
+    assert line.startswith(layout.figure(plan.home, "old.csv"))
+
+
+def test_digests_of_runs_that_the_plan_does_not_have_together_are_removed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    start = training(monkeypatch, tmp_path, []).start
+    start.forget_parts()  # there are none
+    (kept, *_), home = start.parts.runs, start.plan.home
+    paths = [Path(layout.records(home, part)) for part in (kept, "0ld")]
+    logs = [Path(layout.study_log(home, name)) for name in (f"records-{kept}", "records-0ld", "collect")]
+    for path in (*paths, *logs):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    start.forget_parts()
+    assert [path.exists() for path in (*paths, *logs)] == [True, False, True, False, True]

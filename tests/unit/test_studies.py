@@ -82,15 +82,16 @@ OVER_A_CABLE = ("deepspeed-features-bandwidth", "deepspeed-features-bytes", "tun
 def test_a_figure_waits_for_its_own_runs_and_no_others(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rule figure_data reads the parts that the plan gives to a figure; each run is in one of them."""
+    """Rule figure_data reads the sets of runs that the plan gives to a figure, rule collect those that are blocks."""
     (tmp_path / "training_results_v2.0").mkdir()  # study mlperf reads it
     monkeypatch.chdir(tmp_path)
     plan = make_plan(load_study(name), load_machine("local-netem" if name in OVER_A_CABLE else "juwels-booster"))
     split = parts(plan)
-    assert Counter(run for part in split.values() for run in part.runs) == Counter({*plan.runs})
+    assert {run for part in split.whole for run in split.runs[part]} == {*plan.runs}
+    assert split.runs.keys() == {*split.whole, *(part for names in split.of_figure.values() for part in names)}
     assert plan.study.figures
     for figure in plan.study.figures:
-        given = {run for part in split.values() if figure.name in part.figures for run in part.runs}
+        given = {run for part in split.of_figure[figure.name] for run in split.runs[part]}
         of_blocks = {run for block in figure.runs for run in plan.blocks[block]}
         columns = {run: plan.runs[run].spec.columns() for run in of_blocks}
         chosen = {run for run in of_blocks if all(columns[run][key] in values for key, values in figure.select)}

@@ -1,6 +1,8 @@
 """What a terminal shows while a study runs: one line after each run, and Snakemake's only where they are wanted."""
 
 import logging
+import subprocess
+import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -136,6 +138,10 @@ def test_the_rate_is_that_of_the_page(tmp_path: Path) -> None:
     assert terminal.rate_of_steps(folders[0]) == pytest.approx(rates[specs[0].id])
     assert terminal.rate_of_steps(folders[1]) is None  # it shared the machine
     assert terminal.rate_of_steps(tmp_path) is None
+    script = "import sys; from pathlib import Path; from ddlbench.commands import terminal\n"
+    script += "print(terminal.rate_of_steps(Path(sys.argv[1])), 'pandas' in sys.modules)"
+    asked = subprocess.run([sys.executable, "-c", script, folders[0]], capture_output=True, text=True, check=True)
+    assert asked.stdout.split() == [str(rates[specs[0].id]), "False"]  # Snakemake's own process asks
     damaged = folders[0] / "run.mllog"
     damaged.write_text(damaged.read_text().replace("1", "2"))
     assert terminal.rate_of_steps(folders[0]) is None

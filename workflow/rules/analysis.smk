@@ -1,7 +1,6 @@
 # Records to tables and to figures. A figure is one job, and needs the records of its own runs and no others; its own
-# code is an input: change one, and only that one is drawn again.
+# code is a param: change one, and only that one is drawn again.
 PLOTS = {figure.name: figure for figure in STUDY.figures}
-FIGURES_SHARE = [registry.source("figures", path.stem) for path in sorted(registry.PACKAGE.glob("show/figures/_*.py"))]
 COLLECTED = (
     "runs",
     "epochs",
@@ -14,55 +13,49 @@ COLLECTED = (
     "refused",
     *SHEETS,
 )
-PARTS = runs.parts(PLAN)
 
 
 wildcard_constraints:
     figure="|".join(re.escape(figure) for figure in PLOTS) or "none",
-    part="|".join(PARTS) or "none",
+    part="|".join(PARTS.runs) or "none",
     dataset="|".join(map(re.escape, datasets())),
     form="|".join(registry.members("forms")),
 
 
 SETTINGS_OF, SCALING_OF = runs.digests(PLAN), runs.scaling(PLAN)
+# What the machine and the configuration say that tables rest on; a figure names what it shows of it (MACHINE).
 READING = {
     "peaks": dict(MACHINE.peak_tflops_per_worker),
     "terms": configuration.terms(MACHINE, config["checkpoint"]["minutes"]),
 }
-READERS = [
-    *[registry.source(room, name) for room in ("analysis", "sheets") for name in registry.members(room)],
-    *[os.path.relpath(path) for path in sorted(registry.PACKAGE.glob("records/*.py"))],
-    registry.source("train", "measure"),
-    "config/references/operations.csv",
-]
+RECORDS = registry.path("records", STUDY.records.kind if STUDY.records else "ours")
 
 
-# Runs that the same figures show, by the digests of their records: so thousands of runs are inputs of one job each, and
-# not of every figure.
+# Runs of a block, or those of them that a figure selects, by the digests of their records: so thousands of runs are
+# inputs of one job each, and not of every figure.
 rule records:
     input:
-        # Both files of each record: a change of either is looked at.
-        lambda wildcards: [
-            file(run) for run in PARTS[wildcards.part].runs for file in (layout.run_log, layout.run_steps)
-        ],
+        # Of a log, which has the digests of the files beside it. `Start` looks at these.
+        lambda wildcards: [layout.run_log(run) for run in PARTS.runs[wildcards.part]],
     output:
         layout.records(PLAN.home, "{part}"),
     log:
         layout.study_log(PLAN.home, "records-{part}"),
     params:
-        runs=lambda wildcards: PARTS[wildcards.part].runs,
+        runs=lambda wildcards: PARTS.runs[wildcards.part],
+        sources=sources.of_script("records"),
     message:
-        "records of runs that the same figures show: {output}"
+        "records of runs that figures show together: {output}"
     script:
         "../scripts/records.py"
 
 
 rule collect:
     input:
-        [layout.records(PLAN.home, part) for part in PARTS],
+        [layout.records(PLAN.home, part) for part in PARTS.whole],
         # A function: in plain text Snakemake would take what is in braces for wildcards.
         others=lambda wildcards: OTHERS,
-        code=READERS,
+        published=snakefile.OPERATIONS,
     output:
         [f"{TABLES}/{name}.{suffix}" for name in COLLECTED for suffix in ("parquet", "csv")],
         f"{TABLES}/learning_rates.parquet",
@@ -77,6 +70,7 @@ rule collect:
         order=list(PLAN.order),
         scaling=lambda wildcards: SCALING_OF,
         tariff=astuple(tariff(MACHINE)),
+        sources=sources.of_script("collect", RECORDS, snakefile.OPERATIONS, *registry.paths("sheets")),
     message:
         f"collect {STUDY.name}: tables of all runs"
     script:
@@ -89,11 +83,12 @@ rule verdict_table:
         claims="config/references/claims.csv",
         runs=layout.table(PLAN.home, "runs") + ".parquet",
         kernels=layout.table(PLAN.home, "kernels") + ".parquet",
-        code=[registry.source("analysis", name) for name in ("claims", "comparisons", "scaling", "statistics")],
     output:
         layout.table(PLAN.home, "verdicts") + ".csv",
     log:
         layout.study_log(PLAN.home, "verdict-table"),
+    params:
+        sources=sources.of_script("verdict_table", "config/references/claims.csv"),
     message:
         f"table of {STUDY.name}: verdicts on what sources claim"
     script:
@@ -102,14 +97,13 @@ rule verdict_table:
 
 # What the frameworks of the house are and do: no run is asked. Another version that is installed makes it again.
 rule frameworks:
-    input:
-        code=registry.source("analysis", "frameworks"),
     output:
         layout.table(PLAN.home, "frameworks") + ".csv",
     log:
         layout.study_log(PLAN.home, "frameworks"),
     params:
         rows=lambda wildcards: frameworks.rows(),
+        sources=sources.of_script("frameworks"),
     message:
         "frameworks: what they share out, how they communicate, options and versions: {output}"
     script:
@@ -139,33 +133,43 @@ onerror:
         )
 
 
+def shown(wildcards, constant):
+    """What a figure shows, by a constant of its file."""
+    return registry.constant("figures", PLOTS[wildcards.figure].plot, constant)
+
+
+def published(wildcards):
+    """Published numbers that a figure's tables have beside ours."""
+    return [snakefile.OPERATIONS] if "operations" in shown(wildcards, "TABLES") else []
+
+
 # What a figure is drawn from, in a file of its own that people can take and plot themselves, and which of its runs it
 # shows. Records of others, and jobs that do not train, are read from the study's tables.
 rule figure_data:
     input:
-        records=lambda wildcards: [
-            layout.records(PLAN.home, part) for part in PARTS if wildcards.figure in PARTS[part].figures
-        ],
+        records=lambda wildcards: [layout.records(PLAN.home, part) for part in PARTS.of_figure[wildcards.figure]],
         tables=lambda wildcards: [
             layout.table(PLAN.home, table) + ".parquet"
-            for table in registry.constant("figures", PLOTS[wildcards.figure].plot, "TABLES")
+            for table in shown(wildcards, "TABLES")
             if OTHERS or f"{TABLES}/{table}" in BESIDE
         ],
-        code=lambda wildcards: registry.source("figures", PLOTS[wildcards.figure].plot),
-        shared=FIGURES_SHARE,
-        readers=READERS,
+        published=lambda wildcards: published(wildcards),
     output:
         layout.figure(PLAN.home, "{figure}") + ".csv",
         layout.figure(PLAN.home, "{figure}") + ".runs.csv",
     log:
         layout.study_log(PLAN.home, "figure-data-{figure}"),
     params:
-        **READING,
         plot=lambda wildcards: PLOTS[wildcards.figure].plot,
         runs=lambda wildcards: runs.figure_runs(PLAN, wildcards.figure),
         settings=lambda wildcards: runs.of_figure(PLAN, wildcards.figure, SETTINGS_OF),
         scaling=lambda wildcards: runs.of_figure(PLAN, wildcards.figure, SCALING_OF),
-        select=lambda wildcards: PLOTS[wildcards.figure].select,
+        # Of ours the plan knows which runs that gives.
+        select=lambda wildcards: PLOTS[wildcards.figure].select if OTHERS else (),
+        machine=lambda wildcards: {name: READING[name] for name in shown(wildcards, "MACHINE")},
+        sources=lambda wildcards: sources.of_figure(
+            PLOTS[wildcards.figure].plot, *published(wildcards), script="figure_data"
+        ),
         device=runs.device(PLAN),
         target=lambda wildcards: PLOTS[wildcards.figure].target,
         basis=lambda wildcards: PLOTS[wildcards.figure].basis,
@@ -182,8 +186,6 @@ rule figure:
         data=layout.figure(PLAN.home, "{figure}") + ".csv",
         shown=layout.figure(PLAN.home, "{figure}") + ".runs.csv",
         reference=lambda wildcards: PLOTS[wildcards.figure].reference_file or [],
-        code=lambda wildcards: registry.source("figures", PLOTS[wildcards.figure].plot),
-        shared=FIGURES_SHARE,
     output:
         report(
             layout.figure(PLAN.home, "{figure}") + ".png",
@@ -199,6 +201,7 @@ rule figure:
         plot=lambda wildcards: PLOTS[wildcards.figure].plot,
         options=lambda wildcards: runs.figure_options(PLAN, wildcards.figure),
         caption=lambda wildcards: registry.docstring("figures", PLOTS[wildcards.figure].plot),
+        sources=lambda wildcards: sources.of_figure(PLOTS[wildcards.figure].plot, PLOTS[wildcards.figure].reference_file),
     message:
         "figure {wildcards.figure}"
     script:

@@ -3,20 +3,18 @@
 from ddlbench.audit import AUDITED as audit_tables
 
 AUDITED = [f"{TABLES}/{name}.parquet" for name in audit_tables if name != "submissions" or name in SHEETS]
-AUDIT_CODE = [
-    os.path.relpath(path) for room in ("audit", "audit/rules") for path in sorted(registry.PACKAGE.glob(f"{room}/*.py"))
-]
 
 
 rule audit_table:
     input:
         tables=AUDITED,
-        code=AUDIT_CODE,
         convergence=snakefile.CONVERGENCE,
     output:
         f"{TABLES}/audit.csv",
     log:
         layout.study_log(PLAN.home, "audit-table"),
+    params:
+        sources=sources.of_script("audit", snakefile.CONVERGENCE, *registry.PACKAGE.glob("audit/rules/*.py")),
     message:
         f"audit of {STUDY.name}: {{output}}"
     script:

@@ -28,16 +28,13 @@ rule infer:
 rule infer_table:
     input:
         records=[str(job.outputs()[0]) for job in INFERRED],
-        code=[
-            registry.source("sheets", "inference"),
-            *[registry.source("analysis", name) for name in ("statistics", "tables")],
-        ],
     output:
         multiext(layout.table(PLAN.home, "inference"), ".parquet", ".csv"),
     log:
         layout.study_log(PLAN.home, "infer-table"),
     params:
         specs=lambda wildcards: [job.spec.to_json() for job in INFERRED],
+        sources=sources.of_script("infer_table"),
     message:
         "table of {STUDY.name}: inference"
     script:

@@ -1,10 +1,8 @@
 # The page that people read: the answer first, in one file. Snakemake's own report (report.smk) says which job made what.
-PAGE_CODE = [
-    os.path.relpath(path)
-    for folder in ("show/page", "show/page/sections")
-    for path in sorted(registry.PACKAGE.glob(f"{folder}/*"))
-    if path.is_file()
-]
+PAGE_ROOMS = (*sources.ROOMS, "plan", "settings")  # it shows the plan and its bill
+PAGE_FILES = [path for path in sorted(registry.PACKAGE.glob("show/page/*")) if path.suffix in (".css", ".jinja", ".js")]
+SOURCES_OF_PAGE = ["config/references/tables.yaml", "config/references/claims.csv"]
+SOURCES_OF_PAGE += [figure.reference_file for figure in STUDY.figures if figure.reference_file]
 SECTIONS = {file for name in registry.members("sections") for file in registry.constant("sections", name, "READS")}
 
 
@@ -17,13 +15,9 @@ rule page:
         sections=[f"{TABLES}/{file}" for file in sorted(SECTIONS)],
         beside=[f"{table}.parquet" for table in BESIDE],  # what failed of them is not on the page: they are whole by then
         said=[f"{TABLES}/{name}.csv" for name in ("audit", "frameworks")],
-        # Titles, prices, what the machine is called, what the preflight found.
-        settings=snakefile.written(PLAN),
         preflight=START.preflight if PLAN.runs else [],
         nodes=[path for path in [layout.nodes(MACHINE.name)] if os.path.exists(path)],
-        tables_of_sources=["config/references/tables.yaml", "config/references/claims.csv"],
-        references=[figure.reference_file for figure in STUDY.figures if figure.reference_file],
-        code=PAGE_CODE,
+        published=SOURCES_OF_PAGE,
     output:
         layout.page(PLAN.home),
         layout.numbers(PLAN.home),
@@ -31,6 +25,11 @@ rule page:
         layout.study_log(PLAN.home, "page"),
     params:
         config=lambda wildcards: config,
+        # Titles, prices, what the machine is called.
+        settings=snakefile.said(PLAN),
+        sources=sources.of_script(
+            "page", *PAGE_FILES, *SOURCES_OF_PAGE, *registry.paths("sections"), rooms=PAGE_ROOMS
+        ),
     message:
         f"page of {STUDY.name}: {{output}}"
     script:

@@ -29,6 +29,7 @@ rule train:
 # max_gpu_hours is kept when jobs start, which no dry run does.
 onstart:
     START.keep_limit()
+    START.forget_parts()
 
 
 if workflow.output_settings.dryrun:

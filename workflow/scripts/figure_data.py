@@ -21,7 +21,8 @@ with logged(snakemake.log[0]), TemporaryDirectory() as own:
         tables = Path(snakemake.input.tables[0]).parent
         runs = selected(tables, given.select) if runs is None else runs
     else:
-        planned = {"settings": given.settings, "scaling": given.scaling, "terms": Terms(*given.terms)}
-        collect([Path(layout.run(run)) for run in runs], tables, given.peaks, **planned)
+        planned = {"settings": given.settings, "scaling": given.scaling}
+        machine = {"peaks": given.machine.get("peaks"), "terms": Terms(*given.machine.get("terms", ()))}
+        collect([Path(layout.run(run)) for run in runs], tables, **planned, **machine)
     shown = write_drawable(given.plot, tables, runs, Path(snakemake.output[0]), options)
     _data.write(shown, Path(snakemake.output[1]))

@@ -50,13 +50,21 @@ class Call:
         return shlex.join(["snakemake", "--profile", profile, *targets, *entries])
 
     def unfinished(self) -> bool:
-        """Whether a job has no result, or the page is missing or older than a result or the study's files."""
+        """Whether a job has no result, or the page is missing, older than a result, or of another text of the study's
+        files. Where Snakemake remembers nothing of the page, their times decide."""
         from ddlbench.commands import snakefile
+        from ddlbench.plan import stale
 
         planned = self.settings.plan
+        page = layout.page(planned.home)
+        memory = stale.remembered(page)
         try:
-            made_s = Path(layout.page(planned.home)).stat().st_mtime
-            read = [*(job.outputs()[0] for job in planned.jobs.values()), *snakefile.written(planned)]
+            made_s = Path(page).stat().st_mtime
+            read: list[Path | str] = [job.outputs()[0] for job in planned.jobs.values()]
+            if memory is None:
+                read += snakefile.written(planned)
+            elif repr(snakefile.said(planned)) not in (memory.get("params") or ()):
+                return True
             return any(Path(path).stat().st_mtime > made_s for path in read)
         except FileNotFoundError:
             return True

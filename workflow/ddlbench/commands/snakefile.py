@@ -5,17 +5,20 @@ All that changes Snakemake's own state is here, or in `mends/`.
 """
 
 import inspect
+import json
 import os
 import shlex
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ddlbench.analysis import refusals
+from ddlbench.analysis.published_operations import PUBLISHED
 from ddlbench.audit import SEVERITIES, _findings
 from ddlbench.commands import terminal
 from ddlbench.commands.configuration import Settings
@@ -27,6 +30,7 @@ from ddlbench.mends import (
     snakemake_outputs,
     snakemake_params,
     snakemake_python,
+    snakemake_scripts,
     snakemake_until,
 )
 from ddlbench.plan import bill, reads, runs, stale
@@ -39,6 +43,7 @@ from ddlbench.settings.config import ConfigError, names_in, one_of
 from ddlbench.settings.machine import Machine
 
 CONVERGENCE = os.path.relpath(settings.CONVERGENCE)  # as Snakemake wants paths
+OPERATIONS = os.path.relpath(PUBLISHED)
 STARTED = time.time()
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -90,7 +95,8 @@ def left_over(plan: runs.Plan) -> list[str]:
     """A line about each figure there that the study does not name, or not any more."""
     study, folder = plan.study, Path(layout.figure(plan.home, ""))
     named = tuple(f"{figure.name}." for figure in study.figures)
-    others = sorted(path for path in folder.glob("[!.]*.csv") if not path.name.startswith(named))
+    drawn = [path for path in folder.glob("[!.]*.csv") if not path.name.endswith(".runs.csv")]
+    others = sorted(path for path in drawn if not path.name.startswith(named))
     return [
         f"{path}: study {study.name} has no such figure (any more); remove {path.stem}.*, or name it in {study.path}"
         for path in others
@@ -101,6 +107,12 @@ def written(plan: runs.Plan) -> list[str]:
     """The files of the study and of the machine."""
     machine = settings.CONFIG / "machines" / f"{plan.machine.name}.yaml"
     return [os.path.relpath(path) for path in (plan.study.path, machine)]
+
+
+def said(plan: runs.Plan) -> str:
+    """Return a digest of what the files of the study and of the machine say, comments aside."""
+    text = json.dumps([settings.read_yaml(Path(path)) for path in written(plan)], default=str)
+    return sha256(text.encode()).hexdigest()[:16]
 
 
 def audited(tables: Path) -> list[str]:
@@ -156,12 +168,14 @@ class Start:
         self._settled = False
         self._done: dict[str, bool] = {}
         self.kept = self.plan.weights
+        self.parts = runs.parts(self.plan)
         queue = self.plan.machine.partitions
         with complaints():
             snakemake_python.mend()
             reason.mend_errors()
             snakemake_outputs.mend(kinds.rules(), hold.earlier, hold.print_refusals)
             snakemake_params.mend(kinds.rules(), stale.is_same_run)
+            snakemake_scripts.mend()
             if workflow.is_main_process:
                 os.environ[hold.ASKED] = str(STARTED)
             if queue and workflow.is_main_process:
@@ -198,6 +212,31 @@ class Start:
             # Whatever Snakemake remembers of them. A preflight is of something else if training waits for it.
             self.workflow.dag.forcefiles |= {self.preflight} if self.waits else set()
             self.workflow.dag.forcefiles |= {layout.run_log(run) for run in self.plan.runs if self._is_made_again(run)}
+            self.workflow.dag.forcefiles |= self._to_be_read_again()
+
+    def _to_be_read_again(self) -> set[str]:
+        """The files of digests of records whose steps are no longer those of their logs. Rule records does not ask for
+        steps: of large files Snakemake compares times alone."""
+        changed_s = {}
+        for run in self.plan.runs:
+            with suppress(OSError):
+                changed_s[run] = Path(layout.run_steps(run)).stat().st_mtime
+        files = {}
+        for part, of_part in self.parts.runs.items():
+            path = layout.records(self.plan.home, part)
+            with suppress(OSError):
+                made_s = Path(path).stat().st_mtime
+                files[path] = [run for run in of_part if changed_s.get(run, 0.0) > made_s]
+        looked_at = {run for newer in files.values() for run in newer}
+        other = {run for run in looked_at if stale.has_other_steps(Path(layout.run(run)))}
+        return {path for path, newer in files.items() if not other.isdisjoint(newer)}
+
+    def forget_parts(self) -> None:
+        """Before jobs start: removes digests of sets of runs that the plan does not have any more."""
+        for path in Path(layout.records(self.plan.home, "any")).parent.glob("[!.]*.csv"):
+            if path.stem not in self.parts.runs:
+                path.unlink(missing_ok=True)
+                Path(layout.study_log(self.plan.home, f"records-{path.stem}")).unlink(missing_ok=True)
 
     @property
     def supervision(self) -> str:

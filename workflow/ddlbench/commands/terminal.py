@@ -5,6 +5,7 @@ those of jobs in a line of ours with their reason.
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 import time
@@ -13,9 +14,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ddlbench.analysis.refusals import RefusedError
 from ddlbench.core import kinds, layout
+from ddlbench.core.files import read_bytes
 from ddlbench.core.plural import count_of, rounded, worker
+from ddlbench.core.record import MLLOG, SUMMARY
 from ddlbench.mends import snakemake_lines
 from ddlbench.mends.snakemake_lines import Message
 from ddlbench.run import reason
@@ -122,15 +124,19 @@ def _last(plan: Any, name: str, failed: bool, made: bool) -> str:
 
 
 def rate_of_steps(folder: Path) -> float | None:
-    """Return the throughput of a run's steps, as tables and page have it; None where its record has none."""
-    from ddlbench.records import ours  # with pandas, which Snakemake's own process needs for nothing else
+    """Return the throughput of a run's steps, as tables and page have it; None where its record has none.
 
+    It is in the summary that the run's job has just left beside the log. Who reads a record itself needs pandas, which
+    Snakemake's own process needs for nothing else.
+    """
     try:
-        summary = ours.read(folder)
-    except (OSError, RefusedError):
+        head, body = map(json.loads, read_bytes(folder / SUMMARY).decode().splitlines())
+        log = (folder / MLLOG).stat()
+        if head["files"][MLLOG][:2] != [log.st_size, log.st_mtime_ns]:
+            return None
+        return float(body["values"]["throughput_images_per_s"])
+    except (OSError, ValueError, KeyError, TypeError):
         return None
-    rate = summary["values"].get("throughput_images_per_s") if summary else None
-    return None if rate is None else float(rate)
 
 
 def starts_jobs(workflow: Any) -> bool:

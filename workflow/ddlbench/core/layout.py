@@ -8,7 +8,7 @@ wildcards: `run_log("{run}")` is the pattern of all of them. `home` is `<study>/
         inference/<job>/        inference.json, infer.log, failed/     another kind of job (`plan/kinds/`)
         <study>/<machine>/      what follows from the runs of a study on a machine:
             tables/             one .parquet and .csv per table, plan.csv, plan.txt
-            records/            digests of records, by which figures show them
+            records/            digests of records, by block and by what a figure selects of it
             figures/            <figure>.csv (what it is drawn from), .runs.csv (of which runs), .png, .svg, .pdf
             index.html          the page of the study; study.json says the same for programs; report.html is Snakemake's
             export/<kind>/      what `ddlbench export` made
@@ -50,7 +50,7 @@ run_steps = _path(f"{{results}}/runs/{{run}}/{STEPS}")
 train_log = _path("{results}/runs/{run}/train.log")  # what the run's processes printed
 tables = _path("{results}/{home}/tables")
 table = _path("{results}/{home}/tables/{name}")  # without suffix
-records = _path("{results}/{home}/records/{part}.csv")  # digests of the records of runs that the same figures show
+records = _path("{results}/{home}/records/{part}.csv")  # digests of the records of runs that figures show together
 figure = _path("{results}/{home}/figures/{name}")  # without suffix
 page = _path("{results}/{home}/index.html")  # for people
 numbers = _path("{results}/{home}/study.json")  # the same for programs (`show/page/numbers.py`)

@@ -127,8 +127,8 @@ class Recipe:
     seed: int = key("Seed of repeat 1; repeat n uses seed + n - 1.", 1, minimum=0)
 
 
-# Keys that not every training uses: which setting of the run, or key of its recipe, decides it, and the values with which
-# it does.
+# Keys that not every training uses: which setting of the run, or key of its recipe, decides it, and with which of its
+# values.
 USED_WITH = {
     "momentum": ("optimizer", ("sgd", "lars")),
     "nesterov": ("optimizer", ("sgd", "lars")),
@@ -157,7 +157,7 @@ ROLES = {
 
 
 def unused(recipe: Mapping[str, Any], schedule: str) -> set[str]:
-    """Return the keys of a recipe that a training by this schedule does not use. A change of them makes no run stale."""
+    """Return the keys of a recipe that a training by this schedule does not use: their change makes no run stale."""
     settings = {**recipe, "schedule": schedule}
     names = {name for name, (decides, values) in USED_WITH.items() if settings.get(decides) not in values}
     if not recipe.get("warmup_epochs"):

@@ -32,6 +32,7 @@ WEIGHTS = "weights.pt"  # the model's state dict at the end, of runs whose model
 KERNELS = "kernels.parquet"  # of profiled runs: train/profiler.py says what is in it
 FLOPS = "flops-deepspeed.json"  # of runs with option flops_profiler: what DeepSpeed counts of each module
 FLOPS_COUNTED = "flops.json"  # beside it: PyTorch's count of each module's forward pass over one picture
+SUMMARY = "summary.jsonl"  # what tables need of the record (`records/ours.py`)
 COMMS = "comms.txt"  # of runs with option comms_logger: DeepSpeed's table
 # What tables read beside the log.
 READ = (STEPS, KERNELS, FLOPS, FLOPS_COUNTED, COMMS)

@@ -5,7 +5,6 @@ adding a file; files whose name begins with an underscore are shared helpers, no
 """
 
 import ast
-import os
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -56,9 +55,9 @@ def path(room: str, name: str) -> Path:
     return folder(room) / f"{name.replace('-', '_')}.py"
 
 
-def source(room: str, name: str) -> str:
-    """The file from the working directory, as an input of a rule: relative, so that a moved project is not stale."""
-    return os.path.relpath(path(room, name))
+def paths(room: str) -> list[Path]:
+    """The files of all members of a room."""
+    return [path(room, name) for name in members(room)]
 
 
 @cache

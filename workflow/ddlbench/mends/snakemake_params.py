@@ -17,7 +17,7 @@ MINE = ("snakemake", ("9",), "snakemake_params")
 
 
 def mend(rules: Collection[str], alike: Callable[[str, str], bool]) -> None:
-    """Have Snakemake take params of these rules for unchanged where the text before and the text now are `alike`. Raises
+    """Have Snakemake take params of these rules for unchanged where the texts before and now are `alike`. Raises
     ReleaseError."""
     from snakemake import persistence
 

@@ -4,7 +4,7 @@ The Snakefile asks `make_plan` for everything it needs to know; `ddlbench plan` 
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Collection, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
@@ -195,26 +195,37 @@ def figure_runs(plan: Plan, name: str) -> list[str] | None:
     return [run for run in runs if all(columns[run][column] in values for column, values in figure.select)]
 
 
-class Group(NamedTuple):
-    """Runs (ids) that the same figures (names) show."""
+class Parts(NamedTuple):
+    """Sets of runs (ids) by name; the names of those that are whole blocks, and of those of each figure by its name."""
 
-    figures: tuple[str, ...]
-    runs: list[str]
+    runs: dict[str, list[str]]
+    whole: list[str]
+    of_figure: dict[str, list[str]]
 
 
-def parts(plan: Plan) -> dict[str, Group]:
-    """All runs of the plan, by which figures show them. A part keeps its name when runs come or go."""
-    showing: dict[str, tuple[str, ...]] = dict.fromkeys(plan.runs, ())
+def parts(plan: Plan) -> Parts:
+    """The runs of each block, and those of them that a figure selects. A set is named after its runs: another figure or
+    block, or a block's new name, changes no set of the others."""
+    names: dict[str, list[str]] = {}
+
+    def named(ids: Collection[str]) -> str:
+        name = sha256("/".join(sorted(ids)).encode()).hexdigest()[:8]
+        names.setdefault(name, [*ids])
+        return name
+
+    of_block = {block: named(ids) for block, ids in plan.blocks.items() if ids}
+    of_figure: dict[str, list[str]] = {}
     for figure in plan.study.figures:
-        for run in figure_runs(plan, figure.name) or ():
-            if run in showing:  # else a job beside them
-                showing[run] += (figure.name,)
-    by_figures: dict[tuple[str, ...], list[str]] = {}
-    for run, figures in showing.items():
-        by_figures.setdefault(figures, []).append(run)
-    return {
-        sha256("/".join(figures).encode()).hexdigest()[:8]: Group(figures, ids) for figures, ids in by_figures.items()
-    }
+        runs, blocks = figure_runs(plan, figure.name), [block for block in figure.runs if block in of_block]
+        if runs is None or beside(figure.plot):  # tables have what it shows
+            of_figure[figure.name] = []
+        elif figure.select:
+            chosen = {*runs}
+            selected = [[run for run in plan.blocks[block] if run in chosen] for block in blocks]
+            of_figure[figure.name] = [*dict.fromkeys(named(ids) for ids in selected if ids)]
+        else:
+            of_figure[figure.name] = [*dict.fromkeys(of_block[block] for block in blocks)]
+    return Parts(names, [*dict.fromkeys(of_block.values())], of_figure)
 
 
 def beside(plot: str) -> list[str]:

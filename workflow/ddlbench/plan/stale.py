@@ -14,7 +14,7 @@ from typing import Any
 
 from ddlbench.analysis import failures, refusals
 from ddlbench.core import files, layout
-from ddlbench.core.record import MLLOG, STEPS, recorded_spec
+from ddlbench.core.record import MLLOG, STEPS, recorded_spec, sealed
 from ddlbench.core.spec import RunSpec, used
 
 # The command of rule train. Snakemake compares it with the one that made a record: another text makes all stale.
@@ -22,6 +22,7 @@ COMMAND = (
     "python -m ddlbench.run --folder results/runs/{wildcards.run} --manifest {input:q} --spec {params.spec:q} "
     "{resources.supervision} -- {resources.launch} > {log} 2>&1"
 )
+NOTES = Path(".snakemake/metadata")
 DONE, STALE, FAILED, STOPPED, MISSING = "done", "stale", "failed", "stopped", "missing"
 
 
@@ -35,28 +36,33 @@ class Memory:
 
 
 def memories(runs: Iterable[str]) -> dict[str, Memory]:
-    """What Snakemake remembers of each run that has a record, read from the files in which it keeps that. Where there
-    are none, or Snakemake was told to keep its memory elsewhere, a run is judged by its record alone."""
-    folder = Path(".snakemake/metadata")
-    if not folder.is_dir():
+    """What Snakemake remembers of each run that has a record. Where there is nothing, or Snakemake was told to keep its
+    memory elsewhere, a run is judged by its record alone."""
+    if not NOTES.is_dir():
         return {}
-    longest = os.pathconf(folder, "PC_NAME_MAX") - 1
     found = {}
     for run in runs:
         log = layout.run_log(run)
-        name = urlsafe_b64encode(log.encode()).decode()  # in pieces that a file's name may have (Snakemake 9.27)
-        *folders, last = [name[start : start + longest] for start in range(0, len(name), longest)]
-        try:
-            text = folder.joinpath(*(f"@{part}" for part in folders), last).read_text(encoding="utf-8")
-            note = json.loads(text) if Path(log).exists() else None
-        except (OSError, ValueError):  # none, or one that is being written
-            continue
-        if isinstance(note, dict) and note:
+        note = remembered(log) if Path(log).exists() else None
+        if note:
             inputs = note.get("input")
             found[run] = Memory(
                 inputs if inputs is None else tuple(inputs), note.get("input_checksums") or {}, note.get("code")
             )
     return found
+
+
+def remembered(output: str) -> dict[str, Any] | None:
+    """What Snakemake's own file says of the job that made an output; None if there is none that can be read."""
+    name = urlsafe_b64encode(output.encode()).decode()  # in pieces that a file's name may have (Snakemake 9.27)
+    try:
+        longest = os.pathconf(NOTES, "PC_NAME_MAX") - 1
+        *folders, last = [name[start : start + longest] for start in range(0, len(name), longest)]
+        text = NOTES.joinpath(*(f"@{part}" for part in folders), last).read_text(encoding="utf-8")
+        note = json.loads(text)
+    except (OSError, ValueError):  # none, or one that is being written
+        return None
+    return note if isinstance(note, dict) else None
 
 
 def state(
@@ -109,6 +115,14 @@ def is_of_other_settings(log: Path, spec: RunSpec) -> bool:
     if isinstance(recorded, Mapping) and not changes(recorded, json.loads(spec.to_json())):
         return False
     return not refusals.of_seal(log)
+
+
+def has_other_steps(folder: Path) -> bool:
+    """Whether a record's steps are not those that its log was sealed with, or nobody can tell."""
+    try:
+        return (sealed(folder / MLLOG) or {}).get(STEPS) != files.sha256(folder / STEPS)
+    except Exception:  # whatever stands in the log
+        return True
 
 
 # Digests, which tell nobody anything.

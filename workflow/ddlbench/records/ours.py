@@ -26,10 +26,10 @@ from ddlbench.analysis.summary import OF_RECORDS, VERSION, Summary, make
 from ddlbench.core import kinds
 from ddlbench.core.files import hidden_name, opened, read_bytes, sha256, write_text
 from ddlbench.core.record import KERNELS, MLLOG, READ, STEP_COLUMNS, STEPS, Event, ended_well, read_log
+from ddlbench.core.record import SUMMARY as SUMMARY
 from ddlbench.core.spec import RunSpec
 from ddlbench.records import _planned, _sound
 
-SUMMARY = "summary.jsonl"
 KEY_BYTES = 32
 KERNEL_COLUMNS = ("name", "on", "self_s", "annotation")
 MOST_KERNELS = 1_000_000  # names of kernels; a model has hundreds

@@ -42,8 +42,10 @@ class FigureMember(Protocol):
     """One file of this room. Its docstring is the caption that people read below the figure in the report.
 
     The planner reads docstring and constants without importing it (`registry.constant`), so they are plain text there.
-    Two constants may be left out: PUBLISHED, what it can draw of a reference (quantities in it; of a file without, its
-    columns), and SETTINGS, keys of a figure in a study that it takes and not all do: `basis`, `target`.
+    Three constants may be left out. PUBLISHED: what it can draw of a reference (quantities in it; of a file without,
+    its columns). SETTINGS: keys of a figure in a study that it takes and not all do: `basis`, `target`. MACHINE: what
+    its tables have of the machine's file: `terms` (prices and interruptions, in table costs), `peaks` (column mfu).
+    Others know nothing of these, and are not drawn again when they change.
     """
 
     TABLES: tuple[str, ...]  # that its data is made from

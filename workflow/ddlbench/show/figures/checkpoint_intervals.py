@@ -16,6 +16,7 @@ from ddlbench.show.figures import Options, Tables, _bars, _looks, _style
 from ddlbench.show.figures._data import distinguishing
 
 TABLES = ("costs",)
+MACHINE = ("terms",)
 BEST: dict[str, Any] = {"linestyle": "none", "color": "black", "markerfacecolor": "white", "markersize": 7, "zorder": 5}
 MEASURES = ("interval", "interval_s", "loss_percent", "checkpoint_s", "restart_s", "between_s", "n", "why")
 

@@ -12,6 +12,7 @@ from ddlbench.show.figures import Options, Tables, _bars
 
 PARTS = {"training": "training", "loss": "expected loss by interruptions"}
 TABLES = ("costs",)
+MACHINE = ("terms",)
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
