@@ -91,7 +91,7 @@ def test_it_is_made_again_when_asked(finished: Path) -> None:
 def test_its_code_makes_nothing_stale(finished: Path) -> None:
     for name in ("preflight/__main__", "preflight/scout", "settings/environment_modules"):
         file = finished / f"workflow/ddlbench/{name}.py"
-        file.write_text(file.read_text() + "\n# changed\n")
+        file.write_text(file.read_text() + "\nCHANGED = 1\n")
     assert planned(finished) == {}
 
 
