@@ -126,7 +126,7 @@ class Project:
     def install(self, *names: str) -> subprocess.CompletedProcess[str]:
         (self.folder / "envs/lock.txt").write_text("# a lock\n" + "".join(f"{line}\n" for line in self.lock))
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
-        environment |= {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(self.wheels)}
+        environment |= {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": self.wheels.as_uri()}
         (self.folder / "allowed.txt").write_text("torch<=2.14.1\n")  # as a site may have it
         environment |= {"INSTALLER": self.installer, "PIP_CONSTRAINT": "allowed.txt"}
         argv = [sys.executable, "envs/locked.py", f"--target={self.site}", *names]
