@@ -11,6 +11,7 @@ from ddlbench.analysis.tables import frame
 from ddlbench.audit import _neighbours
 from ddlbench.audit._audit import audit
 from ddlbench.audit._material import of_study, of_tables
+from ddlbench.audit.rules.accuracy import _expected_epochs
 from ddlbench.core.spec import id_of_repeat
 
 from tests.unit.audit_clean import Fault, Tables, changed, found, put, study
@@ -169,6 +170,24 @@ def test_equal_frameworks_are_ranked_by_no_noise() -> None:
     """Noise of 5 %: before, efficiencies and rates that differed by chance were called apart in a third of studies."""
     warned = sum(bool(found("common-base", honest(seed, 0.05))) for seed in range(20))
     assert warned == 0
+
+
+# What is known of convergence.
+POINTS = pd.DataFrame(
+    {
+        "global_batch": [1632, 3264, 4096, 8192],
+        "weight_decay": [5e-5, 5e-5, 2e-4, 2e-4],
+        "mean_epochs_to_0.759": [35.0, 35.2, 40.0, 42.0],
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("batch", "expected"),
+    [(64, 35.0), (1632, 35.0), (2448, 35.1), (4000, 35.2), (4096, 40.0), (6144, 41.0), (65536, 42.0)],
+)
+def test_between_two_recipes_the_reference_is_the_faster_one(batch: int, expected: float) -> None:
+    assert _expected_epochs(POINTS, batch) == pytest.approx(expected)
 
 
 # What ran beside.

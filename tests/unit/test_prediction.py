@@ -54,6 +54,15 @@ def width(measured: Measured, at: int = 64) -> float:
 
 
 class TestLastRate:
+    def test_from_one_worker_it_reaches_further_down(self) -> None:
+        """What workers of a node share, one alone does not show."""
+        alone = last_rate.predict(ideal(1), [4], [64.0], PRIORS)
+        low, middle, high = (math.log(float(end[0])) for end in (alone.low, alone.images_per_s, alone.high))
+        assert middle - low == pytest.approx(last_rate.ALONE * (high - middle))
+        two = last_rate.predict(ideal(1, 2), [4], [64.0], PRIORS)
+        low, middle, high = (math.log(float(end[0])) for end in (two.low, two.images_per_s, two.high))
+        assert middle - low == pytest.approx(high - middle)
+
     def test_its_interval_widens_with_distance_and_narrows_with_points(self) -> None:
         few, many = ideal(4, 8), ideal(4, 8, 16, 32)
         widths = [width(many, 32 * 2**k) for k in range(1, 6)]

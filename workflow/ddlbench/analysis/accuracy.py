@@ -89,7 +89,9 @@ def _validated(record: Record) -> dict[int, float]:
     if not record.timed or "ddlbench_resumed" in record.last or "run_start" not in record.last:
         return {}
     begin = record.last["run_start"].time_s
-    validations = [event for event in record.events if event.key == "eval_accuracy"]
+    # What learns nothing has no accuracy.
+    key = "eval_accuracy" if learns(record) else "tracked_stats"
+    validations = [event for event in record.events if event.key == key]
     return {event.metadata["epoch_num"] - 1: event.time_s - begin for event in validations}
 
 

@@ -86,8 +86,8 @@ def in_words(table: pd.DataFrame) -> str:
     if len(tried) > 1:
         words += (
             " All are judged at once (Benjamini and Hochberg): where no two sides differ, 95 of 100 such studies are "
-            "sure of none; else, on average, at most one in 20 of the sure ones is wrong. So an interval here may "
-            "differ from a figure's, which is judged alone."
+            "sure of none; else at most one in 20 of the sure ones is wrong, on average over many studies: in one "
+            "study it may be more. So an interval here may differ from a figure's, which is judged alone."
         )
     if len(tried) >= MANY and count < len(tried):
         words += " If some runs met a slow node, differences of 5 % stay hidden: `ddlbench nodes` looks for one."

@@ -172,7 +172,8 @@ def difference(ours: Mapping[Any, float], theirs: Mapping[Any, float]) -> Ratio:
 
 def at_once(pairs: Sequence[Ratio], more_is_better: bool = True, same: float = 1.0) -> list[Ratio]:
     """What to say of comparisons that people read together, as of a table: among those told apart, at most one in 20
-    is wrong; and where no two sides differ, none is told apart in 95 % of studies. `same` is 0 for differences.
+    is wrong, on average over many studies; where no two sides differ, none is told apart in 95 % of studies. `same` is
+    0 for differences.
 
     Benjamini and Hochberg's rule picks who is told apart; their intervals are wider by the same rule (Benjamini and
     Yekutieli), so that these are right as often. The interval of a pair that is not told apart holds `same`. Each

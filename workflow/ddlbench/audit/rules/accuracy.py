@@ -7,7 +7,7 @@ import pandas as pd
 
 from ddlbench.analysis.together import COMPARED
 from ddlbench.audit import MLCOMMONS, TWELVE_WAYS, Finding, Findings, Material, rule
-from ddlbench.audit._compare import each, groups, ids, in_, timed
+from ddlbench.audit._compare import each, groups, ids, in_, present, timed
 from ddlbench.core import registry
 
 
@@ -91,17 +91,31 @@ def convergence(material: Material) -> Findings:
     allow.
 
     A run that converges earlier than the tolerance allows has other data or a leak from the validation set. Between two
-    batches the reference is interpolated. Logs of the open division train with recipes of their own.
+    batches of one recipe the reference is interpolated; between two recipes it is the fewer epochs of the two. Logs of
+    the open division train with recipes of their own.
     """
-    points = material["convergence"].groupby("global_batch")["mean_epochs_to_0.759"].mean()
+    points = material["convergence"]
     runs, logs = material.runs, material.tables.get("submissions", pd.DataFrame(columns=["run", "division"]))
     closed = runs["run"].isin(logs.loc[logs["division"] == "closed", "run"]) & (runs["model"] == "resnet")
     runs = runs[closed | (runs["model"] == "resnet50") & (runs["dataset"] == "imagenet")]
     reached = material["epochs"][material["epochs"]["top1"] >= 0.759].groupby("run")["epoch"].min().rename("reached")
     runs = runs.join(reached, on="run", how="inner")
-    runs["expected"] = np.interp(runs["global_batch"].astype("float64"), points.index, points)
+    runs["expected"] = [_expected_epochs(points, float(batch)) for batch in runs["global_batch"]]
     says = "75.9 percent after {reached} epochs at batch {global_batch}; the reference needs {expected}"
     return each(runs, runs["reached"] < 0.9 * runs["expected"], says)
+
+
+def _expected_epochs(points: pd.DataFrame, batch: float) -> float:
+    """The epochs of the reference at a batch; of a smaller or larger one than all, those of the nearest."""
+    recipe = present(points, ["origin", "optimizer", "momentum", "weight_decay"])
+    epochs = points.groupby("global_batch")["mean_epochs_to_0.759"].mean().sort_index()
+    below, above = epochs.index[epochs.index <= batch], epochs.index[epochs.index >= batch]
+    if not len(below) or not len(above):
+        return float(epochs.iloc[-1] if len(below) else epochs.iloc[0])
+    ends = points[points["global_batch"].isin([below[-1], above[0]])]
+    if recipe and len(ends.drop_duplicates(recipe)) > 1:
+        return float(min(epochs[below[-1]], epochs[above[0]]))
+    return float(np.interp(batch, epochs.index, epochs))
 
 
 @rule(
