@@ -51,6 +51,17 @@ def test_the_order_is_mixed_the_same_each_time_and_another_in_each_repeat_and_st
     assert sorted(cells[0]) == sorted(cells[1]) and cells[0] != cells[1] != cells[2]
 
 
+def test_an_even_repeat_is_the_odd_one_turned_round(tmp_path: Path) -> None:
+    """A queue that deals runs out to two nodes in turn then gives each side both nodes."""
+    made = plan(tmp_path)
+    first, second = ([run[:-1] for run in made.order[k : k + 8]] for k in (0, 8))
+    assert second == first[::-1]
+    nodes: dict[str, set[int]] = {}
+    for place, run in enumerate(made.order[:16]):
+        nodes.setdefault(run[:-1], set()).add(place % 2)
+    assert all(of == {0, 1} for of in nodes.values())
+
+
 def test_a_run_more_moves_no_other(tmp_path: Path) -> None:
     before = plan(tmp_path)
     after = plan(tmp_path, STUDY.replace("[ddp, horovod]", "[ddp, horovod, fsdp]"))

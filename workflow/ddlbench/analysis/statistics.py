@@ -284,8 +284,8 @@ def _two_samples(middle: float, left: Floats, right: Floats, more_is_better: boo
     verdict = CANNOT_TELL
     if n >= FEWEST and p <= limit / one_of:
         verdict = FASTER if (mean > 0) == more_is_better else SLOWER
-    ends = {"low": mean - width, "high": mean + width}
-    return Ratio(middle, **ends, n=n, verdict=verdict, p=p, mean=mean, spread=error * math.sqrt(n))
+    low, high = mean - width, mean + width
+    return Ratio(middle, low, high, n, verdict=verdict, p=p, mean=mean, spread=error * math.sqrt(n))
 
 
 def more_repeats(ratio: Ratio, one_of: float = 1, free: float = 0.0, spread: float | None = None) -> int | None:

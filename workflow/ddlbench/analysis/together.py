@@ -90,9 +90,10 @@ def by_repeat(runs: pd.DataFrame, measure: str) -> dict[int | str, float]:
     Records of others were made on their own day each, and the numbers in their files' names say nothing: theirs go by
     the name of the run, which makes no pair.
     """
-    ours = bool(are_ours(runs).all())
-    names = runs["repeat"].astype(int) if ours else runs["run"].astype(str)
-    return {n: float(value) for n, value in zip(names, runs[measure], strict=True)}
+    values = [float(value) for value in runs[measure]]
+    if are_ours(runs).all():
+        return dict(zip(map(int, runs["repeat"]), values, strict=True))
+    return dict(zip(map(str, runs["run"]), values, strict=True))
 
 
 def alike(table: pd.DataFrame, row: Mapping[Any, Any] | pd.Series[Any], names: Iterable[str]) -> pd.DataFrame:

@@ -265,14 +265,18 @@ def device(plan: Plan) -> str:
 def mixed(study: str, specs: Iterable[RunSpec]) -> list[RunSpec]:
     """The runs in the order in which they are made: mixed at random, so that a machine that drifts favours no side.
 
-    All first repeats come before all second ones, each repeat's runs in an order of their own. Repeats with one number
-    are compared as pairs (`analysis/statistics.py`), so a drift moves both of a pair about alike. The order is made of
-    the study's name and the runs' ids: it is the same each time, and a run more moves no other. Untimed runs, which may
+    All first repeats come before all second ones, each odd repeat's runs in an order of their own, and each even one's
+    in that order turned round. Repeats with one number are compared as pairs (`analysis/statistics.py`), so a drift
+    moves both of a pair about alike. Turned round, a drift that moves the first pair one way moves the second the other
+    way, and a queue that deals runs out to two nodes in turn gives each side both nodes. The order is made of the
+    study's name and the runs' ids: it is the same each time, and a run more moves no other. Untimed runs, which may
     share the machine, come after the timed ones. On a cluster the queue has the last word. Sources: Box, Hunter &
-    Hunter 2005, Statistics for Experimenters, chapter 3; Hoefler & Belli, SC'15, section 4.1.
+    Hunter 2005, Statistics for Experimenters, chapters 3 and 4; Hoefler & Belli, SC'15, section 4.1.
     """
 
-    def place(spec: RunSpec) -> tuple[bool, int, str]:
-        return not spec.timed, spec.repeat, sha256(f"{study}/{spec.id}".encode()).hexdigest()
+    def place(spec: RunSpec) -> tuple[bool, int, int]:
+        odd = spec if spec.repeat % 2 else replace(spec, repeat=spec.repeat - 1)
+        drawn = int(sha256(f"{study}/{odd.id}".encode()).hexdigest(), 16)
+        return not spec.timed, spec.repeat, drawn if spec.repeat % 2 else -drawn
 
     return sorted(specs, key=place)

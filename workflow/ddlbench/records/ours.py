@@ -28,7 +28,7 @@ from ddlbench.core.files import hidden_name, opened, read_bytes, sha256, write_t
 from ddlbench.core.record import KERNELS, MLLOG, READ, STEP_COLUMNS, STEPS, Event, ended_well, read_log
 from ddlbench.core.record import SUMMARY as SUMMARY
 from ddlbench.core.spec import RunSpec
-from ddlbench.records import _planned, _sound
+from ddlbench.records import _fitting, _planned, _sound
 
 KEY_BYTES = 32
 KERNEL_COLUMNS = ("name", "on", "self_s", "annotation")
@@ -99,8 +99,8 @@ def _read(folder: Path, log: Path) -> Record:
     _sound.check_steps(folder / STEPS, steps, spec, images)
     # A program may do other things between any two of its steps.
     pauses = _pauses(events) if kinds.is_ours(spec) else None
-    _sound.check_clocks(folder / STEPS, steps, pauses, _sound.steps_in_epoch(steps, spec, images))
-    _sound.check_times(log, events, folder / STEPS, steps, spec)
+    _fitting.check_clocks(folder / STEPS, steps, pauses, _sound.steps_in_epoch(steps, spec, images))
+    _fitting.check_times(log, events, folder / STEPS, steps, spec)
     steps = steps[[*STEP_COLUMNS]]
     # Sums of millions of float32 would lose digits.
     steps = steps.astype({name: "float64" for name, kind in STEP_COLUMNS.items() if kind == "float32"})

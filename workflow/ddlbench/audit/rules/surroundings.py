@@ -210,7 +210,7 @@ def same_environment(material: Material) -> Findings:
             is_silent = threads or (told and seen is None and found.notna().any())
             values[command, seen] = some.get(name, None if is_silent else "unset")
         if len({*values.values()} - {None}) > 1:
-            table = runs.assign(**{name: [values[pair] for pair in given]})
+            table = runs.assign(**{name: pd.Series([values[pair] for pair in given], runs.index, dtype="object")})
             alike = threads or name.startswith("NCCL_") or "TF32" in name
             keys = [*COMPARED, "workers"] if alike else [*COMPARED, "framework", "workers"]
             yield from differing(table, name, keys, f"values of {name}")

@@ -26,7 +26,7 @@ COLUMNS = (*CELL, "framework", "base", *OTHERS, "flops_per_image", "repeats", "v
 COLOURS = "RdBu"  # white where nothing changes; numbers and ends of the scale tell the sides apart in grey
 MISSING: dict[str, Any] = {"facecolor": "white", "edgecolor": "0.5", "hatch": "xxxx"}
 CELL_WIDTH, CELL_HEIGHT = 1.15, 0.44  # inches: a bold interval
-Compare = Callable[[Mapping[int, float], Mapping[int, float]], Ratio]
+Compare = Callable[[Mapping[Any, float], Mapping[Any, float]], Ratio]
 
 
 def data(tables: Tables, column: str, compare: Compare, same: float = 1.0) -> pd.DataFrame:
