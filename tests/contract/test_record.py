@@ -79,6 +79,7 @@ def test_facts_say_where_and_with_what(outcome):
         assert len(facts["commit"]) == 40
     assert facts["host"]
     assert "probe.py" in facts["command"]
+    assert "OMP_NUM_THREADS=" in facts["environment"] and facts["nccl_version"] is None  # on CPUs
     assert outcome.values("ddlbench_spec") == [json.loads(outcome.spec.to_json())]
 
 
@@ -97,7 +98,7 @@ def test_every_rank_says_what_it_used(outcome):
         assert [c for c, value in rank.items() if value is None and c not in reasons] == []
         for column in ("peak_resident_bytes", "cpu_s", "wall_s", "parameters_bytes", "gradients_bytes"):
             assert rank[column] > 0, column
-        assert ("network_sent_bytes" in rank) == (number == 0)
+        assert ("network_sent_bytes" in rank) == ("node_cpu_s" in rank) == (number == 0)
         assert 0 < rank["cpu_share"] < 64
 
 
