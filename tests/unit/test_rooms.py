@@ -22,6 +22,7 @@ ROOMS = (
     "analysis",
     "records",
     "audit",
+    "answers",
     "plan",
     "run",
     "preflight",

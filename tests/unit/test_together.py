@@ -11,6 +11,7 @@ import pytest
 from ddlbench.analysis import claims, comparisons, together
 from ddlbench.analysis.price import Tariff
 from ddlbench.analysis.scaling import scaling
+from ddlbench.answers import Choice, Given, _choose, _words, workers
 from ddlbench.audit import Material
 from ddlbench.audit._audit import audit
 from ddlbench.core import kinds, spec
@@ -20,8 +21,7 @@ from ddlbench.outlook import predictions
 from ddlbench.outlook.series import all_series
 from ddlbench.settings.machine import load_machine
 from ddlbench.show.figures import Options, _scaling
-from ddlbench.show.page import about, answer, asked, rows
-from ddlbench.show.page.about import PageStudy
+from ddlbench.show.page import about, rows
 
 from tests.unit.test_scaling import runs_table, sized
 
@@ -81,10 +81,9 @@ class TestFaultsOfBefore:
     def test_a_sentence_names_the_runs_that_its_interval_rests_on(self) -> None:
         runs = one_killed()
         row = scaling(runs, "run").iloc[-1].to_dict()
-        study = about.PageStudy("test", "T", "local", "cpu", "core", "", (), (), {})
-        (told,) = asked.workers(study, together.usable(runs), (), {}, pd.DataFrame())
+        told = workers.answer(Given({"runs": runs.assign(final_top1=None)}), Choice())
         assert row["repeats"] == 2
-        assert len(told.runs) == 6
+        assert told and len(told.runs) == 6
 
     def test_predictions(self) -> None:
         (row, *_) = predictions.rows(all_series(one_killed(), 4), load_machine("local"))
@@ -158,12 +157,10 @@ def test_sides_of_a_comparison_share_their_settings() -> None:
 
 
 def said_by_the_page(found: pd.DataFrame = RUNS) -> list[str]:
-    study = PageStudy(
-        "mine", "Mine", "local", "cpu", "core", "", (), (), {}, sample="tokens", tariff=Tariff(1.0, "EUR", 2)
-    )
     nothing = {name: pd.DataFrame() for name in ("reached", *(kind.TABLE for kind in kinds.beside()))}
-    tables = nothing | {"runs": found, "comparisons": pd.DataFrame(comparisons.rows(found))}
-    said = [text for one in answer.first(study, tables, ()).answers for text in (*one.words, *one.others)]
+    screen = _choose.first(nothing | {"runs": found}, (), tariff=Tariff(1.0, "EUR", 2), sample="tokens")
+    told = [_words.told(answer, _words.Nouns("worker", "tokens")) for answer in screen.answers]
+    said = [text for words in told for text in (words.words, *words.others)]
     return [*said, *(head for head, _ in rows.runs(RUNS, load_machine("local").data, {}).columns)]
 
 
@@ -174,13 +171,10 @@ def said_by_predictions() -> list[str]:
 @pytest.mark.parametrize(
     ("said", "holds"),
     [
-        (
-            said_by_the_page,
-            "On 4 workers with mine (precision=bf16), ddp reaches 8,000 tokens/s and fsdp 4,000 (3 runs each).",
-        ),
-        (said_by_the_page, "With fsdp (precision=bf16), 4 workers train 4 times as many tokens/s as 1, 100 % of "),
-        (said_by_the_page, "The cheapest training (mine, 6,400 tokens) was ddp, 1 worker: "),
-        (said_by_the_page, "tokens/s"),
+        (said_by_the_page, "ddp 8,000 tokens/s, fsdp 4,000"),
+        (said_by_the_page, "with precision=bf16 ddp is 2 times as fast as fsdp, else 0.9 "),
+        (said_by_the_page, "4 workers are 4 times as fast as 1 (ideal 4) with ddp"),
+        (said_by_the_page, "A training is of mine, 6,400 tokens."),
         (said_by_predictions, "mine, ddp, precision=bf16, batch 64 per worker (measured: 1 2 4 workers):"),
     ],
 )
@@ -210,4 +204,4 @@ def test_a_repeat_that_ended_early_is_found_and_more_workers_are_none() -> None:
 def test_a_programs_name_stands_once_where_a_study_has_two() -> None:
     other = RUNS.assign(model="other", run="other-" + RUNS["run"])
     said = said_by_the_page(pd.concat([RUNS, other], ignore_index=True))
-    assert any(" with mine (precision=bf16), ddp reaches" in line for line in said), said
+    assert any("With mine, batch 256, 4 workers, precision=bf16: ddp 8,000 tokens/s" in line for line in said), said

@@ -105,17 +105,17 @@ def settings(row: Mapping[Any, Any], names: Iterable[str]) -> list[str]:
 
 
 def _frameworks(runs: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    for alike in _alike(runs, {"framework"}):
-        sides = [(str(name), side) for name, side in alike.groupby("framework")]
+    for same in alike(runs, {"framework"}):
+        sides = [(str(name), side) for name, side in same.groupby("framework")]
         for (left, ours), (right, theirs) in combinations(sides, 2):
             yield _row({"compared": "framework", "left": left, "right": right}, "named", ours, theirs)
 
 
 def _loaders(runs: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Loaders that read the same form, or of which neither reads the other's form here; and forms of one loader."""
-    for alike in _alike(runs, {"loader", "form"}):
-        sides = [side for _, side in alike.groupby(["loader", "form"], dropna=False)]
-        reads = alike.groupby("loader")["form"].agg(set)
+    for same in alike(runs, {"loader", "form"}):
+        sides = [side for _, side in same.groupby(["loader", "form"], dropna=False)]
+        reads = same.groupby("loader")["form"].agg(set)
         for ours, theirs in combinations(sides, 2):
             (left, right), (form, other) = (
                 [side[name].iloc[0] for side in (ours, theirs)] for name in ("loader", "form")
@@ -127,11 +127,11 @@ def _loaders(runs: pd.DataFrame) -> Iterator[dict[str, Any]]:
                 yield _row({"compared": "loader", **named}, "framework", ours, theirs)
 
 
-def _alike(runs: pd.DataFrame, apart: set[str]) -> Iterator[pd.DataFrame]:
-    """Groups of runs that differ in nothing but what is `apart`, and their repeats."""
+def alike(runs: pd.DataFrame, apart: set[str]) -> Iterator[pd.DataFrame]:
+    """Yield groups of runs that differ in nothing but what is `apart`, and their repeats."""
     shared = [name for name in together.SAME if name not in together.differing_with(*apart)]
-    for _, alike in runs.groupby(shared, dropna=False):
-        yield alike
+    for _, same in runs.groupby(shared, dropna=False):
+        yield same
 
 
 def _row(sides: dict[str, str], beside: str, ours: pd.DataFrame, theirs: pd.DataFrame) -> dict[str, Any]:

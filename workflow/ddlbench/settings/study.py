@@ -93,6 +93,8 @@ def load_study(name: str, folder: Path = CONFIG / "studies") -> Study:
         raise complain(path, "runs", sorted({"runs", "records"} & {*data}), "allowed: either runs or records")
     blocks = _blocks(path, data, keys)
     figures = tuple(_figure(path, *named, keys, folder.parent) for named in keys.figures.items())
+    if keys.goal == "target" and not any(figure.target for figure in figures):
+        raise complain(path, "goal", keys.goal, "allowed: balanced, fastest, cheapest; target with a figure's target")
     borrowed = _borrowed(path, figures)
     if keys.records and borrowed:
         raise complain(path, "figures", [block.name for block in borrowed], "allowed: no runs beside records of others")

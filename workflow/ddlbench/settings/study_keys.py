@@ -162,6 +162,13 @@ class StudyKeys(Keys):
     """What only the top level says, and the plan takes as it is."""
 
     title: str = key("What the study asks, for the report.")
+    goal: str = key(
+        "What the answer on workers looks for: balanced, the most speed per money (least time x hours); fastest, the "
+        "least time; cheapest, the least money, or hours of workers where the machine names no price; target, the "
+        "least time to the accuracy that a figure of the study names (`target`). It is in no run's id.",
+        "balanced",
+        enum=["balanced", "fastest", "cheapest", "target"],
+    )
     records: Published = key(
         "Instead of runs, results that others published, in the same tables and figures; its keys are below.", None
     )

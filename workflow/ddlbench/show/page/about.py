@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ddlbench.analysis.price import FREE, Tariff, tariff
+from ddlbench.answers import Goal
+from ddlbench.answers._words import Nouns
 from ddlbench.core import kinds, layout, registry
 from ddlbench.core.plural import worker
 from ddlbench.core.program import IMAGES
@@ -42,7 +44,8 @@ class PageStudy:
 
     `sample` is what a step counts.
     `partial` is what there is of the study (`7 of 9 runs`) if the page does not wait for all of it.
-    `groups` are what its jobs take in `budget_unit`, in which the centre gives compute time. `tariff` is the machine's.
+    `groups` are what its jobs take in `budget_unit`, in which the centre gives compute time. `tariff` is the machine's,
+    `goal` is what the study wants of its workers.
     """
 
     name: str
@@ -59,6 +62,7 @@ class PageStudy:
     groups: tuple[budget.BudgetGroup, ...] = ()
     budget_unit: str = "GPU hours"
     tariff: Tariff = FREE
+    goal: str = Goal.BALANCED
 
     @property
     def up(self) -> str:
@@ -74,6 +78,11 @@ class PageStudy:
     def unit(self) -> str:
         """Says what workers are called."""
         return f"{self.worker}s"
+
+    @property
+    def nouns(self) -> Nouns:
+        """Says what answers call its workers, and what a step counts."""
+        return Nouns(self.worker, self.sample)
 
     @property
     def ours(self) -> bool:
@@ -111,6 +120,7 @@ def from_plan(plan: Plan, bill: Sequence[Row], planned: Mapping[str, float | Non
         groups=groups,
         budget_unit=machine.budget_unit,
         tariff=tariff(machine),
+        goal=study.goal,
     )
 
 

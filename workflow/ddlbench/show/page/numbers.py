@@ -7,12 +7,15 @@ system     processors and GPUs; software: versions
 points     per settings: the runs, and of each quantity its unit, n, median and 95 % interval (null for one run)
 scaling    per series and worker count: throughput, speed-up and efficiency with their intervals
 budget     what all jobs of the study take, those done and those to be made, in the unit in which the centre gives hours
-answers    what the first screen says; verdicts: on claims of sources; findings: of the audit, errors and warnings
+choice     framework, loader, form, workers, batch and schedule that the answers take together
+answers    what the first screen says: `value` is the answer itself, the rest are its words
+verdicts   on claims of sources; findings: of the audit, errors and warnings
 """
 
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import pandas as pd
@@ -21,10 +24,11 @@ from ddlbench.analysis import summary
 from ddlbench.analysis.scaling import scaling
 from ddlbench.analysis.statistics import over_repeats
 from ddlbench.analysis.together import SAME, usable
+from ddlbench.answers import Answer, _words
+from ddlbench.answers._choose import First
 from ddlbench.audit import SEVERITIES, _findings
 from ddlbench.show.page import rows
 from ddlbench.show.page.about import PageStudy
-from ddlbench.show.page.answer import First
 
 FORM = 1
 VERSIONS = ("python_version", "torch_version", "framework_version", "loader_version", "driver", "kernel")
@@ -54,13 +58,30 @@ def found(
         "points": _points(runs),
         "scaling": records(series),
         "budget": _budget(study),
-        "answers": [
-            {"question": answer.question, "take": answer.take, "sure": answer.sure, "words": " ".join(answer.words)}
-            for answer in first.answers
-        ],
+        "choice": plain(first.choice),
+        "answers": [_answer(study, answer) for answer in first.answers],
         "verdicts": records(read.get("verdicts", pd.DataFrame())),
         "findings": [dict(row) for row in _findings.worst(audit, SEVERITIES[1])],
     }
+
+
+def _answer(study: PageStudy, answer: Answer) -> dict[str, Any]:
+    """Return an answer in words, and its value."""
+    told = _words.told(answer, study.nouns)
+    words = {"question": told.question, "take": told.take, "sure": _words.is_sure(answer), "words": told.words}
+    return words | {"certainty": told.certainty, "value": plain(answer)}
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON has it, without the fields that say nothing."""
+    if is_dataclass(value):
+        named = {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+        return {name: one for name, one in named.items() if one not in (None, [], {})}
+    if isinstance(value, Mapping):
+        return {str(name): plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(one) for one in value]
+    return value.item() if hasattr(value, "item") else value
 
 
 def _budget(study: PageStudy) -> dict[str, Any]:

@@ -19,13 +19,14 @@ from markupsafe import Markup, escape
 from ddlbench.analysis import failures, refusals, together
 from ddlbench.analysis.tables import BESIDE
 from ddlbench.analysis.together import ended_well, successful
+from ddlbench.answers import _choose, _words
 from ddlbench.audit import _findings
 from ddlbench.core import layout
 from ddlbench.core.files import sha256, write_json, write_text
 from ddlbench.core.plural import between, count_of, listed
 from ddlbench.core.registry import OWN
 from ddlbench.preflight.__main__ import summary
-from ddlbench.show.page import answer, asked, numbers, page_tables, picture, rows, sections, spent
+from ddlbench.show.page import explore, numbers, page_tables, picture, rows, sections, shown, spent
 from ddlbench.show.page.about import PageFigure, PageStudy
 
 HERE = Path(__file__).parent
@@ -37,7 +38,7 @@ def write(study: PageStudy, out: Path, results: Path = layout.RESULTS) -> None:
     """The page of a study as one file, from what lies beside it and in `results`; `study.json` beside it says the same
     for programs. Each is whole, or not there. Raises OSError for a table or a figure that is missing.
     """
-    read, audit = _read(study, out.parent)
+    read, audit = read_tables(study, out.parent)
     runs = [str(run) for run in read["runs"]["run"]]
     folders = {run: Path(layout.run(run, results=results)) for run in runs}
 
@@ -45,7 +46,7 @@ def write(study: PageStudy, out: Path, results: Path = layout.RESULTS) -> None:
         others = {*runs} - {*some}
         tables = _only(read, some, refusals.spoiler_rows(folders, left_out)) if others else read
         findings = [row for row in audit if others.isdisjoint(row["runs"].split("; "))]
-        first = answer.first(study, tables, findings)
+        first = first_screen(study, tables, findings)
         found = numbers.found(study, tables, findings, first)
         json.dumps(found)
         return found, html(study, tables, findings, first, out.parent, results)
@@ -54,6 +55,13 @@ def write(study: PageStudy, out: Path, results: Path = layout.RESULTS) -> None:
     print(*refusals.lines(refusals.spoiler_rows(folders, spoilers)), sep="\n", end="\n" * bool(spoilers))
     write_json(out.with_name("study.json"), found)
     write_text(out, text)
+
+
+def first_screen(
+    study: PageStudy, tables: Mapping[str, pd.DataFrame], findings: Sequence[Mapping[str, str]]
+) -> _choose.First:
+    """Return the answers of a study, from its tables and its audit's findings."""
+    return _choose.first(tables, findings, tariff=study.tariff, goal=study.goal, ours=study.ours, sample=study.sample)
 
 
 def _only(
@@ -74,7 +82,7 @@ def _only(
     return few
 
 
-def _read(study: PageStudy, home: Path) -> tuple[dict[str, pd.DataFrame], list[dict[str, str]]]:
+def read_tables(study: PageStudy, home: Path) -> tuple[dict[str, pd.DataFrame], list[dict[str, str]]]:
     """The tables that a page shows, by name, and the audit's findings."""
     folder = home / "tables"
     read = {name: pd.read_parquet(folder / f"{name}.parquet") for name in TABLES}
@@ -90,38 +98,43 @@ def html(
     study: PageStudy,
     read: Mapping[str, pd.DataFrame],
     audit: list[dict[str, str]],
-    first: answer.First,
+    first: _choose.First,
     home: Path,
     results: Path = layout.RESULTS,
 ) -> str:
     """The page of what was read of the folder `home`."""
     runs = read["runs"]
     ids = set(runs["run"].head(rows.MOST_ROWS))  # those that have a row to lead to
-    about = answer.rules_by_run(audit, "warning")
+    about = _choose.rules_by_run(audit, "warning")
     style, script = ((HERE / f"page.{suffix}").read_text(encoding="utf-8") for suffix in ("css", "js"))
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
     environment.globals["anchor"] = rows.anchor
     environment.filters["code"] = _code
+    environment.tests["drawn"] = shown.drawn
     figures = [_figure(figure, runs, ids, home) for figure in study.figures]
+    nouns = study.nouns
     page = page_tables.every(study, read, audit, ids, about, results)
-    shown, others, given = list[rows.PageTable](), page, sections.Given(study, read, ids, results)
+    sources, others, given = list[rows.PageTable](), page, sections.Given(study, read, ids, results)
     for section in sections.every():
         if section.first:
             taken, others = section.first(given, others)
-            shown += taken
+            sources += taken
     return environment.get_template("page.html.jinja").render(
         study=study,
         policy=f"default-src 'none'; img-src data:; style-src {_digest(style)}; script-src {_digest(script)}; "
         "base-uri 'none'; form-action 'none'",
         style=Markup(style),
         script=Markup(script),
-        answer=first,
+        first=first,
+        answers=shown.answers(first, nouns),
+        judged=_words.judged(first, nouns),
+        not_asked=_words.not_asked(first, nouns),
         tiles=spent.tiles(study.bill, study.unit, study.planned) if study.bill else [],
         figures=figures,
-        sources=shown,
-        series=(series := asked.series(study, runs)),
+        sources=sources,
+        series=(series := explore.series(runs)),
         wide=any(len(line["points"]) > 4 for line in series),
         tables=others,
         ended=bool(ended_well(runs).any()),
@@ -157,12 +170,12 @@ def _figure(figure: PageFigure, runs: pd.DataFrame, ids: set[str], home: Path) -
     text, names = f"{figure.jobs}.", list[str]()
     if not figure.jobs:
         # Of records of others no plan says which a figure shows.
-        shown = successful(runs[runs["run"].isin(figure.runs) | (not figure.runs)])
-        missing = len(figure.runs) - len(shown)
+        of_figure = successful(runs[runs["run"].isin(figure.runs) | (not figure.runs)])
+        missing = len(figure.runs) - len(of_figure)
         lacks = f", {missing} more are missing or failed" if missing > 0 else ""
-        text = f"{len(shown)} runs{lacks}, up to {count_of(shown['repeat'].nunique(), 'repeat')}."
-        linked = {*shown["run"]} & ids
-        names = [run for run in figure.runs or shown["run"] if run in linked]
+        text = f"{len(of_figure)} runs{lacks}, up to {count_of(of_figure['repeat'].nunique(), 'repeat')}."
+        linked = {*of_figure["run"]} & ids
+        names = [run for run in figure.runs or of_figure["run"] if run in linked]
     # Its own words, which begin with what it shows, or else those of its kind.
     caption = picture.caption(paths["svg"]) or figure.caption
     return {

@@ -1,0 +1,56 @@
+"""Made-up studies whose truth is known, and what the first screen answers of them."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from ddlbench.analysis.price import FREE, Tariff
+from ddlbench.analysis.tables import frame
+from ddlbench.answers import Answer, Goal, _choose
+from ddlbench.answers._choose import First
+
+from tests.unit.drawings import row
+
+NOISE = (0.0, 0.01, -0.01)
+Rows = list[dict[str, object]]
+LATER = ("run_s", "nodes", "full_energy_j", "full_train_s", "peak_device_memory_bytes", "status", "interrupt_steps")
+
+
+def ran(rate: float, noise: tuple[float, ...] = NOISE, top1: float = 0.75, **changes: object) -> Rows:
+    """Repeats of a run at this rate, each of a minute on two workers; their top-1 varies by a tenth of the noise."""
+    given = {"workers": 2, "workers_per_node": 4, "run_s": 60.0} | changes
+    return [
+        row(rate * (1 + by), top1=top1 + by / 10, repeat=n, **{k: v for k, v in given.items() if k not in LATER})
+        | {name: given[name] for name in LATER if name in given}
+        for n, by in enumerate(noise, start=1)
+    ]
+
+
+def noisy(rng: np.random.Generator, repeats: int, spread: float = 0.02) -> tuple[float, ...]:
+    """As many repeats that vary by so much."""
+    return tuple(float(by) for by in np.exp(rng.normal(0, spread, repeats)) - 1)
+
+
+def first(
+    rows: Rows,
+    audit: tuple[Mapping[str, str], ...] = (),
+    *,
+    tariff: Tariff = FREE,
+    goal: str = Goal.BALANCED,
+    ours: bool = True,
+    sample: str = "images",
+    **more: pd.DataFrame,
+) -> First:
+    """The first screen of these runs."""
+    tables = {"runs": frame("runs", rows), "losses": pd.DataFrame(), "reached": pd.DataFrame()} | more
+    return _choose.first(tables, audit, tariff=tariff, goal=goal, ours=ours, sample=sample)
+
+
+def by_question(found: First) -> dict[str, Answer]:
+    """Its answers by question."""
+    return {answer.question: answer for answer in found.answers}
+
+
+def only(rows: Rows, question: str, **more: object) -> Answer:
+    """The answer to one question."""
+    return by_question(first(rows, **more))[question]  # type: ignore[arg-type]

@@ -1,0 +1,288 @@
+"""Two sides over all settings in which both were tried: one ratio, its interval, in how many settings a side leads.
+
+A block is a setting: runs that share everything but the sides that are compared, and their repeat. Values are
+logarithms of rates, or points of accuracy. Runs of the same repeat in a block are a pair, of which the difference
+counts. docs/statistics.md has the formulas; `bench/answers.py` measures on studies with known truth what they hold.
+All functions are pure.
+"""
+
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import fmean, median, stdev, variance
+from typing import Any, TypeVar
+
+from scipy import special
+
+from ddlbench.analysis.statistics import FEWEST, LEVEL, NOISE, POWER, VERDICT_LEVEL, Ratio, more_repeats
+
+Side = TypeVar("Side", bound=Hashable)
+Cells = Mapping[Any, Mapping[int, float]]  # side -> repeat -> value
+OVER_SETTINGS = 3  # from so many settings on their own spread makes the interval
+MOST_REPEATS = 100  # more are made by nobody
+
+
+@dataclass(frozen=True)
+class Block:
+    """A setting: the values of each side by repeat. `place` tells it from others, `size` is where it lies along an
+    axis, such as its number of workers."""
+
+    place: Hashable
+    cells: Cells
+    size: float = 0.0
+
+    def pairs(self, ours: Hashable, theirs: Hashable) -> list[float]:
+        """Return ours minus theirs by repeat; where no repeat is on both sides, the difference of their medians."""
+        left, right = self.cells[ours], self.cells[theirs]
+        common = sorted({*left} & {*right})
+        if not common:
+            return [median(left.values()) - median(right.values())]
+        return [left[repeat] - right[repeat] for repeat in common]
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """Ours minus theirs over all settings, with its 95 % interval; without bounds where nothing says how runs vary.
+
+    `n` are the pairs of the setting that has most. `verdict` is 1 if ours are surely above theirs, -1 if below, 0 if
+    nobody can tell. `spread` is that of one pair, with `free` degrees of freedom.
+    """
+
+    middle: float
+    low: float | None
+    high: float | None
+    settings: int
+    leads: int
+    n: int
+    pairs: int
+    verdict: int
+    spread: float
+    free: float
+    between: float = math.nan  # the standard deviation of settings, where it makes the interval
+
+
+def shared(blocks: Sequence[Block], ours: Hashable, theirs: Hashable) -> list[Block]:
+    """Return the blocks that have both sides."""
+    return [block for block in blocks if ours in block.cells and theirs in block.cells]
+
+
+def compare(
+    blocks: Sequence[Block],
+    ours: Hashable,
+    theirs: Hashable,
+    one_of: float = 1.0,
+    noise: float = NOISE,
+    fewest: int = FEWEST,
+) -> Pooled:
+    """Return ours minus theirs, pooled over the blocks that have both. Raises ValueError if there are none.
+
+    With three settings or more: the mean over settings of the median of their pairs, with Student's t over settings,
+    whose spread holds the noise of runs and what differs between settings. With fewer: the mean over settings of their
+    pairs, with Student's t and the spread of pairs (`_spread`). The verdict asks for `fewest` pairs, and for the
+    interval of the level 1 - 0.04 / `one_of` beyond 0, where any of so many comparisons would decide; or for that in
+    each of several settings. An interval is never widened for the verdict's sake.
+
+    Source: the setting as a block, Montgomery 2017, Design and Analysis of Experiments, section 4.1; the t interval
+    over settings, Hartung & Knapp 2001, Stat Med 20:3875, with equal weights.
+    """
+    both = shared(blocks, ours, theirs)
+    if not both:
+        raise ValueError(f"{ours} and {theirs} share no setting")
+    groups = [block.pairs(ours, theirs) for block in both]
+    middles = [median(pairs) for pairs in groups]
+    middle, count, total = fmean(middles), len(groups), sum(map(len, groups))
+    spread, free = _spread(both, ours, theirs, noise)
+    if count >= OVER_SETTINGS:
+        centre, error, freedom = middle, max(stdev(middles), noise) / math.sqrt(count), count - 1.0
+    else:
+        centre = fmean(fmean(pairs) for pairs in groups)
+        error, freedom = spread * math.sqrt(sum(1 / len(pairs) for pairs in groups)) / count, free
+    limit = 1 - (1 - VERDICT_LEVEL) / one_of
+    verdict = _beyond(centre, error, freedom, limit) if total >= fewest else 0
+    if not verdict and count > 1 and free:
+        alone = {_beyond(fmean(pairs), spread / math.sqrt(len(pairs)), free, limit) for pairs in groups}
+        verdict = alone.pop() if len(alone) == 1 and total >= fewest else 0
+    low, high = (None, None)
+    if freedom:
+        width = t_value(LEVEL, freedom) * error
+        low, high = min(centre - width, middle), max(centre + width, middle)
+    leads = sum(value > 0 for value in middles)
+    between = stdev(middles) if count >= OVER_SETTINGS else math.nan
+    return Pooled(middle, low, high, count, leads, max(map(len, groups)), total, verdict, spread, free, between)
+
+
+def _beyond(centre: float, error: float, free: float, level: float) -> int:
+    """Return on which side of 0 the interval lies, 0 if it holds 0 or if there is none."""
+    if not free:
+        return 0
+    width = t_value(level, free) * error
+    return 1 if centre - width > 0 else -1 if centre + width < 0 else 0
+
+
+def _spread(blocks: Sequence[Block], ours: Hashable, theirs: Hashable, noise: float) -> tuple[float, float]:
+    """Return the standard deviation of one pair's difference and its degrees of freedom; 0 of these if no setting was
+    repeated.
+
+    It is that of all pairs of sides in these blocks, as in the analysis of variance of sides by repeats, or that of
+    these two sides alone where this is larger: one steady pair proves nothing, one unsteady side is no other's fault.
+    """
+    own = [block.pairs(ours, theirs) for block in blocks]
+    own_free = sum(len(pairs) - 1 for pairs in own)
+    if not own_free:
+        return math.nan, 0.0
+    alone = sum(variance(pairs) * (len(pairs) - 1) for pairs in own if len(pairs) > 1) / own_free
+    squares, weights, free = 0.0, 0.0, 0.0
+    for block in blocks:
+        for left, right in combinations(block.cells, 2):
+            pairs = block.pairs(left, right)
+            if len(pairs) > 1:
+                squares += variance(pairs) * (len(pairs) - 1)
+                weights += len(pairs) - 1
+                free += (len(pairs) - 1) * 2 / len(block.cells)  # in sum (sides - 1) (repeats - 1)
+    together = squares / weights
+    if alone > together:
+        return max(math.sqrt(alone), noise), float(own_free)
+    return max(math.sqrt(together), noise), max(free, float(own_free))
+
+
+def unpaired(
+    cells: Cells, ours: Hashable, theirs: Hashable, steady: Sequence[Hashable], one_of: float = 1.0, noise: float = 0.0
+) -> Pooled:
+    """Return ours minus theirs where repeats are no pairs, such as of accuracies, which differ by their seeds.
+
+    Student's t with the spread of runs around the mean of their side, over all `steady` sides, or over these two if it
+    is larger there: what hardly learns says nothing of how the others vary.
+    """
+    left, right = [*cells[ours].values()], [*cells[theirs].values()]
+    sides = {ours, theirs} | ({*steady} if {ours, theirs} <= {*steady} else set())
+    alone, own_free = _within([left, right])
+    together, free = _within([[*cells[side].values()] for side in sides])
+    spread = alone if alone > together else together
+    free = own_free if alone > together else free
+    middle, centre = median(left) - median(right), fmean(left) - fmean(right)
+    if not free:
+        return Pooled(middle, None, None, 1, int(middle > 0), 1, 1, 0, math.nan, 0.0)
+    spread = max(spread, noise)
+    error = spread * math.sqrt(1 / len(left) + 1 / len(right))
+    verdict = _beyond(centre, error, free, 1 - (1 - VERDICT_LEVEL) / one_of)
+    width, n = t_value(LEVEL, free) * error, min(len(left), len(right))
+    low, high = min(centre - width, middle), max(centre + width, middle)
+    return Pooled(middle, low, high, 1, int(middle > 0), n, n, verdict, spread * math.sqrt(2), free)
+
+
+def _within(groups: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """Return the standard deviation of values around the mean of their group, and its degrees of freedom."""
+    free = sum(len(group) - 1 for group in groups)
+    squares = sum(variance(group) * (len(group) - 1) for group in groups if len(group) > 1)
+    return (math.sqrt(squares / free), float(free)) if free else (0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Where a lead turns round: up to size `at` ours minus theirs is as in `below`, beyond it as in `above`."""
+
+    at: float
+    below: Pooled
+    above: Pooled
+
+
+def turn(
+    blocks: Sequence[Block],
+    ours: Hashable,
+    theirs: Hashable,
+    one_of: float = 1.0,
+    size: Callable[[Block], float] | None = None,
+) -> Turn | None:
+    """Return where along `size` one side surely leads below and the other surely above; None if nowhere.
+
+    Of all splits between two sizes the one at which the less sure half is surest. Each half is judged at the level of
+    one of all splits, by the spread of settings around the means of the halves from five settings on, else by that of
+    pairs.
+    """
+    at = size or (lambda block: block.size)
+    both = sorted(shared(blocks, ours, theirs), key=at)
+    sizes = sorted({at(block) for block in both})
+    best: tuple[float, Turn] | None = None
+    for split in sizes[:-1]:
+        halves = [[block for block in both if (at(block) <= split) is below] for below in (True, False)]
+        middles = [[median(block.pairs(ours, theirs)) for block in half] for half in halves]
+        means = [fmean(half) for half in middles]
+        if means[0] * means[1] >= 0:
+            continue
+        free, errors = _around(halves, middles, ours, theirs)
+        if not free:
+            continue
+        level = 1 - (1 - VERDICT_LEVEL) / one_of / (len(sizes) - 1)
+        signs = [_beyond(mean, error, free, level) for mean, error in zip(means, errors, strict=True)]
+        if signs[0] * signs[1] < 0:
+            surest = min(abs(mean) / error for mean, error in zip(means, errors, strict=True))
+            if best is None or surest > best[0]:
+                below, above = (compare(half, ours, theirs, one_of) for half in halves)
+                best = surest, Turn(split, below, above)
+    return best[1] if best else None
+
+
+def _around(
+    halves: Sequence[Sequence[Block]], middles: Sequence[Sequence[float]], ours: Hashable, theirs: Hashable
+) -> tuple[float, list[float]]:
+    """Return the degrees of freedom and the standard error of each half's mean."""
+    count = sum(map(len, halves))
+    if count >= OVER_SETTINGS + 2:
+        means = [fmean(half) for half in middles]
+        squares = sum((value - mean) ** 2 for half, mean in zip(middles, means, strict=True) for value in half)
+        spread = max(math.sqrt(squares / (count - 2)), NOISE)
+        return count - 2.0, [spread / math.sqrt(len(half)) for half in middles]
+    spread, free = _spread([block for half in halves for block in half], ours, theirs, NOISE)
+    weights = [sum(1 / len(block.pairs(ours, theirs)) for block in half) / len(half) ** 2 for half in halves]
+    return free, [spread * math.sqrt(weight) for weight in weights]
+
+
+def ranked(
+    blocks: Sequence[Block], sides: Sequence[Side], fair: Callable[[Side, Side], bool] | None = None
+) -> list[Side]:
+    """Return the sides, the best first: by how many others they are ahead of over all settings, then by how much.
+    `fair` says which pairs may be compared."""
+    ahead: dict[Side, list[float]] = {side: [] for side in sides}
+    for left, right in combinations(sides, 2):
+        both = shared(blocks, left, right) if fair is None or fair(left, right) else []
+        if both:
+            middle = fmean(median(block.pairs(left, right)) for block in both)
+            ahead[left].append(middle)
+            ahead[right].append(-middle)
+
+    def place(side: Side) -> tuple[int, float]:
+        return sum(value > 0 for value in ahead[side]), fmean(ahead[side]) if ahead[side] else -math.inf
+
+    return sorted(sides, key=place, reverse=True)
+
+
+def more_pairs(found: Pooled, one_of: float = 1.0) -> int | None:
+    """Return how many more repeats of each setting would probably give a verdict; None if nobody can say, or if more
+    than a hundred.
+
+    Below three settings by the power of the t test; else by the normal one, where repeats make the noise of runs less,
+    but not what differs between settings.
+    """
+    if found.pairs < 2 or not found.free:
+        return max(1, FEWEST - found.n)
+    if found.settings >= OVER_SETTINGS:
+        differs = max(0.0, found.between**2 - found.spread**2 / found.n)
+        level = 1 - (1 - VERDICT_LEVEL) / one_of
+        needed = t_value(level, found.settings - 1.0) + float(special.ndtri(POWER))
+        for repeats in range(1, MOST_REPEATS + 1):
+            error = math.sqrt((differs + found.spread**2 / (found.n + repeats)) / found.settings)
+            if abs(found.middle) > needed * error:
+                return repeats
+        return None
+    seen = Ratio(math.exp(found.middle), None, None, found.pairs, spread=found.spread)
+    more = more_repeats(seen, one_of, max(0.0, found.free - found.pairs + 1))
+    if more is None:
+        return None
+    each = math.ceil(more / found.settings)
+    return each if each <= MOST_REPEATS else None
+
+
+def t_value(level: float, free: float) -> float:
+    """Return Student's t for an interval of this level."""
+    return float(special.stdtrit(free, 0.5 + level / 2))

@@ -1,0 +1,308 @@
+"""The questions of the first screen: one file per question, found by its name, and the values that it answers with.
+
+A question is a pure function from tables and from what has been chosen so far to a frozen `Answer`. Nothing here is a
+sentence: `_words.py` makes them, from the template of the question's name in `templates/`, for page, terminal and
+`study.json`. `_choose.py` asks all of them until framework, loader, form, workers, batch and schedule fit together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ddlbench.analysis.pooled import Pooled
+from ddlbench.analysis.price import FREE, Tariff
+from ddlbench.core import registry
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LOSS = 1.0  # points of top-1 that count as a loss
+ALIKE = 0.05  # sides that are not told apart, and surely differ by less than this, are alike for all that people do
+SAME = 0.01  # sides that are told apart, and surely differ by less than this, are alike too
+PLAIN = ("ddp", "native", "torchvision", "raw")  # they come with PyTorch: nothing else is to be installed
+
+
+class Goal(StrEnum):
+    """What a study wants of its workers (key `goal`)."""
+
+    BALANCED = "balanced"  # most speed per money: least time x hours
+    FASTEST = "fastest"  # least time
+    CHEAPEST = "cheapest"  # least money, or hours of workers
+    TARGET = "target"  # least time to the accuracy that a figure names
+
+
+class Certainty(StrEnum):
+    """How surely an answer is told."""
+
+    SURE = "sure"
+    FEW = "few"  # as far as one or two runs per setting say
+    AHEAD = "ahead"  # more runs might change it
+    TIE = "tie"  # alike for all that people do
+    OPEN = "open"  # nothing says
+
+
+class Note(StrEnum):
+    """What to know of a row."""
+
+    CEILING = "ceiling"  # loads nothing
+    LOSES = "loses"  # accuracy
+    OTHER_FORM = "other-form"
+    BASE = "base"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What may be taken, by the settings that tell it from the others; the others are None."""
+
+    framework: str | None = None
+    loader: str | None = None
+    form: str | None = None
+    workers: int | None = None
+    batch: int | None = None
+    schedule: str | None = None
+    model: str | None = None
+    machine: str | None = None
+    way: str | None = None
+    more: tuple[tuple[str, Any], ...] = ()  # further settings by their names
+
+    @property
+    def known(self) -> dict[str, Any]:
+        """Return the settings that it has."""
+        return {name: value for name, value in vars(self).items() if value not in (None, ())}
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A measured value with its runs; `warned`: the audit has a finding on one of them."""
+
+    value: float
+    runs: tuple[str, ...] = ()
+    warned: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """A candidate's value: the middle of `n` runs or pairs over so many settings, with its 95 % interval."""
+
+    candidate: Candidate
+    middle: float
+    low: float | None = None
+    high: float | None = None
+    n: int = 1
+    settings: int = 1
+    dots: tuple[Dot, ...] = ()
+    taken: bool = False
+    note: Note | None = None
+    ideal: float | None = None
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """Return the runs that it rests on, each once."""
+        return tuple(dict.fromkeys(run for dot in self.dots for run in dot.runs))
+
+    @property
+    def warnings(self) -> int:
+        """Return how many of its dots have a warning."""
+        return sum(dot.warned for dot in self.dots)
+
+
+@dataclass(frozen=True)
+class Over:
+    """A ratio, or a difference in points, of two candidates over all settings, and in how many of these it is ahead."""
+
+    candidate: Candidate
+    against: Candidate
+    middle: float
+    low: float | None
+    high: float | None
+    settings: int
+    leads: int
+    n: int
+    verdict: int
+
+
+@dataclass(frozen=True)
+class Turns:
+    """Up to `at` workers one candidate leads, beyond it the other."""
+
+    at: float
+    below: Over
+    above: Over
+
+
+@dataclass(frozen=True)
+class Settles:
+    """The cheapest further runs that would probably confirm or change what to take: `repeats` more of each setting."""
+
+    candidates: tuple[Candidate, ...]
+    repeats: int
+    runs: int
+    runs_s: float
+    workers_s: float
+    price: float | None = None
+    currency: str | None = None
+
+
+@dataclass(frozen=True)
+class Fact:
+    """Something that the answer rests on, or that goes with it: its name and its values, of which templates speak."""
+
+    name: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Also:
+    """The same question under other settings: where, what is ahead there of what, and by how much."""
+
+    where: Candidate
+    taken: Candidate
+    against: Candidate | None
+    middle: float
+    low: float | None
+    high: float | None
+    n: int
+    verdict: int = 0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a question has for an answer. `rule` names how it was decided, `measure` what rows show, in `unit`.
+
+    `over` is the pooled ratio of what is taken and the one that matters beside it; `as_good` are those that are not
+    told from what is taken. `unfair` are rules of the audit that its runs break, `warned` the runs with a warning.
+    """
+
+    question: str
+    rule: str
+    certainty: Certainty
+    taken: Candidate | None = None
+    among: tuple[Candidate, ...] = ()
+    as_good: tuple[Candidate, ...] = ()
+    over: Over | None = None
+    turns: Turns | None = None
+    measure: str = ""
+    unit: str = ""
+    rows: tuple[Row, ...] = ()
+    hidden: int = 0  # rows that are not shown
+    settles: Settles | None = None
+    why: tuple[Fact, ...] = ()
+    also: tuple[Also, ...] = ()
+    runs: tuple[str, ...] = ()
+    unfair: tuple[str, ...] = ()
+    warned: tuple[str, ...] = ()
+
+    def fact(self, name: str) -> Fact | None:
+        """Return the first fact of that name."""
+        return next((fact for fact in self.why if fact.name == name), None)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What to take, decided as one: None where the study does not ask."""
+
+    framework: str | None = None
+    loader: str | None = None
+    form: str | None = None
+    workers: int | None = None
+    batch: int | None = None
+    schedule: str | None = None
+
+    def with_(self, answer: Answer | None, decides: Sequence[str]) -> Choice:
+        """Return the choice with what this answer takes."""
+        taken = answer.taken if answer and answer.taken else Candidate()
+        return replace(self, **{name: getattr(taken, name) for name in decides})
+
+
+@dataclass(frozen=True)
+class Given:
+    """What answers are made of: the study's tables, what its machine costs, and the runs that the audit speaks of."""
+
+    tables: Mapping[str, pd.DataFrame]
+    tariff: Tariff = FREE
+    goal: Goal = Goal.BALANCED
+    ours: bool = True
+    sample: str = "images"
+    broken: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # rules with an error, by run
+    warned: frozenset[str] = frozenset()  # runs with a warning or an error
+
+    @cached_property
+    def runs(self) -> pd.DataFrame:
+        """Return the runs that can be compared."""
+        from ddlbench.analysis import together
+
+        return together.usable(self.tables["runs"])
+
+    @cached_property
+    def learning(self) -> pd.DataFrame:
+        """Return the runs that read what they learn from; all, where a study asks of nothing else."""
+        kept = self.runs[~self.runs["loader"].map(loads_nothing).astype(bool)]
+        return kept if len(kept) else self.runs
+
+    @cached_property
+    def learned(self) -> pd.DataFrame:
+        """Return the runs that say how well they learned, with `top1` in percent."""
+        runs = self.runs[self.runs["final_top1"].notna()]
+        return runs.assign(top1=(100 * runs["final_top1"].astype("float64")).clip(0.01))
+
+    @cached_property
+    def kept(self) -> dict[str, Any]:
+        """Return what questions have computed for all rounds of the choice, by their own names."""
+        return {}
+
+    def once(self, name: str, make: Callable[[], Any]) -> Any:
+        """Return what `make` gives; it is asked once."""
+        if name not in self.kept:
+            self.kept[name] = make()
+        return self.kept[name]
+
+
+class QuestionMember(Protocol):
+    """One file of this room."""
+
+    PLACE: int  # among the others on the page
+    DECIDES: tuple[str, ...]  # the fields of `Choice` that its answer decides
+
+    @staticmethod
+    def answer(given: Given, choice: Choice) -> Answer | None:
+        """Return the answer, or None where the study does not ask."""
+
+
+def members() -> dict[str, Any]:
+    """Return the questions by name, in their order on the page."""
+    found = {name: registry.member("answers", name) for name in registry.members("answers")}
+    return dict(sorted(found.items(), key=lambda item: int(item[1].PLACE)))
+
+
+def loads_nothing(loader: Any) -> bool:
+    """Return whether a loader makes up its pictures, so that a training with it learns nothing."""
+    return loader in registry.members("loaders") and not registry.member("loaders", loader).LEARNS
+
+
+def ratio_of(found: Pooled, candidate: Candidate, against: Candidate, of_logs: bool = True) -> Over:
+    """Return what was pooled as a ratio of two candidates; of values that are no logarithms as their difference."""
+
+    def out(value: float | None) -> float | None:
+        return math.exp(value) if of_logs and value is not None else value
+
+    middle = out(found.middle)
+    assert middle is not None
+    bounds = out(found.low), out(found.high)
+    return Over(candidate, against, middle, *bounds, found.settings, found.leads, found.n, found.verdict)
+
+
+def certainty_of(over: Over) -> Certainty:
+    """Return how surely the candidate of a ratio is ahead, by itself."""
+    near = SAME if over.verdict else ALIKE
+    if over.low is not None and over.high is not None and over.low > 1 - near and over.high < 1 + near:
+        return Certainty.TIE
+    if over.verdict > 0:
+        return Certainty.SURE if over.n > 1 else Certainty.FEW
+    if over.low is None or (over.n < 3 and over.low > 1):
+        return Certainty.FEW
+    return Certainty.AHEAD

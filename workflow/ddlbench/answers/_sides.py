@@ -1,0 +1,443 @@
+"""What frameworks, loaders and forms have in common: sides of the same settings, ranked by all settings together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import pandas as pd
+
+from ddlbench.analysis import comparisons, pooled, together
+from ddlbench.analysis.pooled import Block
+from ddlbench.answers import (
+    LOSS,
+    PLAIN,
+    Also,
+    Answer,
+    Candidate,
+    Certainty,
+    Choice,
+    Dot,
+    Fact,
+    Given,
+    Note,
+    Over,
+    Row,
+    Settles,
+    Turns,
+    certainty_of,
+    loads_nothing,
+    ratio_of,
+)
+from ddlbench.core.registry import OWN
+
+RATE = "throughput_images_per_s"
+AXES = ("framework", "loader", "form")
+BESIDE = {"framework": "loader", "loader": "framework"}  # what both sides share, and another answer takes
+ROWS = 16  # of a figure
+OTHERS = 40  # other settings that are told; the table of pairs has all
+POINTS = 0.1  # of top-1 by which repeats differ at least
+Fair = Callable[[Candidate, Candidate], bool]  # whether two sides may be compared
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Runs that share everything but their side and repeat: rates (logarithms) and top-1 by side and repeat."""
+
+    where: Candidate
+    rates: Block
+    top1: Block
+    runs: Mapping[Candidate, Mapping[int, str]]
+    once_s: Mapping[Candidate, float]  # what one run takes
+    workers: int
+    nodes: int
+
+    def beside(self, axis: str) -> str | None:
+        """Return the member of the room `axis` that all of its sides share."""
+        value: str | None = getattr(self.where, axis)
+        return value
+
+
+def settings(given: Given, axis: str) -> list[Setting]:
+    """Return the settings in which several sides of this axis were tried."""
+    found: list[Setting] = given.once(f"settings of {axis}", lambda: [*_settings(given, axis)])
+    return found
+
+
+def _settings(given: Given, axis: str) -> Iterator[Setting]:
+    runs = together.timed(given.runs)
+    several = runs.groupby("loader")["form"].nunique()
+    wide = {str(name) for name in several.index[several > 1]}  # loaders that read several forms
+    groups = []
+    for same in comparisons.alike(runs, {"framework"} if axis == "framework" else {"loader", "form"}):
+        parts = [part for _, part in same.groupby("loader")] if axis == "form" else [same]
+        groups += [part for part in parts if len(_sides(part, axis, wide)) > 1]
+    if axis == "framework":
+        reading = [part for part in groups if not loads_nothing(part["loader"].iloc[0])]
+        groups = reading or groups
+    if not groups:
+        return
+    firsts = pd.DataFrame([part.iloc[0] for part in groups])
+    tell = [name for name in comparisons.telling(firsts) if name not in ("model", "schedule")]
+    for part in groups:
+        yield _setting(part, axis, wide, tell)
+
+
+def _sides(part: pd.DataFrame, axis: str, wide: set[str]) -> dict[Candidate, pd.DataFrame]:
+    """Return the runs of each side; a loader that reads several forms is a side with each of them."""
+    if axis == "framework":
+        return {Candidate(framework=str(name)): runs for name, runs in part.groupby("framework")}
+    if axis == "form":
+        return {Candidate(form=str(name)): runs for name, runs in part.groupby("form")}
+    sides = {}
+    for (loader, form), runs in part.groupby(["loader", "form"], dropna=False):
+        named = str(form) if str(loader) in wide and runs["form"].notna().all() else None
+        sides[Candidate(loader=str(loader), form=named)] = runs
+    return sides
+
+
+def _setting(part: pd.DataFrame, axis: str, wide: set[str], tell: Sequence[str]) -> Setting:
+    first, sides = part.iloc[0], _sides(part, axis, wide)
+    own = first["loader"] == OWN
+    shared = {name: str(first[name]) for name in ("framework", "loader") if name != axis and not own}
+    if axis == "framework" and not own and str(first["loader"]) in wide:
+        shared["form"] = str(first["form"])
+    where = Candidate(
+        **shared,
+        workers=int(first["workers"]),
+        batch=None if pd.isna(first["global_batch"]) else int(first["global_batch"]),
+        schedule=None if first["schedule"] == OWN else str(first["schedule"]),
+        model=str(first["model"]),
+        more=tuple((name, first[name]) for name in tell if not pd.isna(first[name])),
+    )
+    rates, top1 = {}, {}
+    for side, runs in sides.items():
+        rates[side] = {n: math.log(value) for n, value in together.by_repeat(runs, RATE).items()}
+        learned = runs[runs["final_top1"].notna()]
+        if len(learned):
+            top1[side] = {n: 100 * value for n, value in together.by_repeat(learned, "final_top1").items()}
+    return Setting(
+        where,
+        Block(where, rates, float(first["workers"])),
+        Block(where, top1, float(first["workers"])),
+        {
+            side: dict(zip(runs["repeat"].astype(int), runs["run"].astype(str), strict=True))
+            for side, runs in sides.items()
+        },
+        {side: float(runs["run_s"].median()) for side, runs in sides.items()},
+        int(first["workers"]),
+        int(first["nodes"]) if "nodes" in first and not pd.isna(first["nodes"]) else 1,
+    )
+
+
+def number_of_pairs(given: Given) -> int:
+    """Return how many pairs of sides people read verdicts of on the first screen, so that chance decides as seldom."""
+    return max(1, sum(math.comb(len(_all_sides(settings(given, axis))), 2) for axis in AXES))
+
+
+def _all_sides(found: Iterable[Setting]) -> list[Candidate]:
+    return list(dict.fromkeys(side for setting in found for side in setting.rates.cells))
+
+
+def answer(given: Given, choice: Choice, axis: str) -> Answer | None:
+    """Return which side to take: the one that is ahead over all settings and does not surely lose accuracy.
+
+    Where the lead surely turns round along the workers, or with what another answer takes beside it, only the settings
+    on the side of the choice count. Of sides that are alike to 5 % one that comes with PyTorch is taken.
+    """
+    found = settings(given, axis)
+    if not found:
+        return None
+    one_of = number_of_pairs(given)
+    sides = _all_sides(found)
+    read = _forms(given) if axis == "loader" else {}
+    ceiling = [side for side in sides if axis == "loader" and loads_nothing(side.loader)]
+    ceiling = [] if len(ceiling) == len(sides) else ceiling
+    judged = [side for side in sides if side not in ceiling]
+    losses = _losses(found, judged)
+    loses = {fact.values["candidate"] for fact in losses if fact.values["dropped"]}
+    fit = [side for side in judged if side not in loses]
+
+    def fair(left: Candidate, right: Candidate) -> bool:
+        return _fair(left, right, read)
+
+    used, turns = _where_it_turns(found, fit, choice, axis, one_of, fair)
+    blocks = [setting.rates for setting in used]
+    order = [side for side in pooled.ranked(blocks, fit, fair) if any(side in block.cells for block in blocks)]
+    best, *others = order
+    against = _overs(blocks, best, [side for side in others if fair(best, side)], one_of)
+    taken = _plain([best, *(side for side, over in against.items() if certainty_of(over) is Certainty.TIE)])
+    overs = _overs(blocks, taken, [side for side in order if side != taken and fair(taken, side)], one_of)
+    level = [side for side, over in overs.items() if over.verdict < 1 or certainty_of(over) is Certainty.TIE]
+    alone = [side for side in order if side != taken and side not in overs]
+    rival = next(iter(level or overs), None)
+    here = _nearest(used, choice, taken)
+    facts = [_rates(here, order, ceiling), *losses]
+    facts += _depends(used, taken, [side for side in order if side != taken and fair(taken, side)], one_of)
+    if ceiling:
+        facts.append(Fact("ceiling", {"side": taken, "ceiling": ceiling[0], "share": _share(found, taken, ceiling[0])}))
+    if alone:
+        facts.append(Fact("alone", {"sides": tuple(alone), "taken": taken}))
+    rows = _rows(used, found, [*ceiling, *judged], taken, overs, loses, fair, given)
+    return Answer(
+        question=axis,
+        rule="fastest",
+        certainty=_certainty(overs.values(), alone),
+        taken=taken,
+        among=tuple(order),
+        as_good=tuple(level),
+        over=overs[rival] if rival else None,
+        turns=turns,
+        measure="ratio",
+        unit=given.sample,
+        rows=shown(rows, ROWS),
+        hidden=max(0, len(rows) - ROWS),
+        settles=_settles(given, used, taken, [overs[side] for side in level or [*overs][:1]], one_of),
+        why=tuple(facts),
+        also=tuple(_also(found, order, fair)[:OTHERS]) if len(found) > 1 else (),
+        runs=tuple(dict.fromkeys(run for setting in used for runs in setting.runs.values() for run in runs.values())),
+    )
+
+
+def _forms(given: Given) -> dict[str, set[str]]:
+    """Return which forms each loader reads in this study."""
+    runs = together.timed(given.runs)
+    return {str(name): {str(form) for form in part["form"].dropna()} for name, part in runs.groupby("loader")}
+
+
+def _fair(left: Candidate, right: Candidate, read: Mapping[str, set[str]]) -> bool:
+    """Return whether two loaders read the same form, or neither reads the other's form here; others are compared."""
+    if left.loader is None or right.loader is None:
+        return True
+    ours, theirs = (read.get(str(side.loader), set()) for side in (left, right))
+    form, other = (side.form or "".join(sorted(forms)) for side, forms in ((left, ours), (right, theirs)))
+    return form == other or not (form in theirs or other in ours)
+
+
+def _overs(
+    blocks: Sequence[Block], ours: Candidate, others: Sequence[Candidate], one_of: float
+) -> dict[Candidate, Over]:
+    """Return how a side compares with each of the others that shares a setting with it."""
+    return {
+        side: ratio_of(pooled.compare(blocks, ours, side, one_of), ours, side)
+        for side in others
+        if pooled.shared(blocks, ours, side)
+    }
+
+
+def _plain(sides: Sequence[Candidate]) -> Candidate:
+    """Return the first side that comes with PyTorch, else the first."""
+    for name in PLAIN:
+        for side in sides:
+            if name in side.known.values():
+                return side
+    return sides[0]
+
+
+def _losses(found: Sequence[Setting], judged: Sequence[Candidate]) -> list[Fact]:
+    """Return the sides whose top-1 differs by more than a point from that of the side that comes with PyTorch: surely,
+    or as far as one run of each says.
+
+    One is dropped if the whole interval, at the level of one of all of them, is more than a point below. One run of
+    each, in fewer than three settings, has no interval: it is said, and nothing is dropped.
+    """
+    blocks = [setting.top1 for setting in found]
+    known = [side for side in judged if any(side in block.cells for block in blocks)]
+    if len(known) < 2:
+        return []
+    base, facts = _plain(known), []
+    for side in known:
+        if side == base or not pooled.shared(blocks, side, base):
+            continue
+        points = pooled.compare(blocks, side, base, len(known) - 1, POINTS, fewest=2)
+        if abs(points.middle) <= LOSS:
+            continue
+        values = {"candidate": side, "against": base, "middle": points.middle, "low": points.low, "high": points.high}
+        dropped = points.verdict < 0 and points.high is not None and points.high < -LOSS
+        if points.low is not None and not points.verdict:
+            continue
+        facts.append(Fact("accuracy", values | {"n": points.n, "settings": points.settings, "dropped": dropped}))
+    return facts
+
+
+def _where_it_turns(
+    found: list[Setting], fit: Sequence[Candidate], choice: Choice, axis: str, one_of: float, fair: Fair
+) -> tuple[list[Setting], Turns | None]:
+    """Return the settings that count for the choice, and where along the workers the lead turns round, if it does."""
+    used, turns = found, None
+    blocks = [setting.rates for setting in used]
+    best, *others = pooled.ranked(blocks, fit, fair)
+    for other in others:
+        if not fair(best, other):
+            continue
+        turn = pooled.turn(blocks, best, other, one_of)
+        if turn:
+            halves = (ratio_of(half, best, other) for half in (turn.below, turn.above))
+            turns = Turns(turn.at, *halves)
+            most = choice.workers or max(setting.workers for setting in used)
+            used = [setting for setting in used if (setting.workers <= turn.at) is (most <= turn.at)]
+            break
+    beside = BESIDE.get(axis)
+    wanted = getattr(choice, beside) if beside else None
+    with_it = [setting for setting in used if beside and setting.beside(beside) == wanted]
+    if wanted and with_it and len(with_it) < len(used):
+        blocks = [setting.rates for setting in used]
+        best, *others = pooled.ranked(blocks, fit, fair)
+        there = {setting.where for setting in with_it}
+        if any(
+            pooled.turn(blocks, best, other, one_of, lambda block: float(block.place in there))
+            for other in others
+            if fair(best, other)
+        ):
+            used = with_it
+    return used, turns
+
+
+def _depends(used: Sequence[Setting], taken: Candidate, others: Sequence[Candidate], one_of: float) -> list[Fact]:
+    """Return with which value of a setting, such as a model or a precision, the lead surely turns round, if it does."""
+    known = [dict([("model", setting.where.model), *setting.where.more]) for setting in used]
+    values = {(name, value) for one in known for name, value in one.items()}
+    for name, value in sorted(values, key=str):
+        inside = {setting.where for setting, one in zip(used, known, strict=True) if one.get(name) == value}
+        if len(inside) == len(used):
+            continue
+        for other in others:
+            blocks = [setting.rates for setting in used]
+            turn = pooled.turn(blocks, taken, other, one_of, _outside(inside))
+            if turn:
+                halves = [ratio_of(half, taken, other) for half in (turn.below, turn.above)]
+                return [Fact("depends", {"name": name, "value": value, "inside": halves[0], "outside": halves[1]})]
+    return []
+
+
+def _outside(places: set[Candidate]) -> Callable[[Block], float]:
+    """Return a function that is 0 for blocks of these places, and 1 for the others."""
+    return lambda block: float(block.place not in places)
+
+
+def _certainty(overs: Iterable[Over], alone: Sequence[Candidate]) -> Certainty:
+    """Return how surely what is taken is ahead of all others."""
+    found = {certainty_of(over) for over in overs}
+    if Certainty.AHEAD in found or alone or not found:
+        return Certainty.AHEAD
+    return next(one for one in (Certainty.FEW, Certainty.TIE, Certainty.SURE) if one in found)
+
+
+def _nearest(used: Sequence[Setting], choice: Choice, taken: Candidate) -> Setting:
+    """Return the setting with the side taken that fits the choice best; of equals that with the most workers."""
+
+    def fits(setting: Setting) -> tuple[int, int, int]:
+        wanted = {"framework": choice.framework, "loader": choice.loader, "workers": choice.workers}
+        wanted |= {"batch": choice.batch, "schedule": choice.schedule}
+        same = sum(getattr(setting.where, name) == value for name, value in wanted.items() if value is not None)
+        return same, len(setting.rates.cells), setting.workers
+
+    return max((setting for setting in used if taken in setting.rates.cells), key=fits)
+
+
+def _rates(here: Setting, order: Sequence[Candidate], ceiling: Sequence[Candidate]) -> Fact:
+    """Return the rates of one setting, which people know by its numbers."""
+    rates = {side: math.exp(median(here.rates.cells[side].values())) for side in order if side in here.rates.cells}
+    return Fact("rates", {"where": here.where, "rates": tuple(sorted(rates.items(), key=lambda one: -one[1]))})
+
+
+def _share(found: Sequence[Setting], side: Candidate, ceiling: Candidate) -> float | None:
+    """Return how much of the ceiling's rate a side reaches."""
+    blocks = [setting.rates for setting in found]
+    if not pooled.shared(blocks, side, ceiling):
+        return None
+    return math.exp(pooled.compare(blocks, side, ceiling).middle)
+
+
+def _rows(
+    used: Sequence[Setting],
+    found: Sequence[Setting],
+    sides: Sequence[Candidate],
+    taken: Candidate,
+    overs: Mapping[Candidate, Over],
+    loses: set[Candidate],
+    fair: Fair,
+    given: Given,
+) -> list[Row]:
+    """Return how many times as fast as the side taken each is; a dot is a setting, or with one setting a pair."""
+    blocks, rows = [setting.rates for setting in used], []
+    for side in sides:
+        note = Note.LOSES if side in loses else Note.CEILING if loads_nothing(side.loader) else None
+        if side == taken:
+            rows.append(Row(side, 1.0, taken=True, n=0, note=Note.BASE))
+            continue
+        both = [setting for setting in used if {side, taken} <= {*setting.rates.cells}]
+        if not both:
+            continue
+        if not fair(side, taken) and note is None:
+            note = Note.OTHER_FORM
+        seen = ratio_of(pooled.compare(blocks, side, taken), side, taken)
+        dots = _dots(both, side, taken, given)
+        rows.append(Row(side, seen.middle, seen.low, seen.high, seen.n, seen.settings, dots, note=note))
+    rows.sort(key=lambda row: (row.note not in (None, Note.BASE), -row.middle))
+    return rows
+
+
+def shown(rows: Sequence[Row], most: int) -> tuple[Row, ...]:
+    """Return the first rows, with the one that is taken among them."""
+    kept = [row for n, row in enumerate(rows) if n < most or row.taken]
+    return tuple(kept if len(kept) <= most else [*kept[: most - 1], kept[-1]])
+
+
+def _dots(both: Sequence[Setting], ours: Candidate, theirs: Candidate, given: Given) -> tuple[Dot, ...]:
+    dots = []
+    for setting in both:
+        left, right = setting.runs[ours], setting.runs[theirs]
+        common = [repeat for repeat in left if repeat in right]
+        pairs = setting.rates.pairs(ours, theirs)
+        runs: list[tuple[str, ...]] = [(left[repeat], right[repeat]) for repeat in sorted(common)]
+        runs = runs or [(*left.values(), *right.values())]
+        if len(both) > 1:
+            pairs, runs = [median(pairs)], [tuple(run for pair in runs for run in pair)]
+        dots += [Dot(math.exp(pair), of, not given.warned.isdisjoint(of)) for pair, of in zip(pairs, runs, strict=True)]
+    return tuple(dots)
+
+
+def _settles(
+    given: Given, used: Sequence[Setting], taken: Candidate, rivals: Sequence[Over], one_of: float
+) -> Settles | None:
+    """Return the cheapest further runs that would probably tell what is taken from one that might be better."""
+    offers = []
+    for over in rivals:
+        if certainty_of(over) in (Certainty.TIE, Certainty.SURE):
+            continue
+        seen = pooled.compare([setting.rates for setting in used], taken, over.against, one_of)
+        more = pooled.more_pairs(seen, one_of)
+        both = [setting for setting in used if {taken, over.against} <= {*setting.rates.cells}]
+        if more is None:
+            continue
+        each = [(setting.once_s[taken] + setting.once_s[over.against], setting) for setting in both]
+        runs_s = more * sum(took for took, _ in each)
+        workers_s = more * sum(took * setting.workers for took, setting in each)
+        prices = [
+            given.tariff.price(more * took / 3600, given.tariff.workers_blocked(setting.workers, setting.nodes))
+            for took, setting in each
+        ]
+        price = None if None in prices else math.fsum(value for value in prices if value is not None)
+        offers.append(
+            Settles((taken, over.against), more, 2 * more * len(both), runs_s, workers_s, price, given.tariff.currency)
+        )
+    return min(offers, key=lambda offer: offer.workers_s, default=None)
+
+
+def _also(found: Sequence[Setting], order: Sequence[Candidate], fair: Fair) -> list[Also]:
+    """Return of each setting what is ahead there, and of what; those with the largest lead first."""
+    told = []
+    for setting in found:
+        there = [side for side in order if side in setting.rates.cells]
+        if len(there) < 2:
+            continue
+        best, *others = pooled.ranked([setting.rates], there, fair)
+        second = next((side for side in others if fair(best, side)), None)
+        if second is None:
+            continue
+        seen = ratio_of(pooled.compare([setting.rates], best, second), best, second)
+        told.append(Also(setting.where, best, second, seen.middle, seen.low, seen.high, seen.n, seen.verdict))
+    return sorted(told, key=lambda one: -abs(math.log(one.middle)))

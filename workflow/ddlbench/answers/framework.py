@@ -1,0 +1,11 @@
+"""Which framework: the fastest over all settings that loses no accuracy."""
+
+from ddlbench.answers import Answer, Choice, Given, _sides
+
+PLACE = 10
+DECIDES = ("framework",)
+
+
+def answer(given: Given, choice: Choice) -> Answer | None:
+    """Return the framework to take, or None where only one was tried."""
+    return _sides.answer(given, choice, "framework")

@@ -1,0 +1,61 @@
+"""Which way to ask a trained model: the one that answers the smallest request soonest."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from ddlbench.analysis.statistics import over_repeats
+from ddlbench.answers import Also, Answer, Candidate, Choice, Dot, Fact, Given, Row
+from ddlbench.answers.time import below, of_intervals
+from ddlbench.core import kinds
+
+PLACE = 100
+DECIDES: tuple[str, ...] = ()
+
+
+def answer(given: Given, choice: Choice) -> Answer | None:
+    """Return the way with the least median latency, of the first model; the other models are told beside it."""
+    answers = [one for kind in kinds.beside() for one in _of(given, given.tables.get(kind.TABLE, pd.DataFrame()))]
+    if not answers:
+        return None
+    first, *others = answers
+    return Answer(**{**vars(first), "also": tuple(_also(one) for one in others)})
+
+
+def _also(answer: Answer) -> Also:
+    best, asked = answer.rows[0], answer.fact("asked")
+    assert asked
+    where = Candidate(model=asked.values["model"])
+    second = answer.rows[1].candidate if len(answer.rows) > 1 else None
+    return Also(where, best.candidate, second, best.middle, best.low, best.high, best.n)
+
+
+def _of(given: Given, table: pd.DataFrame) -> list[Answer]:
+    answers = []
+    for model, part in table.dropna(subset=["latency_p50_s", "member"]).groupby("model") if len(table) else ():
+        ours = part[part["batch"] == part["batch"].min()]
+        rows = [_row(given, str(way), runs) for way, runs in ours.groupby("member")]
+        rows.sort(key=lambda row: row.middle)
+        rows = [Row(**{**vars(row), "taken": n == 0}) for n, row in enumerate(rows)]
+        answers.append(
+            Answer(
+                question="latency",
+                rule="soonest",
+                certainty=of_intervals(rows),
+                taken=rows[0].candidate,
+                among=tuple(row.candidate for row in rows),
+                as_good=tuple(row.candidate for row in rows[1:] if not below(rows[0], row)),
+                measure="latency",
+                unit="ms",
+                rows=tuple(rows),
+                why=(Fact("asked", {"model": str(model), "pictures": int(ours["batch"].iloc[0])}),),
+            )
+        )
+    return answers
+
+
+def _row(given: Given, way: str, runs: pd.DataFrame) -> Row:
+    values = (1e3 * runs["latency_p50_s"].astype("float64")).tolist()
+    seen = over_repeats(values)
+    dots = tuple(Dot(value) for value in values)
+    return Row(Candidate(way=way), seen.middle, seen.low, seen.high, seen.n, 1, dots)

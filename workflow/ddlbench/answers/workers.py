@@ -1,0 +1,321 @@
+"""How many workers are worth it: those that serve the study's goal best, with the framework and loader taken.
+
+    balanced   least time x hours of workers (or price): speed-up squared over workers; one per cent less time is worth
+               one per cent more money (Eager, Zahorjan and Lazowska 1989, IEEE Trans Comput 38:408)
+    fastest    least time
+    cheapest   least hours of workers, or price
+    target     least time to the accuracy that a figure of the study names
+
+Times are those of the training steps of an epoch, as in table `runs`; of records of others, and for the goal `target`,
+the times to the target where they are known.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import pandas as pd
+
+from ddlbench.analysis import pooled, together
+from ddlbench.analysis.comparisons import telling
+from ddlbench.analysis.losses import PARTS
+from ddlbench.analysis.pooled import Block
+from ddlbench.analysis.scaling import compared_s, placed
+from ddlbench.analysis.together import SERIES, by_repeat
+from ddlbench.answers import (
+    LOSS,
+    Also,
+    Answer,
+    Candidate,
+    Certainty,
+    Choice,
+    Dot,
+    Fact,
+    Given,
+    Goal,
+    Note,
+    Over,
+    Row,
+    Settles,
+    _series,
+    certainty_of,
+    ratio_of,
+)
+from ddlbench.core.registry import OWN
+
+PLACE = 40
+DECIDES = ("workers",)
+MOST_PARTS = 3  # of what a step lost
+SHARE = 0.05  # of what a step grew by: less is not told
+
+
+@dataclass(frozen=True)
+class Series:
+    """Runs that differ in their workers and repeat alone: logarithms of speed and of the goal's score."""
+
+    where: Candidate
+    speed: Block
+    score: Block
+    runs: pd.DataFrame
+    ids: Mapping[int, Mapping[int, str]]
+    once_s: Mapping[int, float]
+    nodes: Mapping[int, int]
+
+    @property
+    def counts(self) -> list[int]:
+        """Return its numbers of workers."""
+        return sorted(self.speed.cells)
+
+
+def answer(given: Given, choice: Choice) -> Answer | None:
+    """Return how many workers to take, or None where no series has several numbers of them."""
+    target, found = given.once("series over workers", lambda: _all_series(given))
+    if not found:
+        return None
+    series = max(found, key=lambda one: _weight(one, choice))
+    same = [one for one in found if _alike(one, series) and series.counts == one.counts] if given.ours else [series]
+    scores, speeds = [one.score for one in same], [one.speed for one in same]
+    counts = series.counts
+    one_of = float(len(counts) - 1)
+    best = max(counts, key=lambda n: (_score(scores, n, counts[0]), -n))
+    named = {n: Candidate(workers=n) for n in counts}
+    overs = {n: ratio_of(pooled.compare(scores, best, n, one_of), named[best], named[n]) for n in counts if n != best}
+    good = [n for n, over in overs.items() if over.verdict < 1 and (over.low is None or over.low <= 1)]
+    keeps = _keeps_accuracy(given, series, counts, best)
+    taken = keeps.values["kept"] if keeps and keeps.values["kept"] is not None else best
+    beside = counts[0] if best != counts[0] else max(overs, key=lambda n: -overs[n].middle)
+    facts = [Fact("score", {"over": overs[beside], "goal": given.goal})]
+    shown = best if best != counts[0] else counts[-1]
+    speed = ratio_of(pooled.compare(speeds, shown, counts[0], one_of), named[shown], named[counts[0]])
+    facts.append(Fact("speed", {"over": speed, "ideal": shown / counts[0], "where": series.where}))
+    if keeps:
+        facts.append(keeps)
+    if target is None and not given.ours:
+        facts.append(Fact("throughput only"))
+    facts += _losses(given, series, counts[0], shown)
+    return Answer(
+        question="workers",
+        rule=given.goal,
+        certainty=_certainty(overs, series),
+        taken=Candidate(workers=taken),
+        among=tuple(named.values()),
+        as_good=tuple(named[n] for n in good),
+        over=overs[beside],
+        measure="speed-up" if target is None else "sooner",
+        unit="" if target is None else f"{target:g}",
+        rows=tuple(_rows(given, same, counts, taken, one_of)),
+        settles=_settles(given, same, best, good, one_of),
+        why=tuple(facts),
+        also=tuple(_also(given, found, series)),
+        runs=tuple(dict.fromkeys(str(run) for one in same for run in one.runs["run"])),
+    )
+
+
+def _all_series(given: Given) -> tuple[float | None, list[Series]]:
+    """Return the target that times are to, if they are, and all series with several numbers of workers."""
+    table = placed(given.learning)
+    table = table.assign(compared_s=compared_s(table, "steps"))
+    targets, target = given.tables.get("reached", pd.DataFrame()), None
+    if len(targets) and (given.goal is Goal.TARGET or not given.ours):
+        target = float(targets["target"].min())
+        table = _to_target(table, targets[targets["target"] == target])
+    groups = [part for _, part in table.groupby(list(SERIES), dropna=False) if part["workers"].nunique() > 1]
+    if not groups:
+        return target, []
+    tell = [name for name in telling(pd.concat(groups)) if name not in ("model", "schedule", "machine")]
+    return target, [_one(given, part, tell) for part in groups]
+
+
+def _to_target(table: pd.DataFrame, targets: pd.DataFrame) -> pd.DataFrame:
+    """Return the runs that reached the target, compared by the time [s] that took."""
+    parts = []
+    for row in targets.to_dict("records"):
+        times_s = json.loads(row["each"])
+        parts.append(together.alike(table, row, [*SERIES, "workers"]).head(len(times_s)).assign(compared_s=times_s))
+    return pd.concat(parts)
+
+
+def _one(given: Given, part: pd.DataFrame, tell: Sequence[str]) -> Series:
+    first = part.iloc[0]
+    speed: dict[Any, dict[int, float]] = {}
+    score: dict[Any, dict[int, float]] = {}
+    ids, once_s, nodes = {}, {}, {}
+    for workers, runs in part.groupby("workers"):
+        n = int(str(workers))
+        speed[n] = {repeat: -math.log(value) for repeat, value in by_repeat(runs, "compared_s").items()}
+        known = given.ours and "nodes" in runs and runs["nodes"].notna().all()
+        nodes[n] = int(runs["nodes"].iloc[0]) if known else 0
+        once_s[n] = float(runs["run_s"].median())
+        ids[n] = dict(zip(runs["repeat"].astype(int), runs["run"].astype(str), strict=True))
+        score[n] = {repeat: _goal(given, value, n, nodes[n]) for repeat, value in speed[n].items()}
+    where = Candidate(
+        framework=None if pd.isna(first["loader"]) else str(first["framework"]),
+        loader=None if pd.isna(first["loader"]) or first["loader"] == OWN else str(first["loader"]),
+        model=str(first["model"]),
+        schedule=None if first["schedule"] == OWN else str(first["schedule"]),
+        machine=str(first["machine"]) if pd.isna(first["loader"]) else None,
+        more=tuple((name, first[name]) for name in tell if not pd.isna(first[name])),
+    )
+    place = tuple(str(first[name]) for name in SERIES)
+    return Series(where, Block(place, speed), Block(place, score), part, ids, once_s, nodes)
+
+
+def _goal(given: Given, speed: float, workers: int, nodes: int) -> float:
+    """Return the logarithm of what the goal wants much of, for a run of this speed (a logarithm)."""
+    if given.goal in (Goal.FASTEST, Goal.TARGET):
+        return speed
+    priced = given.tariff.price_per_worker_hour is not None
+    paid = given.tariff.workers_blocked(workers, nodes) if priced else workers
+    return (speed if given.goal is Goal.CHEAPEST else 2 * speed) - math.log(paid)
+
+
+def _weight(series: Series, choice: Choice) -> tuple[Any, ...]:
+    """Return what makes a series the answer: the sides taken, repeats at its most workers, counts, the most workers."""
+    sides = ((series.where.framework, choice.framework), (series.where.loader, choice.loader))
+    fits = sum(ours == wanted for ours, wanted in sides if wanted is not None)
+    counts = series.counts
+    return fits, min(len(series.ids[counts[-1]]), 2), len(counts), counts[-1], len(series.runs)
+
+
+def _alike(one: Series, other: Series) -> bool:
+    ours, theirs = one.where, other.where
+    return (ours.framework, ours.loader, ours.model) == (theirs.framework, theirs.loader, theirs.model)
+
+
+def _score(blocks: Sequence[Block], n: int, base: int) -> float:
+    return 0.0 if n == base else pooled.compare(blocks, n, base).middle
+
+
+def _certainty(overs: Mapping[int, Over], series: Series) -> Certainty:
+    """Return how surely one number of workers serves the goal best."""
+    found = {certainty_of(over) for over in overs.values()}
+    order = (Certainty.AHEAD, Certainty.FEW, Certainty.TIE, Certainty.SURE)
+    return next(one for one in order if one in found)
+
+
+def _keeps_accuracy(given: Given, series: Series, counts: Sequence[int], best: int) -> Fact | None:
+    """Return what the larger batch of more workers costs in top-1, of the same model and schedule; and the most workers
+    that surely, or as far as is measured, cost no more than a point, if fewer. None where the batch stays."""
+    each = series.runs["batch_per_worker"].iloc[0]
+    if pd.isna(each) or best == counts[0]:
+        return None
+    batches = {n: int(each) * n for n in counts if n <= best}
+    learned, first = given.learned, series.runs.iloc[0]
+    same = together.alike(learned, first, ("dataset", "model", "recipe", "schedule"))
+    own = together.alike(same, first, ("framework", "options"))  # another framework may learn otherwise
+    same = own if own["global_batch"].isin(batches.values()).any() else same
+    top1 = {
+        n: by_repeat(part.drop_duplicates("repeat"), "top1")
+        for n, batch in batches.items()
+        if len(part := same[same["global_batch"] == batch])
+    }
+    values: dict[str, Any] = {"workers": best, "base": counts[0], "batches": batches, "kept": None}
+    if not {counts[0], best} <= {*top1}:
+        return Fact("batch grows", values | {"top1": None})
+    middles = {n: median(reached.values()) for n, reached in top1.items()}
+    lost = {n for n in top1 if n != counts[0] and _loses(top1, n, counts[0])}
+    if best in lost:
+        values["kept"] = max(n for n in top1 if n < min(lost))
+    return Fact("batch grows", values | {"top1": middles})
+
+
+def _loses(top1: Mapping[int, Mapping[int, float]], n: int, base: int) -> bool:
+    """Return whether n workers' batch surely costs more than a point."""
+    points = _series.points(top1, n, base, len(top1) - 1)
+    return points.verdict < 0 and points.high is not None and points.high < -LOSS
+
+
+def _losses(given: Given, series: Series, base: int, most: int) -> list[Fact]:
+    """Return what a step of `most` workers takes longer than one of `base`, by parts of table `losses` [s]."""
+    table = given.tables.get("losses", pd.DataFrame())
+    each = series.runs["batch_per_worker"].iloc[0]
+    if not len(table) or "run" not in table or pd.isna(each) or most == base:
+        return []  # with the same batch in sum a step of more workers has less to do
+    sides = [_of_step(table, series, n) for n in (base, most)]
+    if None in sides:
+        return []
+    before, after = (side for side in sides if side is not None)
+    grew = {name: after[name] - before[name] for name in before if name != "total_s"}
+    total = after["total_s"] - before["total_s"]
+    worst = sorted(grew.items(), key=lambda one: -one[1])
+    parts = [(name, value) for name, value in worst if value > SHARE * abs(total)]
+    if total <= 0 or not parts:
+        return []
+    return [Fact("step grew", {"workers": most, "base": base, "total_s": total, "parts": tuple(parts[:MOST_PARTS]),
+                               "step_s": before["total_s"]})]  # fmt: skip
+
+
+def _of_step(table: pd.DataFrame, series: Series, n: int) -> dict[str, float] | None:
+    """Return the seconds of one step by parts, over all repeats; what frameworks cannot tell apart as `together_s`."""
+    runs = series.runs[series.runs["workers"] == n]
+    rows = table[table["run"].isin(runs["run"])].merge(runs[["run", "global_batch"]], on="run")
+    batch = int(series.runs["batch_per_worker"].iloc[0]) * n
+    if rows.empty:
+        return None
+    steps = float(rows["images"].sum()) / batch
+    own = [name for name in PARTS if name in ("input_s", "waiting_s", "transfer_s", "compute_s", "together_s")]
+    seconds = {name: float(rows[name].astype("float64").fillna(0.0).sum()) / steps for name in own}
+    return seconds | {"total_s": sum(seconds.values())}
+
+
+def _rows(given: Given, same: Sequence[Series], counts: Sequence[int], taken: int, one_of: float) -> Iterator[Row]:
+    """Yield how many times as fast as the fewest each number of workers is; a dot is a pair, or a series."""
+    blocks, base = [one.speed for one in same], counts[0]
+    yield Row(Candidate(workers=base), 1.0, taken=taken == base, n=0, note=Note.BASE, ideal=1.0)
+    for n in counts[1:]:
+        seen = ratio_of(pooled.compare(blocks, n, base, one_of), Candidate(workers=n), Candidate(workers=base))
+        dots = []
+        for one in same:
+            pairs = one.speed.pairs(n, base)
+            common = sorted({*one.ids[n]} & {*one.ids[base]})
+            ids: list[tuple[str, ...]] = [(one.ids[n][repeat], one.ids[base][repeat]) for repeat in common]
+            if len(same) > 1 or len(ids) != len(pairs):
+                every = (*one.ids[n].values(), *one.ids[base].values())
+                pairs, ids = [median(pairs)], [every]
+            dots += [Dot(math.exp(p), of, not given.warned.isdisjoint(of)) for p, of in zip(pairs, ids, strict=True)]
+        yield Row(
+            Candidate(workers=n), seen.middle, seen.low, seen.high, seen.n, seen.settings, tuple(dots),
+            taken=n == taken, ideal=n / base,
+        )  # fmt: skip
+
+
+def _settles(given: Given, same: Sequence[Series], best: int, good: Sequence[int], one_of: float) -> Settles | None:
+    """Return the cheapest runs that would tell the number of workers taken from one that is as good so far."""
+    offers = []
+    for n in good:
+        seen = pooled.compare([one.score for one in same], best, n, one_of)
+        over = ratio_of(seen, Candidate(workers=best), Candidate(workers=n))
+        more = pooled.more_pairs(seen, one_of)
+        if more is None or certainty_of(over) is Certainty.TIE:
+            continue
+        runs_s = more * sum(one.once_s[best] + one.once_s[n] for one in same)
+        workers_s = more * sum(one.once_s[best] * best + one.once_s[n] * n for one in same)
+        prices = [
+            given.tariff.price(more * one.once_s[k] / 3600, given.tariff.workers_blocked(k, one.nodes[k]))
+            for one in same
+            for k in (best, n)
+        ]
+        price = None if None in prices else math.fsum(value for value in prices if value is not None)
+        both = (over.candidate, over.against)
+        offers.append(Settles(both, more, 2 * more * len(same), runs_s, workers_s, price, given.tariff.currency))
+    return min(offers, key=lambda offer: offer.workers_s, default=None)
+
+
+def _also(given: Given, found: Sequence[Series], series: Series) -> Iterator[Also]:
+    """Yield what the goal takes in the other series."""
+    for one in found:
+        if one is series:
+            continue
+        counts = one.counts
+        best = max(counts, key=lambda n: (_score([one.score], n, counts[0]), -n))
+        shown: Hashable = best if best != counts[0] else counts[-1]
+        seen = pooled.compare([one.speed], shown, counts[0])
+        over = ratio_of(seen, Candidate(workers=int(str(shown))), Candidate(workers=counts[0]))
+        yield Also(
+            one.where, Candidate(workers=best), over.against, over.middle, over.low, over.high, over.n, over.verdict
+        )
