@@ -115,7 +115,7 @@ onsuccess:
     from ddlbench.analysis import refusals
 
     said = [*refusals.lines(refusals.read(Path(TABLES))), *snakefile.audited(Path(TABLES))]
-    said += terminal.page(PLAN, snakefile.STARTED)
+    said += [*terminal.answers(PLAN, snakefile.STARTED), *terminal.page(PLAN, snakefile.STARTED)]
     print(*said, sep="\n", end="\n" * bool(said), file=sys.stderr)
 
 

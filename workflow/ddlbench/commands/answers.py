@@ -185,6 +185,39 @@ def verdicts(call: Call) -> int:
     return 0
 
 
+def answer(call: Call) -> int:
+    """What to take, how surely, and what would settle the rest: of the runs that are there, at any time."""
+    from ddlbench.answers import _words
+    from ddlbench.commands import configuration
+    from ddlbench.show.page import about, numbers, partial, write
+
+    config, _, planned = call.settings
+    home, study = Path(layout.page(planned.home)).parent, about.from_plan(planned, (), {})
+    made = Path(layout.tables(planned.home)) / "runs.parquet"
+    if planned.study.records and not made.exists():
+        raise ConfigError(f"{made}: is not made yet; make it: {call.snakemake('tables')}")
+    try:
+        older = _older(planned, made)
+        found = None if older or not made.exists() else write.first_screen(study, *write.read_tables(study, home))
+    except FileNotFoundError:  # some of what the page reads is not made yet
+        found = None
+    if found is None:
+        found = partial.first_screen(config, configuration.terms(planned.machine, config["checkpoint"]["minutes"]))
+    told = [_words.told(one, study.nouns) for one in found.answers]
+    rest = [f"{words.question} {words.text}" for words in told if words.text]
+    rest += [f"  {other}" for words in told for other in words.others]
+    rest += [f"Not asked: {words}" for words in _words.not_asked(found, study.nouns)]
+    lines = _words.lines(found, study.nouns) or ["no run has ended well yet: there is nothing to answer"]
+    call.show(rest, numbers.plain(found), answer=[*lines, *_page(home)])
+    return 0
+
+
+def _page(home: Path) -> list[str]:
+    """Return the line that says where the page lies, if it is made."""
+    page = home / "index.html"
+    return [f"page: {page}"] if page.exists() else []
+
+
 def partial(call: Call) -> int:
     """Page, figures and tables of the runs that are there, beside those of the whole."""
     from ddlbench.commands import configuration

@@ -21,6 +21,7 @@ Questions about a study. What makes files is Snakemake's: each answer ends with 
 # Name -> (function, one line of help).
 STUDY: dict[str, tuple[Callable[[answers.Call], int], str]] = {
     "plan": (answers.plan, "hours, energy, price and disk before anything starts; what is stale, and why"),
+    "answer": (answers.answer, "what to take, how surely, and what would settle the rest; at any time"),
     "status": (answers.status, "while it runs: done, running, waiting, failed, expected end"),
     "failures": (answers.failures, "what went wrong so far: which run, which rank, why"),
     "audit": (answers.audit, "what makes comparisons unfair, from the study's tables; exit code 1 on errors"),
@@ -34,8 +35,8 @@ STUDY: dict[str, tuple[Callable[[answers.Call], int], str]] = {
     "compare": (answers.compare, "the same runs on two machines, in two folders, or kept"),
 }
 COMMANDS = (*STUDY, "new")
-JSON = ("plan", "status", "failures", "audit", "verdicts", "nodes", "compare")
-ALL = ("plan", "status", "failures", "audit", "verdicts")
+JSON = ("plan", "answer", "status", "failures", "audit", "verdicts", "nodes", "compare")
+ALL = ("plan", "answer", "status", "failures", "audit", "verdicts")
 PATIENCE_S = 1.5  # before a command says that it computes
 
 

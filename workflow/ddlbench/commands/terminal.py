@@ -56,7 +56,7 @@ class Lines:
             log = f"; log: {line.log}" if line.log else ""
             print(f"{line.rule or 'a job'} failed: {line.text}{log}", file=sys.stderr, flush=True)
         elif line.what == "nothing":
-            print(line.text, *page(self.plan), sep="\n", file=sys.stderr, flush=True)
+            print(line.text, *answers(self.plan), *page(self.plan), sep="\n", file=sys.stderr, flush=True)
             return False
         return self.whole or line.what == "error"
 
@@ -90,6 +90,18 @@ def page(plan: Any, since: float = 0.0) -> list[str]:
     path = Path(layout.page(plan.home))
     there = path.exists() and path.stat().st_mtime >= since
     return [f"page: {path}   (tables, figures and report.html lie beside it)"] * there
+
+
+def answers(plan: Any, since: float = 0.0) -> list[str]:
+    """The answers of the page, a line each, if it was made after `since` [s since 1970]."""
+    path = Path(layout.page(plan.home)).with_name("study.json")
+    try:
+        if path.stat().st_mtime < since:
+            return []
+        lines: list[str] = json.loads(path.read_text(encoding="utf-8"))["screen"]
+        return lines
+    except (OSError, ValueError, KeyError):
+        return []
 
 
 def line(

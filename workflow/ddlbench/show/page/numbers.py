@@ -8,7 +8,8 @@ points     per settings: the runs, and of each quantity its unit, n, median and 
 scaling    per series and worker count: throughput, speed-up and efficiency with their intervals
 budget     what all jobs of the study take, those done and those to be made, in the unit in which the centre gives hours
 choice     framework, loader, form, workers, batch and schedule that the answers take together
-answers    what the first screen says: `value` is the answer itself, the rest are its words
+answers    what the first screen says: `value` is the answer itself, the rest are its words; screen: the same as
+           lines for a terminal
 verdicts   on claims of sources; findings: of the audit, errors and warnings
 """
 
@@ -60,6 +61,7 @@ def found(
         "budget": _budget(study),
         "choice": plain(first.choice),
         "answers": [_answer(study, answer) for answer in first.answers],
+        "screen": _words.lines(first, study.nouns),
         "verdicts": records(read.get("verdicts", pd.DataFrame())),
         "findings": [dict(row) for row in _findings.worst(audit, SEVERITIES[1])],
     }

@@ -19,6 +19,7 @@ from ddlbench.analysis.collect import collect
 from ddlbench.analysis.price import tariff
 from ddlbench.analysis.refusals import RefusedError
 from ddlbench.analysis.sheets import Terms
+from ddlbench.answers import _choose
 from ddlbench.audit import _findings
 from ddlbench.audit._audit import audit
 from ddlbench.audit._material import of_study
@@ -93,15 +94,34 @@ def _tables_of(plan: runs.Plan, terms: Sequence[Any], folder: Path, results: Pat
             tables.write(table, rows, folder)
 
 
-def _figure(plan: runs.Plan, figure: Figure, home: Path) -> str:
-    """One figure with its files; of how many of its runs it is."""
-    wanted, path = runs.figure_runs(plan, figure.name) or [], home / "figures" / figure.name
-    data = path.with_name(f"{path.name}.csv")
+def first_screen(config: Mapping[str, Any], terms: Sequence[Any], results: Path = layout.RESULTS) -> _choose.First:
+    """The answers of the records that are there, without a page; nothing is left behind. `terms` as for `make`."""
+    plan, _ = reads.plan_of(config)
+    study = about.from_plan(plan, (), {})
+    with TemporaryDirectory(prefix=hidden_name("answers-")) as aside:
+        home = Path(aside)
+        _tables_of(plan, terms, home / "tables", results)
+        (home / "figures").mkdir()
+        for figure in plan.study.figures:
+            if figure.target:  # answers know the times to it
+                _figure_data(plan, figure, home)
+        return write.first_screen(study, *write.read_tables(study, home))
+
+
+def _figure_data(plan: runs.Plan, figure: Figure, home: Path) -> tuple[pd.DataFrame, Options]:
+    """Writes the data of a figure; the runs that it shows, and how it is drawn."""
+    wanted, data = runs.figure_runs(plan, figure.name) or [], home / "figures" / f"{figure.name}.csv"
     options = Options(**json.loads(runs.figure_options(plan, figure.name)))
     if figure.reference_file:
         options = replace(options, reference=pd.read_csv(figure.reference_file))
-    shown = write_drawable(figure.plot, home / "tables", wanted, data, options)
+    return write_drawable(figure.plot, home / "tables", wanted, data, options), options
+
+
+def _figure(plan: runs.Plan, figure: Figure, home: Path) -> str:
+    """One figure with its files; of how many of its runs it is."""
+    path = home / "figures" / figure.name
+    shown, options = _figure_data(plan, figure, home)
     _data.write(shown, path.with_name(f"{path.name}.runs.csv"))
     count = _data.counted(shown)
-    draw(figure.plot, data, path, replace(options, title=f"{options.title}\n{count}"))
+    draw(figure.plot, path.with_name(f"{path.name}.csv"), path, replace(options, title=f"{options.title}\n{count}"))
     return count
