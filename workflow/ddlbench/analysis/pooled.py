@@ -18,7 +18,7 @@ from scipy import special
 from ddlbench.analysis.statistics import FEWEST, LEVEL, NOISE, POWER, VERDICT_LEVEL, Ratio, more_repeats
 
 Side = TypeVar("Side", bound=Hashable)
-Cells = Mapping[Any, Mapping[int, float]]  # side -> repeat -> value
+Cells = Mapping[Any, Mapping[Any, float]]  # side -> repeat -> value
 OVER_SETTINGS = 3  # from so many settings on their own spread makes the interval
 MOST_REPEATS = 100  # more are made by nobody
 

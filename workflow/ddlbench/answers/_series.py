@@ -42,7 +42,7 @@ def with_most(runs: pd.DataFrame, axis: str, also: Sequence[str] = ()) -> list[p
     return sorted(found, key=len, reverse=True)
 
 
-def points(values: Mapping[Any, Mapping[int, float]], ours: Any, theirs: Any, one_of: float) -> Pooled:
+def points(values: Mapping[Any, Mapping[Any, float]], ours: Any, theirs: Any, one_of: float) -> Pooled:
     """Return how many points of top-1 one is above the other, with the spread of those that learn."""
     best = max(median(side.values()) for side in values.values())
     steady = [name for name, side in values.items() if median(side.values()) >= LEARNS * best]

@@ -9,7 +9,7 @@ import pandas as pd
 
 from ddlbench.analysis import together
 from ddlbench.analysis.comparisons import telling
-from ddlbench.analysis.scaling import interval_of, placed
+from ddlbench.analysis.scaling import in_series, interval_of
 from ddlbench.analysis.together import SERIES
 from ddlbench.answers import Answer, Candidate, Certainty, Choice, Dot, Fact, Given, Row, _series
 
@@ -28,7 +28,7 @@ def answer(given: Given, choice: Choice) -> Answer | None:
     shown = table.head(ROWS)
     tell = [name for name in telling(shown) if name not in ("machine",)]
     rows = [_row(given, one, tell, n == 0) for n, one in enumerate(shown.to_dict("records"))]
-    best = together.alike(placed(given.runs), shown.iloc[0], [*SERIES, "workers"])
+    best = together.alike(in_series(together.usable(given.runs)), shown.iloc[0], [*SERIES, "workers"])
     facts = []
     energy_kwh = given.tariff.energy_kwh(float(best["full_energy_j"].median()))
     if energy_kwh is not None and energy_kwh == energy_kwh:

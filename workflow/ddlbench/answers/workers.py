@@ -25,7 +25,7 @@ from ddlbench.analysis import pooled, together
 from ddlbench.analysis.comparisons import telling
 from ddlbench.analysis.losses import PARTS
 from ddlbench.analysis.pooled import Block
-from ddlbench.analysis.scaling import compared_s, placed
+from ddlbench.analysis.scaling import compared_s, in_series, names, placed
 from ddlbench.analysis.together import SERIES, by_repeat
 from ddlbench.answers import (
     LOSS,
@@ -62,7 +62,7 @@ class Series:
     speed: Block
     score: Block
     runs: pd.DataFrame
-    ids: Mapping[int, Mapping[int, str]]
+    ids: Mapping[int, Mapping[int | str, str]]
     once_s: Mapping[int, float]
     nodes: Mapping[int, int]
 
@@ -123,7 +123,7 @@ def _all_series(given: Given) -> tuple[float | None, list[Series]]:
     targets, target = given.tables.get("reached", pd.DataFrame()), None
     if len(targets) and (given.goal is Goal.TARGET or not given.ours):
         target = float(targets["target"].min())
-        table = _to_target(table, targets[targets["target"] == target])
+        table = _to_target(given.runs, targets[targets["target"] == target])
     groups = [part for _, part in table.groupby(list(SERIES), dropna=False) if part["workers"].nunique() > 1]
     if not groups:
         return target, []
@@ -131,27 +131,33 @@ def _all_series(given: Given) -> tuple[float | None, list[Series]]:
     return target, [_one(given, part, tell) for part in groups]
 
 
-def _to_target(table: pd.DataFrame, targets: pd.DataFrame) -> pd.DataFrame:
-    """Return the runs that reached the target, compared by the time [s] that took."""
-    parts = []
+def _to_target(runs: pd.DataFrame, targets: pd.DataFrame) -> pd.DataFrame:
+    """Return the runs that reached the target, in series, compared by the time [s] that took. One without a rate may be
+    among them."""
+    table = in_series(together.usable(runs))
+    table = table.assign(named=names)
+    parts = [table[:0].assign(compared_s=0.0)]
     for row in targets.to_dict("records"):
-        times_s = json.loads(row["each"])
-        parts.append(together.alike(table, row, [*SERIES, "workers"]).head(len(times_s)).assign(compared_s=times_s))
+        times_s = dict(zip(json.loads(row["runs"]), json.loads(row["each"]), strict=True))
+        here = together.alike(table, row, [*SERIES, "workers"])
+        here = here.assign(compared_s=here["run"].map(times_s).astype("float64"))
+        parts.append(here[here["compared_s"].notna()])
     return pd.concat(parts)
 
 
 def _one(given: Given, part: pd.DataFrame, tell: Sequence[str]) -> Series:
     first = part.iloc[0]
-    speed: dict[Any, dict[int, float]] = {}
-    score: dict[Any, dict[int, float]] = {}
+    speed: dict[Any, dict[Any, float]] = {}
+    score: dict[Any, dict[Any, float]] = {}
     ids, once_s, nodes = {}, {}, {}
     for workers, runs in part.groupby("workers"):
         n = int(str(workers))
-        speed[n] = {repeat: -math.log(value) for repeat, value in by_repeat(runs, "compared_s").items()}
+        times_s = by_repeat(runs, "compared_s")
+        speed[n] = {repeat: -math.log(value) for repeat, value in times_s.items()}
         known = given.ours and "nodes" in runs and runs["nodes"].notna().all()
         nodes[n] = int(runs["nodes"].iloc[0]) if known else 0
         once_s[n] = float(runs["run_s"].median())
-        ids[n] = dict(zip(runs["repeat"].astype(int), runs["run"].astype(str), strict=True))
+        ids[n] = dict(zip(times_s, runs["run"].astype(str), strict=True))
         score[n] = {repeat: _goal(given, value, n, nodes[n]) for repeat, value in speed[n].items()}
     where = Candidate(
         framework=None if pd.isna(first["loader"]) else str(first["framework"]),
@@ -224,7 +230,7 @@ def _keeps_accuracy(given: Given, series: Series, counts: Sequence[int], best: i
     return Fact("batch grows", values | {"top1": middles})
 
 
-def _loses(top1: Mapping[int, Mapping[int, float]], n: int, base: int) -> bool:
+def _loses(top1: Mapping[int, Mapping[Any, float]], n: int, base: int) -> bool:
     """Return whether n workers' batch surely costs more than a point."""
     points = _series.points(top1, n, base, len(top1) - 1)
     return points.verdict < 0 and points.high is not None and points.high < -LOSS
