@@ -128,6 +128,7 @@ def run(framework: str, loader: str, workers: int, repeat: int, rate: float, pla
         "driver": "570",
         "kernel": "6.1",
         "data_sha256": None if loader == "synthetic" else "d" * 64,
+        "validation": None if loader == "synthetic" else "its own",
         "commit": "c" * 40,
         "command": "env OMP_NUM_THREADS=1 HF_TOKEN=... python -m ddlbench.train",
         "uncommitted_changes": False,

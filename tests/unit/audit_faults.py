@@ -86,6 +86,7 @@ FAULTS: dict[str, Fault] = {
     "five-results": lambda tables: tables.update(submissions=tables["submissions"].iloc[:3]),
     "said-samples": put("submissions", 0, said_samples=312.0),
     "clocks-back": put("submissions", 0, clock_back_s=3.5),
+    "validation-set-of-its-own": set_one(validation="one picture in 10 of each class, by name"),
     "whole-validation-set": set_one(validated_images=64),
     "missing-points": drop(lambda runs: (runs["loader"] == "native") & (runs["workers"] == 4)),
     "few-repeats": drop(lambda runs: runs["repeat"] > 1),

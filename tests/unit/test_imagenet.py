@@ -66,12 +66,16 @@ def test_files_that_are_not_named_like_pictures_are_passed_over(tree: Path) -> N
         "train/n01/a.txt",
         "train/.cache/a.JPEG",
         "train/list.txt",
-        "train/n01/sub/a.JPEG",
+        "train/n01/@eaDir/a.JPEG",
     ):
         (tree / name).parent.mkdir(exist_ok=True)
         (tree / name).write_text("no picture")
     (tree / "train/n01/c.jpg").write_bytes((tree / "train/n01/a.JPEG").read_bytes())
     assert [e.filename for e in opened(tree).entries("train")] == ["a.JPEG", "c.jpg", "z.JPEG", "b.JPEG"]
+    (tree / "train/n01/sub").mkdir()
+    (tree / "train/n01/sub/a.JPEG").write_text("a picture")
+    with pytest.raises(SourceError, match=r"sub/a\.JPEG: lies in a folder of its class"):
+        opened(tree).entries("train")
 
 
 def test_a_file_that_is_no_picture_is_told_when_it_is_read(tree: Path) -> None:
@@ -114,7 +118,7 @@ def emptied(tree: Path) -> None:
         (flattened, "val", "val: holds no class folders"),
         (lambda tree: rmtree(tree / "val"), "val", "val: cannot be read: No such file or directory; data.sources"),
         (lambda tree: (tree / "val/n02").rename(tree / "val/n03"), "val", "val/n03: n03 is no class of train"),
-        (emptied, "train", "train/n01: holds no pictures (.jpeg, .jpg, .png)"),
+        (emptied, "train", "train/n01: holds no pictures (.jpeg, .jpg, .png"),
         (lambda tree: (tree / "train/n01/A.jpeg").touch(), "train", "train/n01: 2 files of one name: a.jpeg"),
     ],
 )
@@ -290,7 +294,9 @@ def test_grey_of_16_bits_keeps_its_brightness(maximum: int) -> None:
     [
         (b"", "is empty"),
         (b"no picture", "is neither JPEG nor PNG"),
-        (b"GIF89a....", "is neither JPEG nor PNG"),
+        (b"GIF89a....", "cannot be decoded"),
+        (b"RIFF....WAVE", "cannot be decoded"),
+        (b"\0\0\0\x18ftypheic", "is neither JPEG nor PNG"),
         (jpeg()[:-4], "ends early"),
         (jpeg(exif=b"Exif\0\0" + jpeg(size=(5, 5)))[:-4], "ends early"),
         (jpeg()[:-40], "cannot be decoded"),

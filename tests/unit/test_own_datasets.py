@@ -11,16 +11,21 @@ from typing import Any
 import pytest
 from ddlbench.core import registry
 from ddlbench.data.datasets import _own, get
+from ddlbench.data.forms import raw
 from ddlbench.data.manifest import Manifest
 from ddlbench.data.prepare import prepare
 from ddlbench.data.source import BadImage, Place, SourceError
 from ddlbench.data.target import TargetError
 from ddlbench.data.verify import verify
+from ddlbench.preflight import scout
+from ddlbench.run.facts import facts
 from ddlbench.settings import dataset
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.dataset import load_dataset
+from ddlbench.train.loaders import torchvision
 
 from tests.sources import picture
+from tests.specs import run_spec
 from tests.unit.spoiled import Files, bad_input
 
 
@@ -162,8 +167,22 @@ def test_one_class_one_picture(described: Callable[..., Manifest], pictures: Pat
         (lambda top: shard(top / "x.tar", {"jpg": b"x", "cls": b"../../up"}), r"cls is '\.\./\.\./up'"),
         (lambda top: shard(top / "x.tar", {"jpg": b"x", "cls": b"a" * 300}), "cls is 'aaa"),
         (
-            lambda top: [shard(top / f"{n}.tar", {"jpg": b"x", "cls": b"1"}) for n in ("train", "val", "test")],
-            r"test\.tar: is of neither split",
+            lambda top: [shard(top / f"{n}.tar", {"jpg": b"x", "cls": b"1"}) for n in ("train", "val", "more")],
+            r"more\.tar: is of neither split",
+        ),
+        (
+            lambda top: [shard(top / f"{n}.tar", {"jpg": b"x", "cls": b"1"}) for n in ("set-0", "train-val-1")],
+            r"train-val-1\.tar: its name says train and val",
+        ),
+        (
+            lambda top: (classes(top / "train", a=3), classes(top, validation=3)),
+            "validation: holds pictures and no class folders",
+        ),
+        (lambda top: (classes(top / "train", a=3), classes(top, test=3)), "test: holds pictures and no class folders"),
+        (lambda top: classes(top, a=20, valid=20), "valid: holds pictures and no class folders"),
+        (
+            lambda top: (classes(top / "train", a=3), classes(top / "Training", a=3)),
+            "Training: there is train beside it",
         ),
     ],
 )
@@ -182,10 +201,15 @@ def test_what_cannot_be_used_is_told(
 def test_bad_pictures_stop_or_are_skipped(described: Callable[..., Manifest], pictures: Path) -> None:
     classes(pictures, a=20)
     (pictures / "a/bild 00 ü.png").write_bytes(b"no picture")
-    (pictures / "a/gone.png").symlink_to("nowhere")  # no file: passed over, as in ImageNet's tree
+    (pictures / "a/gone.png").symlink_to("nowhere")
+    (pictures / "a/phone.heic").write_bytes(b"\0\0\0\x18ftypheic")
     with pytest.raises(BadImage, match=r"bild 00 ü\.png: is neither JPEG nor PNG"):
         described()
-    assert sizes(described(on_error="skip")) == {"train": {"a": 17}, "val": {"a": 2}}
+    manifest = described(on_error="skip")
+    assert sizes(manifest) == {"train": {"a": 17}, "val": {"a": 2}}
+    assert {*manifest.splits["train"].skipped, *manifest.splits["val"].skipped} == {
+        *("a/bild 00 ü.png", "a/gone.png", "a/phone.heic")
+    }
 
 
 def test_a_form_does_not_go_into_the_users_folder(
@@ -204,7 +228,8 @@ def test_the_plan_guesses_and_says_so(described: Callable[..., Manifest], pictur
     mine = get("mine")
     assert isinstance(mine, _own.Own) and not mine.in_place(None)
     assert (mine.IMAGES, mine.NUM_CLASSES) == ({"train": 36, "val": 4}, 2)
-    (line,) = mine.remarks()
+    cut, line = mine.remarks()
+    assert "one picture in 10" in cut
     assert "guesses: 2 classes and 36 pictures" in line and "mine.yaml" in line
     pictures.rename(pictures.with_name("away"))
     for says in ("No such file", "no class folders"):
@@ -228,3 +253,118 @@ def test_a_name_of_ours_stays_ours(files: Files) -> None:
     (files.folder / "datasets").mkdir()
     (files.folder / "datasets/mnist5k.yaml").write_text("folder: /x")
     assert "mnist5k.yaml: ddlbench has a data set of this name" in files.complaint()
+
+
+KINDS = {"webp": "WEBP", "gif": "GIF", "bmp": "BMP", "tif": "TIFF", "TIFF": "TIFF", "jpeg": "JPEG"}
+
+
+@pytest.mark.parametrize("form", registry.members("forms"))
+@pytest.mark.parametrize("split", [True, False])
+def test_pictures_of_all_kinds_are_taken_from_wherever_they_lie_in_a_class(
+    described: Callable[..., Manifest], pictures: Path, tmp_path: Path, form: str, split: bool
+) -> None:
+    """And folders that a system left there are passed over."""
+    tops = [pictures / "train", pictures / "val"] if split else [pictures]
+    for number, top in enumerate(tops):
+        classes(top, a=2, b=2)
+        for place, (ending, kind) in enumerate(KINDS.items()):
+            inner = top / "a" / ("day 1/morning" if place % 2 else "")
+            inner.mkdir(parents=True, exist_ok=True)
+            (inner / f"x.{ending}").write_bytes(picture(100 + 10 * number + place, kind=kind))
+        for junk in ("a/@eaDir/x.jpg", "a/.ipynb_checkpoints", "@eaDir/a"):
+            (top / junk).mkdir(parents=True)
+            (top / junk / "thumb.jpg").write_bytes(b"no picture of the set")
+    manifest = described(form, validation_every=2)
+    total = sum(split.images for split in manifest.splits.values())
+    assert total == (20 if split else 10) and manifest.classes == ("a", "b") and manifest.root is None
+    assert verify([tmp_path / "data" / form]) == []
+
+
+@pytest.mark.parametrize("loader", ["native", "torchvision"])
+def test_folders_that_a_system_left_are_no_pictures_for_loaders(
+    described: Callable[..., Manifest], pictures: Path, tmp_path: Path, loader: str
+) -> None:
+    for top in (pictures / "train", pictures / "val"):
+        classes(top, a=3, b=2)
+        for junk in ("a/@eaDir", "@eaDir"):
+            (top / junk).mkdir(parents=True)
+            (top / junk / "thumb.jpg").write_bytes(picture(1))
+    assert described().root == str(pictures)
+    assert scout.read(tmp_path / "data/raw")["files"] == 10
+    run = run_spec(loader=loader, form="raw", dataset="mine")
+    if loader == "torchvision":
+        assert len(torchvision.Batched(tmp_path / "data/raw", "train", run, 5).folder) == 5
+    else:
+        assert len(raw.Files(tmp_path / "data/raw", "train")) == 5
+
+
+@pytest.mark.parametrize(
+    ("train", "val", "unused"),
+    [
+        ("training", "valid", None),
+        ("Train", "Validation", "Test"),
+        ("train", "dev", "test"),
+        ("train", "test", None),
+        ("train", "val", "test"),
+    ],
+)
+def test_folders_of_splits_by_any_usual_name(
+    described: Callable[..., Manifest],
+    pictures: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    train: str,
+    val: str,
+    unused: str | None,
+) -> None:
+    classes(pictures / train, a=4, b=3)
+    classes(pictures / val, a=1, b=2)
+    if unused:
+        classes(pictures / unused, a=5, b=5)
+    manifest = described()
+    assert sizes(manifest) == {"train": {"a": 4, "b": 3}, "val": {"a": 1, "b": 2}}
+    assert "validation" not in manifest.source
+    assert (manifest.root is None) is ((train, val) != ("train", "val"))
+    said = capfd.readouterr().out
+    assert f"validation: {val}" in said and (unused is None or f"not used: {unused}" in said)
+    assert f"validation: {val}" in get("mine").remarks()[0]  # type: ignore[attr-defined]
+    assert get("mine").in_place(None) is (manifest.root is not None)
+
+
+@pytest.mark.parametrize(
+    ("train", "val", "unused"),
+    [
+        ("imagenet1k-train-{:04d}", "imagenet1k-validation-{:02d}", None),
+        ("shard_{:03d}_training", "shard_{:03d}_valid", "shard_{:03d}_test"),
+        ("train-{:06d}", "test-{:06d}", None),
+        ("test-set-train{}", "test-set-val{}", None),
+        ("MySetTrain{}", "MySetDev{}", None),
+        ("training/{}", "Validation/{}", "test/{}"),
+    ],
+)
+def test_shards_say_their_split_anywhere_in_their_names(
+    described: Callable[..., Manifest], pictures: Path, train: str, val: str, unused: str | None
+) -> None:
+    count = 0
+    for name, shards in ((train, 3), (val, 2), (unused, 1)):
+        for number in range(shards if name else 0):
+            samples = [{"jpg": picture(count + n, kind="JPEG"), "cls": b"%d" % n} for n in range(2)]
+            shard(pictures / f"{str(name).format(number)}.tar", *samples)
+            count += 2
+    assert sizes(described()) == {"train": {"0": 3, "1": 3}, "val": {"0": 2, "1": 2}}
+
+
+def test_a_validation_set_that_was_cut_is_in_the_facts_of_a_run(
+    described: Callable[..., Manifest], pictures: Path, tmp_path: Path
+) -> None:
+    classes(pictures, a=20)
+    described()
+    assert facts(run_spec(), [], data=tmp_path / "data/raw")["validation"] == "one picture in 10 of each class, by name"
+    shutil.rmtree(tmp_path / "data/raw")
+    (pictures / "a").rename(pictures / "b")
+    classes(pictures / "train", a=2)
+    classes(pictures / "val", a=2)
+    shutil.rmtree(pictures / "b")
+    described()
+    assert facts(run_spec(), [], data=tmp_path / "data/raw")["validation"] == "its own"
+    assert facts(run_spec(), [])["validation"] is None

@@ -36,6 +36,12 @@ ORIGIN = (
     Column("driver", "str", "NVIDIA's driver on the computer that started the ranks."),
     Column("kernel", "str", "Release of the Linux kernel on the computer that started the ranks."),
     Column("data_sha256", "str", "SHA-256 of the data's manifest, which has each part's; null where nothing is read."),
+    Column(
+        "validation",
+        "str",
+        "Where the pictures for validation are from: `its own`, or how they were cut from those for training. Null "
+        "where nothing is read.",
+    ),
     Column("commit", "str", "The commit of ddlbench that made the run."),
     Column("uncommitted_changes", "boolean", "Whether files of ddlbench differed from that commit."),
     Column("command", "str", "The command that started the ranks."),

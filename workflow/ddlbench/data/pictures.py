@@ -2,7 +2,8 @@
 
 JPEGs pass as they are, grey ones too (every decoder here makes RGB of them). Two kinds that ImageNet is known to hold
 become RGB JPEGs, as in TF-slim's converter (tensorflow/models, research/slim, build_imagenet_data.py: quality 100):
-a PNG that is named .JPEG (n02105855_2933) and JPEGs in CMYK (22 in train, one in val).
+a PNG that is named .JPEG (n02105855_2933) and JPEGs in CMYK (22 in train, one in val). So does whatever else Pillow
+reads by the names of OTHERS; of several frames the first.
 """
 
 import io
@@ -10,7 +11,11 @@ from typing import Any
 
 from ddlbench.data.source import BadImage, Picture
 
-SUFFIXES = (".jpeg", ".jpg", ".png")  # of files that are taken for pictures, in any case
+PLAIN = (".jpeg", ".jpg", ".png")  # of files that every loader reads as they lie
+OTHERS = {".webp": "WEBP", ".gif": "GIF", ".bmp": "BMP", ".tif": "TIFF", ".tiff": "TIFF"}
+SUFFIXES = (*PLAIN, *OTHERS)  # of files that are taken for pictures, in any case
+UNREAD = (".heic", ".heif", ".avif", ".jxl", ".jp2", ".psd", ".svg")  # pictures that are refused by name
+JUNK = {"@eaDir", "#recycle", "$RECYCLE.BIN", "__MACOSX", "lost+found", "System Volume Information"}
 QUALITY = 100  # of the few that are written anew
 PNG = b"\x89PNG\r\n\x1a\n"
 JPEG = b"\xff\xd8"
@@ -25,35 +30,45 @@ def is_named_so(name: str) -> bool:
     return name.lower().endswith(SUFFIXES) and not name.startswith(".")
 
 
+def is_passed_over(name: str) -> bool:
+    """Whether a folder of this name is none of a data set: hidden, or left there by a system."""
+    return name.startswith(".") or name in JUNK
+
+
 def mended(encoded: bytes, name: str) -> Picture:
     """Return the picture as it goes into a form; `name` is for complaints.
 
     Pillow reads the header; only what has to be written anew is decoded. Raises BadImage if the file is empty, cut
-    short, neither JPEG nor PNG, too large, or of a kind that Pillow does not read; other flaws show when it is decoded.
+    short, of no kind of SUFFIXES, too large, or one that Pillow does not read; other flaws show when it is decoded.
     """
+    from PIL import Image, UnidentifiedImageError
     from PIL.JpegImagePlugin import JpegImageFile
     from PIL.PngImagePlugin import PngImageFile
 
     if not encoded:
         raise BadImage(f"{name}: is empty")
-    if not encoded.startswith((PNG, JPEG)):
-        raise BadImage(f"{name}: is neither JPEG nor PNG, it begins with {encoded[:8]!r}")
+    is_other = encoded.startswith((b"RIFF", b"GIF8", b"BM", b"II*\0", b"MM\0*"))
+    if not is_other and not encoded.startswith((PNG, JPEG)):
+        known = ", ".join(dict.fromkeys(OTHERS.values()))
+        raise BadImage(f"{name}: is neither JPEG nor PNG, nor {known}; it begins with {encoded[:8]!r}")
     # Not by Image.open: it makes an MPO of a JPEG with a second picture behind the first, which is passed over here.
     kind = PngImageFile if encoded.startswith(PNG) else JpegImageFile
     stream = io.BytesIO(encoded)
     try:
-        image = kind(stream)
+        image = Image.open(stream, formats=[*OTHERS.values()]) if is_other else kind(stream)
         if image.width * image.height > MOST_PIXELS:
             size = f"{image.width} x {image.height} pixels; allowed: at most {MOST_PIXELS} in all"
             raise BadImage(f"{name}: says that it has {size}")
         # After the end there may be more: cameras and web sites append, decoders stop at the marker. Pillow stops
         # reading where the first scan begins. Within a scan the marker cannot be (each FF is followed by 00 there), so
         # one after the scan's beginning is the end.
-        if kind is JpegImageFile and encoded.rfind(END_OF_IMAGE, stream.tell()) < 0:
+        if encoded.startswith(JPEG) and encoded.rfind(END_OF_IMAGE, stream.tell()) < 0:
             raise BadImage(f"{name}: ends early, after {len(encoded)} bytes, without the mark of a JPEG's end")
-        if kind is JpegImageFile and image.mode != "CMYK":
+        if encoded.startswith(JPEG) and image.mode != "CMYK":
             return Picture(encoded, image.height, image.width)
         rgb = as_rgb(image)
+    except UnidentifiedImageError:
+        raise BadImage(f"{name}: cannot be decoded: it begins with {encoded[:8]!r}, and Pillow knows no more") from None
     # Pillow says "damaged" in all of these ways.
     except (OSError, SyntaxError, ValueError) as error:
         raise BadImage(f"{name}: cannot be decoded: {error}") from None

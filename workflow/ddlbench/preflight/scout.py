@@ -164,7 +164,7 @@ def read(folder: Path) -> dict[str, Any]:
     parts = [data / name for split in manifest.splits.values() for name in split.sha256]
     random.shuffle(parts)  # other files each time, so that no cache on the way has them
     files, size, cached, seconds = 0, 0, 0.0, 0.0
-    for path in (file for part in parts for file in ([part] if part.is_file() else sorted(part.iterdir()))):
+    for path in (file for part in parts for file in _files(part)):
         with path.open("rb", buffering=0) as file:
             os.fsync(file.fileno())  # what was just written cannot be forgotten
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -185,6 +185,11 @@ def read(folder: Path) -> dict[str, Any]:
         "bytes_per_s": size / seconds if seconds else None,
         "cached_share": cached / size if size and not math.isnan(cached) else None,
     }
+
+
+def _files(part: Path) -> list[Path]:
+    """The files of a part: a shard, or those of a class folder, in which systems leave folders of their own."""
+    return [part] if part.is_file() else sorted(path for path in part.iterdir() if path.is_file())
 
 
 def _cached(file: int, length: int) -> float | None:

@@ -57,6 +57,7 @@ def facts(
         "driver": _first([NVIDIA / "version"], "NVRM version:"),
         "data_sha256": _digest(data),
         "data_cached_share": cached_share(data),
+        "validation": _validation(data),
         "versions": versions,
         "commit": _git("rev-parse", "HEAD"),
         "preflight": preflight,
@@ -83,6 +84,15 @@ def _digest(data: Path | None) -> str | None:
         return sha256(data / NAME) if data else None
     except OSError:
         return None
+
+
+def _validation(data: Path | None) -> str | None:
+    """Where the data's pictures for validation are from: its own, or cut from those for training; None where nothing is
+    read."""
+    with suppress(OSError, ValueError, AttributeError):
+        if data is not None:
+            return str(json.loads((data / NAME).read_text(encoding="utf-8"))["source"].get("validation", "its own"))
+    return None
 
 
 def _first(files: Iterable[Path], begins: str) -> str | None:

@@ -17,8 +17,9 @@ class DatasetFile(Keys):
     """All keys of the file."""
 
     folder: str = key(
-        "Where the pictures lie: class folders in `train` and `val`, or in one of them, or in the folder itself; or "
-        "WebDataset shards (`*.tar`), in such folders or named `train-...` and `val-...`. `~` and `$NAME` work.",
+        "Where the pictures lie: class folders in `train` (or `training`) and `val` (`valid`, `validation`, else `dev` "
+        "or `test`), or in one of them, or in the folder itself; or WebDataset shards (`*.tar`), in such folders or "
+        "with such a word in their names. `~` and `$NAME` work.",
         minLength=1,
     )
     validation_every: int = key(

@@ -50,6 +50,24 @@ def top1_is_not_top5(material: Material) -> Findings:
 
 
 @rule(
+    "note",
+    "runs.validation",
+    "name the validation set as others do (val, valid, validation), or say beside accuracies how it was cut",
+    "seen in public data sets, whose shards say train and validation in the middle of their names",
+)
+def validation_set_of_its_own(material: Material) -> Findings:
+    """Pictures for validation are a set of their own, and were not cut from those for training.
+
+    Such an accuracy is fair among the runs of a study, and not comparable with published ones: fewer pictures were
+    trained on, and other ones validated.
+    """
+    runs = material.runs
+    for dataset, rows in groups(runs[runs["validation"] != "its own"], ["dataset"]):
+        how = ", ".join(sorted({*rows["validation"]}))
+        yield Finding(ids(rows), f"pictures for validation were cut from those for training{in_(dataset)}: {how}")
+
+
+@rule(
     "warning",
     "runs.final_loss epochs.loss epochs.epoch",
     "lower the learning rate or lengthen the warm-up",

@@ -4,19 +4,21 @@ Its numbers are found when it is prepared; until then the plan guesses them from
 """
 
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from ddlbench.core.plural import count_of
-from ddlbench.data.datasets import _webdataset
+from ddlbench.data.datasets import _splits, _webdataset
 from ddlbench.data.datasets._files import absolute
-from ddlbench.data.datasets._tree import Every, Tree, class_folders
-from ddlbench.data.manifest import SPLITS
+from ddlbench.data.datasets._splits import Layout
+from ddlbench.data.datasets._tree import Every, Tree, class_folders, is_plain
 from ddlbench.data.source import Place, Source, SourceError
 from ddlbench.settings.dataset import FOLDER, DatasetFile, load_dataset
 
 # Where nothing can be seen of the folder from here.
 UNSEEN = ({"train": 10_000, "val": 1000}, 10)
+MOST_NAMES = 3
 HINT = "allowed: class folders or shards (*.tar), in train and val, or in one folder"
 
 
@@ -35,20 +37,30 @@ class Own:
             (self.IMAGES, self.NUM_CLASSES), self.problem = UNSEEN, str(error)
 
     def open_source(self, place: Place) -> Source:
-        """The tree or the shards, where they lie; says what is for validation if that is not said there.
+        """The tree or the shards, where they lie; says what is for validation.
 
         Raises SourceError.
         """
         keys = DatasetFile(**json.loads(place.given)) if place.given else self.file
         folder = absolute(keys.folder)
-        described, every, whole = {"source": str(folder)}, None, None
-        if not _splits(folder):
-            every, whole = Every(keys.validation_every, str(self.path)), _whole(folder)
+        layout = _layout(folder)
+        described: dict[str, object] = {"source": str(folder)}
+        every = None if layout.val else Every(keys.validation_every, str(self.path))
+        if every is not None:
             described["validation"] = f"one picture in {every.count} of each class, by name"
-            print(f"{self.name}: {folder} has none for validation: {described['validation']}, is taken", flush=True)
-        if _webdataset.shards(folder):
-            return _webdataset.opened(folder, described, every)
-        return Tree(class_folders(whole or folder / "train", HINT), described, folder, HINT, every, whole)
+        shards = _webdataset.shards(folder)
+        if not _usual(folder, layout):
+            described["splits"] = {"train": _shown(_names(layout.train)), "val": _shown(_names(layout.val))}
+        print(f"{self.name}: {_said(folder, layout, keys.validation_every)}", flush=True)
+        if shards:
+            return _webdataset.opened(layout, described, every)
+        (whole,) = layout.train
+        if every is not None:
+            return Tree(class_folders(whole, HINT), described, folder, HINT, every, whole)
+        usual = _usual(folder, layout)
+        in_place = usual and all(is_plain(top, HINT) for top in (*layout.train, *layout.val))
+        folders = () if usual else (("train", layout.train[0].name), ("val", layout.val[0].name))
+        return Tree(class_folders(whole, HINT), described, folder, HINT, named=folders, in_place=in_place)
 
     def expected(self, given: str | None) -> tuple[dict[str, int], int]:
         """(images per split, classes): a guess."""
@@ -57,13 +69,19 @@ class Own:
     def in_place(self, given: str | None) -> bool:
         """Whether the folder holds class folders in train and val."""
         folder = absolute(self.file.folder)
-        return _splits(folder) and not _webdataset.shards(folder)
+        with suppress(SourceError, OSError):
+            layout = _layout(folder)
+            return bool(layout.val) and _usual(folder, layout) and not _webdataset.shards(folder)
+        return False
 
     def remarks(self) -> list[str]:
         """What people must know of a plan before the set is prepared, one line each."""
         file, images, classes = self.path, self.IMAGES, self.NUM_CLASSES
         wrong = [f"{file}: folder, as seen from here: {self.problem}"] if self.problem else []
         guess = f"{classes} classes and {count_of(images['train'], 'picture')} for training"
+        folder = absolute(self.file.folder)
+        with suppress(SourceError, OSError):
+            wrong.append(f"{file}: {_said(folder, _layout(folder), self.file.validation_every)}")
         return [*wrong, f"{file}: {self.name} is not prepared; until then the plan guesses: {guess}"]
 
     def _guessed(self) -> tuple[dict[str, int], int]:
@@ -72,29 +90,49 @@ class Own:
         Raises SourceError, or OSError.
         """
         folder = absolute(self.file.folder)
+        layout = _layout(folder)
         if shards := _webdataset.shards(folder):
             total, classes = int(sum(file.stat().st_size for file in shards) / self.PICTURE_BYTES), UNSEEN[1]
         else:
-            top = folder / "train" if _splits(folder) else _whole(folder)
+            (top,) = layout.train
             names = class_folders(top, HINT)
             total, classes = len(names) * sum(1 for _ in (top / names[0]).iterdir()), len(names)
         val = max(1, total // self.file.validation_every)
-        return {"train": max(1, total if _splits(folder) else total - val), "val": val}, classes
+        return {"train": max(1, total if layout.val else total - val), "val": val}, classes
 
 
-def _splits(folder: Path) -> bool:
-    """Whether a folder has pictures for both splits, each by its name."""
-    shards = _webdataset.shards(folder)
-    return all(_has(folder / split) or any(file.name.startswith(split) for file in shards) for split in SPLITS)
+def _layout(folder: Path) -> Layout:
+    """Where pictures of both splits lie. Raises SourceError, OSError."""
+    try:
+        shards = _webdataset.shards(folder)
+        return _splits.of_shards(folder, shards) if shards else _splits.of_folders(folder)
+    except OSError as error:
+        raise SourceError(f"{folder}: cannot be read: {error.strerror}; {HINT}") from None
 
 
-def _has(folder: Path) -> bool:
-    """Whether a folder is one of class folders or shards; that of a class holds pictures only."""
-    with suppress(OSError):
-        return any(path.suffix == ".tar" or path.is_dir() for path in folder.iterdir() if path.name[0] != ".")
-    return False
+def _names(paths: Sequence[Path]) -> list[str]:
+    return sorted(path.name for path in paths)
 
 
-def _whole(folder: Path) -> Path:
-    """Where all pictures lie if there are none for one split."""
-    return next((folder / split for split in SPLITS if _has(folder / split)), folder)
+def _usual(folder: Path, layout: Layout) -> bool:
+    """Whether the splits are called train and val, or there is none for validation: nothing else needs be known."""
+    if not layout.val:
+        return True
+    for split, paths in (("train", layout.train), ("val", layout.val)):
+        for path in paths:
+            begins = path.suffix == ".tar" and path.name.startswith(split)
+            if path.name != split and path.parent.name != split and not begins:
+                return False
+    return True
+
+
+def _said(folder: Path, layout: Layout, every: int) -> str:
+    """Says where the pictures for training and for validation lie, and what is not used."""
+    unused = f"; not used: {_shown(layout.unused)}" if layout.unused else ""
+    if not layout.val:
+        return f"{folder} has none for validation: one picture in {every} of each class, by name, is taken{unused}"
+    return f"training: {_shown(_names(layout.train))}; validation: {_shown(_names(layout.val))}{unused}"
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join(names) if len(names) <= MOST_NAMES else f"{names[0]} to {names[-1]} ({len(names)})"

@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,9 @@ from typing import Any
 from ddlbench.data import pictures
 from ddlbench.data.datasets._files import TO_THE_END, read_stretch
 from ddlbench.data.source import Entry, Picture, SourceError
+
+WITHIN = "--"  # stands in a picture's name for the folder of its class that it lies in
+DEEPEST = 8  # folders within a class
 
 
 @dataclass(frozen=True)
@@ -38,8 +41,9 @@ class Every:
 class Tree:
     """Class folders of pictures in `<folder>/train` and `<folder>/val`, which are then used where they lie.
 
-    With `every`, all lie in `whole`, and it chooses those for validation. The sizes of pictures are not asked for: that
-    takes longer than to read all names. `hint` ends complaints about the tree.
+    With `every`, all lie in `whole`, and it chooses those for validation. `named` are folders of splits that have other
+    names, `in_place` whether all loaders can read what lies there as it is. The sizes of pictures are not asked for:
+    that takes longer than to read all names. `hint` ends complaints about the tree.
     """
 
     classes: tuple[str, ...]
@@ -48,30 +52,38 @@ class Tree:
     hint: str
     every: Every | None = None
     whole: Path | None = None
+    named: tuple[tuple[str, str], ...] = ()
+    in_place: bool = True
 
     @property
     def tree(self) -> Path | None:
         """The folder, if both splits lie there by their names."""
-        return self.folder if self.every is None else None
+        return self.folder if self.every is None and not self.named and self.in_place else None
 
     def entries(self, split: str) -> list[Entry]:
-        """By class, then by name; files that are not named like pictures are passed over.
+        """By class, then by name, those in folders of a class too; files that are not named like pictures are passed
+        over.
 
         Raises SourceError if a class folder is empty or none of train's, or two names differ in their case only.
         """
         labels = {name: label for label, name in enumerate(self.classes)}
         entries = []
-        top = self.whole or self.folder / split
+        top = self.whole or self.folder / dict(self.named).get(split, split)
+        junk: Counter[str] = Counter()
         for name in class_folders(top, self.hint):
             folder = top / name
             if name not in labels:
                 raise SourceError(f"{folder}: {name} is no class of train")
-            names = _listed(folder, lambda f: pictures.is_named_so(f.name) and f.is_file(), self.hint)
-            if not names:
+            found = sorted(pictures_in(folder, self.hint, junk))
+            if not found:
                 raise SourceError(f"{folder}: holds no pictures ({', '.join(pictures.SUFFIXES)})")
-            each_once(names, str(folder), "files")
-            label, path = labels[name], str(folder)
-            entries += [Entry(file, label, f"{path}/{file}", 0, TO_THE_END) for file in names]
+            each_once((file for file, _ in found), str(folder), "files")
+            if self.tree and (inner := next((path for file, path in found if path != f"{folder}/{file}"), None)):
+                raise SourceError(f"{inner}: lies in a folder of its class; move it up, or describe the set by a file")
+            entries += [Entry(file, labels[name], path, 0, TO_THE_END) for file, path in found]
+        if junk:
+            what = ", ".join(f"{name} ({count} times)" for name, count in sorted(junk.items()))
+            print(f"{top}: folders within classes are passed over: {what}", flush=True)
         return entries if self.every is None else self.every.part(entries, split)
 
     def read(self, entry: Entry) -> Picture:
@@ -79,21 +91,49 @@ class Tree:
         return pictures.mended(read_stretch(entry), entry.path)
 
 
+def pictures_in(folder: Path, hint: str, junk: Counter[str], depth: int = 0) -> Iterator[tuple[str, str]]:
+    """Yield the pictures of a class, each with its path; one in a folder of the class has that in its name. Links that
+    lead nowhere are among them. `junk` counts folders that are passed over. Raises SourceError."""
+    if depth > DEEPEST:
+        raise SourceError(f"{folder}: lies {depth} folders deep in its class: does a link lead back?")
+    try:
+        with os.scandir(folder) as listing:
+            there = [*listing]
+    except OSError as error:
+        raise SourceError(f"{folder}: cannot be read: {error.strerror}; {hint}") from None
+    for entry in there:
+        name = entry.name
+        if entry.is_dir():
+            if pictures.is_passed_over(name):
+                junk[name] += 1
+                continue
+            for inner, path in pictures_in(folder / name, hint, junk, depth + 1):
+                yield f"{name}{WITHIN}{inner}", path
+        elif pictures.is_named_so(name) or (name.lower().endswith(pictures.UNREAD) and not name.startswith(".")):
+            yield name, f"{folder}/{name}"
+
+
+def is_plain(top: Path, hint: str) -> bool:
+    """Whether every loader reads what lies in class folders as it is: JPEG and PNG files, none in a folder of its
+    class."""
+    junk: Counter[str] = Counter()
+    for name in class_folders(top, hint):
+        for file, path in pictures_in(top / name, hint, junk):
+            if not file.lower().endswith(pictures.PLAIN) or path != f"{top / name}/{file}":
+                return False
+    return True
+
+
 def class_folders(folder: Path, hint: str) -> tuple[str, ...]:
     """The class folders in a folder, sorted. Raises SourceError if there are none."""
-    names = _listed(folder, lambda f: f.is_dir() and not f.name.startswith("."), hint)
+    try:
+        with os.scandir(folder) as listing:
+            names = sorted(file.name for file in listing if file.is_dir() and not pictures.is_passed_over(file.name))
+    except OSError as error:
+        raise SourceError(f"{folder}: cannot be read: {error.strerror}; {hint}") from None
     if not names:
         raise SourceError(f"{folder}: holds no class folders; {hint}")
     return tuple(names)
-
-
-def _listed(folder: Path, wanted: Callable[[os.DirEntry[str]], bool], hint: str) -> list[str]:
-    """The names of what is wanted in a folder, sorted."""
-    try:
-        with os.scandir(folder) as listing:
-            return sorted(file.name for file in listing if wanted(file))
-    except OSError as error:
-        raise SourceError(f"{folder}: cannot be read: {error.strerror}; {hint}") from None
 
 
 def each_once(names: Iterable[str], where: str, what: str) -> None:

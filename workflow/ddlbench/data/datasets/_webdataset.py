@@ -1,6 +1,6 @@
 """WebDataset shards of others: tar files in which the files of one sample follow each other and share a key.
 
-A sample has a picture (`.jpg`, `.jpeg` or `.png`) and its class as text, or as a number, in `.cls`; other files are
+A sample has a picture (`.jpg`, `.png`, `.webp`, ...) and its class as text, or as a number, in `.cls`; other files are
 passed over. Shards are read where they lie. Naming: https://github.com/webdataset/webdataset.
 """
 
@@ -14,6 +14,7 @@ from typing import Any
 from ddlbench.data import pictures
 from ddlbench.data.datasets import _tar
 from ddlbench.data.datasets._files import read_stretch
+from ddlbench.data.datasets._splits import WORDS, Layout
 from ddlbench.data.datasets._tree import Every
 from ddlbench.data.manifest import SPLITS
 from ddlbench.data.source import Entry, Picture, SourceError
@@ -43,16 +44,18 @@ class ShardSource:
 
 
 def shards(folder: Path) -> list[Path]:
-    """The shards of a folder, and of train and val in it, sorted."""
-    return sorted(file for top in (folder, *(folder / split for split in SPLITS)) for file in top.glob("*.tar"))
+    """The shards of a folder, and of folders in it that are called as splits are, sorted."""
+    tops = [path for path in folder.iterdir() if path.name.lower() in WORDS] if folder.is_dir() else []
+    return sorted(file for top in (folder, *tops) for file in top.glob("*.tar"))
 
 
-def opened(folder: Path, described: dict[str, Any], every: Every | None) -> ShardSource:
+def opened(layout: Layout, described: dict[str, Any], every: Every | None) -> ShardSource:
     """All pictures of the shards, from one pass over their headers; `every` chooses those for validation.
 
-    Raises SourceError if a sample has no class or not one picture, or a shard is of neither split.
+    Raises SourceError if a sample has no class or not one picture.
     """
-    samples = [(_split(file, every), *sample) for file in shards(folder) for sample in _samples(file)]
+    files = [("train", file) for file in layout.train] + [("val", file) for file in layout.val]
+    samples = [(split, *sample) for split, file in files for sample in _samples(file)]
     numbers = all(label.isdigit() for _, label, _ in samples)
     digits = max((len(label) for _, label, _ in samples), default=0)
     # Names of one length have one order, as text and as numbers.
@@ -68,13 +71,6 @@ def opened(folder: Path, described: dict[str, Any], every: Every | None) -> Shar
     return ShardSource(classes, described, listed)
 
 
-def _split(file: Path, every: Every | None) -> str:
-    names = [split for split in SPLITS if file.parent.name == split or file.name.startswith(split)]
-    if every is None and not names:
-        raise SourceError(f"{file}: is of neither split; allowed: names that begin with train or val")
-    return "train" if every is not None else names[0]
-
-
 def _samples(file: Path) -> Iterator[tuple[str, Entry]]:
     """(class, picture) of each sample of a shard; labels are still 0."""
     with _tar.opened(file) as stream:
@@ -82,8 +78,8 @@ def _samples(file: Path) -> Iterator[tuple[str, Entry]]:
             files = {member.name.partition(".")[2].lower(): member for member in members}
             kinds = [kind for kind in files if f".{kind}" in pictures.SUFFIXES]
             if "cls" not in files or len(kinds) != 1:
-                has = ", ".join(sorted(files))
-                raise SourceError(f"{file}: sample {key} has {has}; allowed: cls and one of jpg, jpeg, png")
+                has, allowed = ", ".join(sorted(files)), ", ".join(suffix[1:] for suffix in pictures.SUFFIXES)
+                raise SourceError(f"{file}: sample {key} has {has}; allowed: cls and one of {allowed}")
             written = os.pread(stream.fileno(), min(files["cls"].size, LONGEST + 1), files["cls"].offset)
             label = written.decode(errors="replace").strip()
             if not label.isprintable() or not label or len(written) > LONGEST or "/" in label or label[0] == ".":

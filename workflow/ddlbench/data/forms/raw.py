@@ -13,7 +13,7 @@ from ddlbench.core.files import read_bytes
 from ddlbench.data.forms import _kept
 from ddlbench.data.manifest import Manifest, sha256
 from ddlbench.data.part import Checked, Part, Written, pictures, unlike
-from ddlbench.data.pictures import is_named_so
+from ddlbench.data.pictures import is_named_so, is_passed_over
 from ddlbench.data.source import Entry, Source, SourceError
 
 PARTS = "class folders"
@@ -168,7 +168,7 @@ index, check_index = _LISTS.index, _LISTS.check_index
 def names(folder: Path, split: str) -> set[str]:
     """The parts of a split that lie in the folder, as the manifest names them."""
     with os.scandir(folder / split) as entries:
-        return {f"{split}/{f.name}/" for f in entries if not f.name.startswith(".") and f.is_dir()}
+        return {f"{split}/{f.name}/" for f in entries if not is_passed_over(f.name) and f.is_dir()}
 
 
 def check(folder: Path, name: str, digest: str, classes: tuple[str, ...], every: int, skipped: set[str]) -> Checked:

@@ -58,10 +58,12 @@ class Batched:
 
         manifest = Manifest.read(folder)
         root, skipped = manifest.data(folder) / split, manifest.splits[split].skipped
+        numbers = {name: number for number, name in enumerate(manifest.classes)}
 
         def is_one(path: str) -> bool:
-            of_class, name = path.rsplit("/", 2)[1:]
-            return is_named_so(name) and f"{of_class}/{name}" not in skipped
+            top, of_class, name = path.rsplit("/", 2)
+            mine = top == str(root) and of_class in numbers  # and no folder of the system's
+            return mine and is_named_so(name) and f"{of_class}/{name}" not in skipped
 
         self.seed, self.size = spec.seed, spec.recipe.image_size
         self.folder = ImageFolder(
@@ -73,7 +75,6 @@ class Batched:
         )
         if len(self.folder) != images:
             raise RuntimeError(f"{root}: torchvision finds {len(self.folder)} pictures, the manifest says {images}")
-        numbers = {name: number for number, name in enumerate(manifest.classes)}
         self.folder.target_transform = [numbers.get(name) for name in self.folder.classes].__getitem__
 
     def __getitems__(self, keys: list[tuple[int, Order]]) -> tuple[Any, Any]:
