@@ -135,6 +135,7 @@ def run(framework: str, loader: str, workers: int, repeat: int, rate: float, pla
         "reading": "counted by the training loop",
         "reading_proved": True,
         "ranks_together": "yes",
+        "confirmed": True,
         "ranks_evidence": "the training loop averages their gradients",
         "initial_weights_sha256": f"{repeat}" * 64,
     }

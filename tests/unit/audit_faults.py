@@ -78,6 +78,7 @@ FAULTS: dict[str, Fault] = {
     "same-hosts": set_one(hosts="node0,node9"),
     "same-environment": set_one(command="env OMP_NUM_THREADS=2 HF_TOKEN=... python -m ddlbench.train"),
     "proved-readings": set_one(reading="read, not proved", reading_proved=False),
+    "printed-rates": set_one(printed_samples_per_s=500.0, clock_samples_per_s=900.0, printed_rate_agrees=False),
     "ranks-apart": set_one(ranks_together="no", ranks_evidence="a rank was ahead of another by 7 steps"),
     "ranks-confirmed": set_one(ranks_together="unconfirmed", ranks_evidence="no process listened at MASTER_PORT"),
     "said-rates": put("submissions", 0, said_images_per_s=126.0),

@@ -394,3 +394,17 @@ def test_a_run_is_ended_after_minutes_and_read_as_far_as_it_came(
 def test_one_that_fails_before_its_limit_is_a_failure(tmp_path: Path) -> None:
     code, place = make(tmp_path, spec(script(tmp_path, after="sys.exit(3)"), stop_after="500 steps"))
     assert code == 3 and failure(place)["cause"] == "exited"
+
+
+@pytest.mark.parametrize(("factor", "agrees"), [(1.0, True), (1.35, False)])
+def test_a_printed_rate_that_the_clock_denies_is_in_the_tables(tmp_path: Path, factor: float, agrees: bool) -> None:
+    before = "times = [time.time()]"
+    body = "times.append(time.time()); print(f'step {step} loss 1.5 {RATE:.4g} img/s', flush=True)"
+    rate = f"{factor} * 8 / (times[-1] - times[-2] if step else 0.05)"
+    place = script(tmp_path, f"time.sleep(0.05); {body.replace('RATE', rate)}", steps=30, before=before)
+    run = spec(place, patterns=(r"step (?P<step>\d+) loss (?P<loss>\S+) (?P<samples_per_s>\S+) img/s",))
+    of = summary.make(made(tmp_path, run))
+    assert of["values"]["printed_rate_agrees"] is agrees
+    ratio = of["values"]["printed_samples_per_s"] / of["values"]["clock_samples_per_s"]
+    assert ratio == pytest.approx(factor, rel=0.15)
+    assert of["run"]["confirmed"] is agrees and of["run"]["ranks_together"] == "yes"

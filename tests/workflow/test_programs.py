@@ -1,8 +1,12 @@
 """A program of a user's own, of plain Python: from its file and a study to a figure, and again when it changes."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pandas as pd
+import pytest
 
 from tests.workflow.conftest import assert_nothing_to_do, snakemake
 
@@ -62,3 +66,67 @@ def test_a_program_has_a_figure_and_is_made_again_when_its_files_change(project:
     failed = snakemake(project, *OPTIONS, "--", f"results/runs/{run}/run.mllog")
     assert failed.returncode != 0
     assert f"{run}: " in failed.stdout and "no tokens are left" in failed.stdout
+
+
+BESIDE = '''
+"""It reads what lies beside it, writes there, and its ranks train each for itself."""
+import os, time
+corpus = open("data/corpus.txt").read().split()
+if os.environ["RANK"] == "0":
+    open("checkpoint.txt", "x").close()
+for number in range(1, 26):
+    time.sleep(0.02)
+    print(f"[{number}/25] loss is {len(corpus) / number:.5f}", flush=True)
+'''
+THEIRS = """
+command: python train.py
+folder: theirs
+files: [theirs]
+lines: '{lines}'
+"""
+
+
+def ddlbench(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`ddlbench` in a project."""
+    return subprocess.run(
+        [sys.executable, "-m", "ddlbench.commands.main", *arguments],
+        cwd=project,
+        env=os.environ | {"PYTHONPATH": str(project / "workflow")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+@pytest.mark.more
+def test_output_that_could_not_be_read_is_read_again_and_nothing_is_trained(project: Path) -> None:
+    """With ranks that never met, whose page says so."""
+    (project / "theirs/data").mkdir(parents=True)
+    (project / "theirs/train.py").write_text(BESIDE)
+    (project / "theirs/data/corpus.txt").write_text("some words")
+    mine = project / "config/programs/plain.yaml"
+    mine.write_text(THEIRS.format(lines="Step (?P<step>[0-9]+)"))
+    (project / "config/studies/mine.yaml").write_text(STUDY)
+    runs = [f"local-plain-{workers}workers-bs{64 * workers}-r1" for workers in (1, 2)]
+    records = [project / f"results/runs/{run}" for run in runs]
+    failed = snakemake(project, *OPTIONS, "--keep-going", "--", *(f"results/runs/{run}/run.mllog" for run in runs))
+    assert failed.returncode != 0 and "ddlbench read" in failed.stdout
+    before = [(record / "failed/printed.jsonl").read_text() for record in records]
+    mine.write_text(THEIRS.format(lines=r"\[(?P<step>[0-9]+)/[0-9]+\] loss is (?P<loss>\S+)"))
+    done = ddlbench(project, "read", "--study", "mine", "--machine", "local")
+    assert done.returncode == 0, done.stdout
+    assert [run for run in runs if f"{run}: read" not in done.stdout] == [], done.stdout
+    assert [(record / "printed.jsonl").read_text() for record in records] == before
+    assert [sorted(path.name for path in (record / "work").iterdir()) for record in records] == [["checkpoint.txt"]] * 2
+    assert sorted(path.name for path in (project / "theirs").iterdir()) == ["data", "train.py"]
+    assert "nothing is to be read again" in ddlbench(project, "read", "--study", "mine", "--machine", "local").stdout
+    dry = snakemake(project, "-n", *OPTIONS, "--", FIGURE)
+    assert dry.returncode == 0 and "rule train" not in dry.stdout, dry.stdout
+    assert (done := snakemake(project, *OPTIONS, "--", "page")).returncode == 0, done.stdout
+    assert [(record / "printed.jsonl").read_text() for record in records] == before
+    table = pd.read_parquet(project / "results/mine/local/tables/runs.parquet").set_index("workers")
+    assert table["ranks_together"].to_dict() == {1: "yes", 2: "no"}
+    findings = pd.read_csv(project / "results/mine/local/tables/audit.csv").set_index("rule")
+    assert findings.loc["ranks-apart", "severity"] == "error"
+    page = (project / "results/mine/local/index.html").read_text()
+    assert "ranks-apart" in page and "ranks together" in page

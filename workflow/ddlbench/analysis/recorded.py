@@ -62,6 +62,12 @@ ORIGIN = (
     ),
     Column("stopped_after", "str", "Of a program: the steps or minutes after which its file has runs ended."),
     Column("ranks_evidence", "str", "What shows whether the ranks trained together."),
+    Column(
+        "confirmed",
+        "boolean",
+        "Whether more than the run's own output says what it did: its reading is proved, its ranks trained together, "
+        "and no rate that it prints denies the clock. No answer that rests on other runs is sure.",
+    ),
     Column("initial_weights_sha256", "str", "SHA-256 of the weights before the first step; equal runs begin alike."),
 )
 INTERRUPTION = (
@@ -105,6 +111,23 @@ COLUMNS = (
         "Of a program: time between its first and last step that was no training, such as validations and checkpoints. "
         "It is in `train_s` and in no rate.",
         "s",
+    ),
+    Column(
+        "printed_samples_per_s",
+        "float64",
+        "Of a program: the rate of all ranks that it prints, by key rate_of of its file; the median of its lines.",
+        "samples/s",
+    ),
+    Column(
+        "clock_samples_per_s",
+        "float64",
+        "Of a program that prints a rate: that of the times of its lines, without pauses, warm-up included.",
+        "samples/s",
+    ),
+    Column(
+        "printed_rate_agrees",
+        "boolean",
+        "Of a program that prints a rate: whether it is the clock's within 20 %, with or without pauses.",
     ),
     Column("data_before_clock_s", "float64", "How long before the clock started loaders were asked for images.", "s"),
     Column("clock_resolution_s", "float64", "The smallest time that the clock of the steps tells apart.", "s"),
@@ -151,6 +174,13 @@ OTHERS = Column(
 )
 OF_RANKS = (*MEASURED, *STATE)
 RESOURCES = (*OF_RANKS, ENERGY, OTHERS)
+PRINTED = {
+    "printed_samples_per_s": "printed_per_s",
+    "clock_samples_per_s": "by_clock_per_s",
+    "printed_rate_agrees": "agrees",
+}
+NO_RATE = "the program prints no rate that was read: group samples_per_s"
+OURS_COUNT = "our own trainings count their steps themselves"
 ONE_NODE = "all ranks ran on one node: their traffic does not pass its network"
 
 
@@ -174,10 +204,20 @@ def origin(record: Record) -> dict[str, Any]:
         together = said.get("together", {})
         values |= {"reading": said.get("reading"), "reading_proved": said.get("proved")}
         values |= {"ranks_together": together.get("ranks"), "ranks_evidence": together.get("by")}
+        values["confirmed"] = _confirmed(said)
     else:
+        values["confirmed"] = True
         values |= {"reading": "counted by the training loop", "reading_proved": True}
         values |= {"ranks_together": "yes", "ranks_evidence": "the training loop averages their gradients"}
     return {column.name: values.get(column.name, facts.get(column.name)) for column in ORIGIN}
+
+
+def _confirmed(said: Mapping[str, Any]) -> bool | None:
+    """Whether a program's run is what its output says; None of a record that does not tell."""
+    if "proved" not in said or "together" not in said:
+        return None
+    agrees = said.get("printed_rate", {}).get("agrees", True)
+    return bool(said["proved"] and said["together"]["ranks"] == "yes" and agrees)
 
 
 def measures(record: Record) -> Values:
@@ -201,6 +241,9 @@ def measures(record: Record) -> Values:
     values["pauses_s"] = (
         pauses if record.spec.program else Why("our own trainings time their validations: validation_s")
     )
+    printed = record.value("ddlbench_reading", {}).get("printed_rate")
+    for name, said in PRINTED.items():
+        values[name] = printed[said] if printed else Why(NO_RATE if record.spec.program else OURS_COUNT)
     values["data_cached_share"] = record.value("ddlbench_facts", {}).get("data_cached_share")
     values["cores_per_rank"] = _cores_per_rank(record)
     if record.spec.reads is None:

@@ -29,7 +29,7 @@ FULL_ENERGY = Column(
 )
 COLUMNS = (*times.COLUMNS, MFU, *accuracy.COLUMNS, *recorded.RESOURCES, FULL_ENERGY, *recorded.COLUMNS)
 # Of what `make` gives. Raise it where that changes for a record that is there: all summaries are then made again.
-VERSION = 8
+VERSION = 9
 OF_RECORDS = {name: sheet for name, sheet in sheets.every().items() if sheet.of_record}
 LISTS = {"epochs": accuracy.EPOCHS, "learning_rates": accuracy.LEARNING_RATES}
 TABLES = LISTS | {

@@ -56,6 +56,24 @@ def proved_readings(material: Material) -> Findings:
 
 @rule(
     "error",
+    "runs.printed_samples_per_s runs.clock_samples_per_s runs.printed_rate_agrees",
+    "say what its rate is of (rate_of: worker, or leave the group out); if it is of all samples, let the pattern's "
+    "group count what the program counts",
+    "seen in public programs: rates of one rank, of steps, or without the wait for data",
+)
+def printed_rates(material: Material) -> Findings:
+    """A rate that a program prints is the one of its steps and the clock.
+
+    Tables and figures have the rate of the clock. Where the program says another one, either counts something else.
+    """
+    runs = material.runs
+    runs = runs.assign(ratio=runs["printed_samples_per_s"] / runs["clock_samples_per_s"])
+    says = "it prints {printed_samples_per_s} per s, its clock says {clock_samples_per_s}: {ratio} times as many"
+    return each(runs, ~runs["printed_rate_agrees"].astype("bool"), says)
+
+
+@rule(
+    "error",
     "submissions.said_images_per_s",
     "tables have the rate of the clocks; ask the submitter what the log's rate is of",
     "seen in published logs: rates of one rank, of steps, or with other samples",
