@@ -62,6 +62,35 @@ class Weightless(nn.Flatten):
 class Looks(Net):
     def forward(self, x):
         return self.inner(x * 2 if x.max().item() > 1e9 else x)
+class Lazy(nn.Module):
+    def __init__(self, classes, side):
+        super().__init__()
+        self.last = nn.LazyLinear(classes)
+    def forward(self, x):
+        return self.last(x.flatten(1))
+class LazyConv(Lazy):
+    def __init__(self, classes, side):
+        super().__init__(classes, side)
+        self.last = nn.Sequential(nn.LazyConv2d(classes, side), nn.Flatten())
+    def forward(self, x):
+        return self.last(x)
+class Double(Net):
+    def __init__(self, classes, side):
+        super().__init__(classes, side)
+        self.double()
+    def forward(self, x):
+        return self.inner(x.double()).float()
+class Complex(Net):
+    def __init__(self, classes, side):
+        super().__init__(classes, side)
+        import torch
+        self.turn = nn.Parameter(torch.ones(classes, dtype=torch.complex64))
+    def forward(self, x):
+        return (self.inner(x) * self.turn).real
+class Huge(Net):
+    def __init__(self, classes, side):
+        super().__init__(classes, side)
+        self.wide = nn.Linear(1 << 22, 1 << 22)
 class Hangs(Net):
     def forward(self, x):
         while True:
@@ -111,6 +140,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("Unused", "wide.py:35: .*other.weight takes no part"),
         ("Detached", "wide.py:38: .*no weight"),
         ("Weightless", "wide.py:43: .*no weights"),
+        ("Lazy", "wide.py:52: .*last.weight has no shape"),
+        ("LazyConv", "wide.py:58: .*last.0.weight has no shape"),
+        ("Double", "wide.py:64: .*inner.2.weight is torch.float64"),
+        ("Complex", "wide.py:71: .*turn is torch.complex64"),
+        ("Huge", "wide.py:1: .*its weights take 70"),
         ("Hangs", "parts.py:5: .*HangError: it had not ended after 2 s"),
         ("number", "wide.py:1: .*not callable"),
     ],
@@ -197,3 +231,19 @@ def test_ids_and_columns() -> None:
     assert "-nets.wide.build-" in spec.id and ":" not in spec.id
     assert spec.columns()["model_sha256"] == "ab" * 32
     assert "model_sha256" not in run_spec().to_json()
+
+
+def test_files_that_a_model_reads_are_part_of_its_digest(folder: Path) -> None:
+    (folder / "own_test_nets/words.json").write_text("{}")
+    parts = folder / "own_test_nets/parts.py"
+    without = find("own_test_nets.wide:build", folder)
+    parts.write_text(PARTS + 'FILES = ["words.json"]\n')
+    named = find("own_test_nets.wide:build", folder)
+    assert without.sha256 != named.sha256 and folder / "own_test_nets/words.json" in named.files
+    assert named.files[0].name == "wide.py"
+    (folder / "own_test_nets/words.json").write_text("[]")
+    assert find("own_test_nets.wide:build", folder).sha256 != named.sha256
+    for wrong in ('FILES = ["none.json"]', "FILES = names()", 'FILES = ["../x"]', "FILES = [1]"):
+        parts.write_text(f"{PARTS}{wrong}\n")
+        with pytest.raises(ConfigError, match=r"parts\.py:\d+: FILES: "):
+            find("own_test_nets.wide:build", folder)

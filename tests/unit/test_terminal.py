@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from ddlbench.commands import terminal
+from ddlbench.core.program import Program
+from ddlbench.core.spec import of_program
 from ddlbench.mends import ReleaseError, snakemake_lines
 from ddlbench.run import reason
 
@@ -165,3 +167,25 @@ def test_a_dry_run_that_shows_no_jobs_formats_none(
     terminal.attach(SimpleNamespace(output_settings=output, is_main_process=True))
     Job.log_info("a job")
     assert len(jobs) == told
+
+
+def test_a_line_says_what_differs_in_the_study() -> None:
+    models = [run_spec(model=model, repeat=repeat, workers=2) for model in ("lenet", "resnet18") for repeat in (1, 2)]
+    assert terminal.varying(models) == ("model", "repeat")
+    batches = [run_spec(workers=workers, global_batch=64 * workers) for workers in (1, 2)]
+    assert terminal.varying(batches) == ()
+    sizes = [run_spec(workers=2, global_batch=batch) for batch in (64, 128)]
+    assert terminal.varying(sizes) == ("global_batch",)
+    given = plan()
+    for name, spec in zip(NAMES, [*models, *sizes], strict=False):
+        given.jobs[name].spec = spec
+    said = {terminal.line(given, name, set(), set(), None, varies=("model", "repeat")) for name in NAMES[:4]}
+    assert len(said) == 4 and all("lenet" in one or "resnet18" in one for one in said)
+    (failed,) = {terminal.line(given, NAMES[2], set(), {NAMES[2]}, None, varies=("model", "repeat"))}
+    assert "resnet18" in failed and "failed" in failed
+
+
+def test_settings_of_a_program_are_what_differs() -> None:
+    given = {"machine": "local", "device": "cpu", "workers": 2, "workers_per_node": 2, "global_batch": 8}
+    specs = [of_program(Program(name="mine", command="x", settings=(("lr", lr),)), **given) for lr in (0.1, 0.2)]
+    assert terminal.varying(specs) == ("settings",)

@@ -223,6 +223,8 @@ def _confirmed(said: Mapping[str, Any]) -> bool | None:
 def measures(record: Record) -> Values:
     """COLUMNS of a successful run."""
     values: Values = {"resumes": sum(event.key == "ddlbench_resumed" for event in record.events)}
+    if record.spec.program:  # which says nothing of it: its supervisor knows when it was started
+        values["resumes"] = max(len(record.value("ddlbench_reading", {}).get("began_s", [])) - 1, 0)
     for name in ("flops_per_image", "skipped_steps"):
         value = record.value(f"ddlbench_{name}")
         values[name] = Why(UNKNOWN) if value is None else value

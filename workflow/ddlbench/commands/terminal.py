@@ -9,7 +9,8 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,10 @@ from typing import Any
 from ddlbench.core import kinds, layout
 from ddlbench.core.files import read_bytes
 from ddlbench.core.plural import count_of, rounded, worker
+from ddlbench.core.recipe import Recipe
 from ddlbench.core.record import MLLOG, SUMMARY
+from ddlbench.core.roles import FOLLOWS, WATCHED
+from ddlbench.core.spec import ROLES, RunSpec
 from ddlbench.mends import snakemake_lines
 from ddlbench.mends.snakemake_lines import Message
 from ddlbench.run import reason
@@ -39,6 +43,7 @@ class Lines:
         self.failed: set[str] = set()
         self.left: set[str] = set()  # ended without a record, and have not failed: stopped, or made by another
         self.others: set[str] | None = None  # runs without a record that this call does not make
+        self.varies: tuple[str, ...] | None = None  # settings in which runs of the study differ
         self.ended, self.began = 0, 0.0
 
     def shown(self, line: Message) -> bool:
@@ -77,7 +82,10 @@ class Lines:
         ahead = needed - {name} - self.failed
         columns = shutil.get_terminal_size().columns if sys.stderr.isatty() else 0
         rest = ahead | self.left | self.others - self.failed
-        text = line(self.plan, name, rest, self.failed, self._end(len(ahead)), columns, made=not broken)
+        if self.varies is None:
+            self.varies = varying([job.spec for job in self.plan.jobs.values()])
+        end_s = self._end(len(ahead))
+        text = line(self.plan, name, rest, self.failed, end_s, columns, made=not broken, varies=self.varies)
         print(text, *([f"    {name}: {end.words}"] if end else []), sep="\n", file=sys.stderr, flush=True)
 
     def _end(self, ahead: int) -> float | None:
@@ -104,12 +112,36 @@ def answers(plan: Any, since: float = 0.0) -> list[str]:
         return []
 
 
-def line(
-    plan: Any, name: str, ahead: set[str], failed: set[str], end: float | None, columns: int = 0, made: bool = True
-) -> str:
-    """`12 of 31 runs done, 1 failed, expected end 14:05; last: deepspeed on 2 workers, 1277 images/s`.
+def varying(specs: Sequence[Any]) -> tuple[str, ...]:
+    """Return the settings in which runs differ, but framework and workers, which are said of each; none that differs
+    because another one does."""
+    runs = [spec for spec in specs if isinstance(spec, RunSpec)]
+    table = [spec.columns() for spec in runs]
+    differ = {name for name in ROLES if len({str(row[name]) for row in table}) > 1}
+    names = [name for name in ROLES if name in differ and ROLES[name].kind not in (FOLLOWS, WATCHED)]
+    of_recipe = {field.name for field in fields(Recipe)} if "recipe" in differ else set()
+    if "batch_per_worker" not in differ and "workers" in differ:
+        names = [name for name in names if name != "global_batch"]
+    said = {"framework", "workers", "workers_per_node", *(of_recipe - {"recipe"})}
+    if "repeat" in differ:
+        said.add("seed")
+    return tuple(name for name in names if name not in said and differ.isdisjoint(ROLES[name].follows))
 
-    A terminal of fewer `columns` gets the first part only; 0: as wide as it may be.
+
+def line(
+    plan: Any,
+    name: str,
+    ahead: set[str],
+    failed: set[str],
+    end: float | None,
+    columns: int = 0,
+    made: bool = True,
+    varies: Sequence[str] = (),
+) -> str:
+    """`12 of 31 runs done, 1 failed, expected end 14:05; last: deepspeed on 2 workers, lenet, 1277 images/s`.
+
+    `varies` are settings in which the study's runs differ. A terminal of fewer `columns` gets the first part only; 0:
+    as wide as it may be.
     """
     done = len(plan.jobs) - len(ahead) - len(failed)
     text = f"{done} of {kinds.counted(job.rule for job in plan.jobs.values())} done"
@@ -117,16 +149,19 @@ def line(
     if end is not None:
         days = (datetime.fromtimestamp(end).date() - datetime.now().date()).days
         text += f", expected end {datetime.fromtimestamp(end):{'%a %H:%M' if days else '%H:%M'}}"
-    whole = f"{text}; last: {_last(plan, name, name in failed, made)}"
+    whole = f"{text}; last: {_last(plan, name, name in failed, made, varies)}"
     return whole if not columns or len(whole) <= columns else text[:columns]
 
 
-def _last(plan: Any, name: str, failed: bool, made: bool) -> str:
+def _last(plan: Any, name: str, failed: bool, made: bool, varies: Sequence[str]) -> str:
     """What the run is, and how fast it was if this call `made` it, or that it failed."""
     spec = plan.jobs[name].spec
     if not (hasattr(spec, "framework") and hasattr(spec, "workers")):
         return f"{name}{', failed' if failed else ''}"
     what = f"{spec.framework} on {count_of(spec.workers, worker(plan.machine.device))}"
+    if isinstance(spec, RunSpec):
+        values = spec.columns()
+        what = ", ".join([what, *(ROLES[name].phrase(values[name]) for name in varies if values[name] is not None)])
     if failed:
         return f"{what}, failed: ddlbench failures"
     if not made:

@@ -20,6 +20,7 @@ from pathlib import Path
 from ddlbench.settings.config import CONFIG, ConfigError, complain, one_of
 
 FOLDER = CONFIG / "models"
+FILES = "FILES"  # a name in a module: files beside it that it reads, which are part of a run
 NAMED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
 
@@ -90,8 +91,30 @@ def sources_of(root: Path, module: str) -> Iterator[tuple[Path, bytes]]:
                 continue
             seen.add(file)
             source = _read(file)
-            waiting += _imported(_parsed(file, source), name if file.stem == "__init__" else name.rpartition(".")[0])
+            tree = _parsed(file, source)
+            waiting += _imported(tree, name if file.stem == "__init__" else name.rpartition(".")[0])
             yield file.relative_to(root), source
+            for other in _named_files(file, tree):
+                if other not in seen:
+                    seen.add(other)
+                    yield other.relative_to(root), _read(other)
+
+
+def _named_files(file: Path, tree: ast.Module) -> Iterator[Path]:
+    """The files beside a module that it says it reads: `FILES = ["words.json"]`. Raises ConfigError."""
+    for node in tree.body:
+        if not isinstance(node, ast.Assign) or [getattr(one, "id", "") for one in node.targets] != [FILES]:
+            continue
+        try:
+            names = ast.literal_eval(node.value)
+        except ValueError:
+            names = None
+        if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+            raise ConfigError(f"{file}:{node.lineno}: {FILES}: is not allowed; allowed: a list of names, in quotes")
+        for name in names:
+            if Path(name).is_absolute() or ".." in Path(name).parts or not (file.parent / name).is_file():
+                raise ConfigError(f"{file}:{node.lineno}: {FILES}: {name!r} is no file below {file.parent}")
+            yield file.parent / name
 
 
 def _read(file: Path) -> bytes:

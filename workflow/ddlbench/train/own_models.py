@@ -10,14 +10,20 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 from torch import nn
 
+from ddlbench.core.plural import gigabytes
 from ddlbench.settings.own_models import OwnModel, find
 
 
 class ModelError(RuntimeError):
     """A model cannot be used; the line names its file and the line in it."""
+
+
+class RefusedError(ModelError):
+    """A model that no device makes better."""
 
 
 class HangError(BaseException):
@@ -75,6 +81,8 @@ def complaint(name: str, classes: int, image_size: int, patience_s: float) -> st
         for device in ("meta", "cpu"):
             try:
                 _ask(name, classes, image_size, device)
+            except RefusedError as error:
+                return " ".join(str(error).split())
             except FAULTS as error:
                 reason = " ".join(str(error).split())
                 if isinstance(error.__cause__, HangError):
@@ -92,6 +100,8 @@ def _ask(name: str, classes: int, image_size: int, device: str) -> None:
     with torch.device(device):
         model, pictures = build(name, classes, image_size).train(), torch.rand(2, 3, image_size, image_size)
     source = find(name)
+    if refused := unfit(model):
+        raise RefusedError(str(_explained(source, TypeError(refused), model)))
     try:
         scores = model(pictures)
         wrong = _wrong(model, pictures, scores, classes)
@@ -104,6 +114,23 @@ def _ask(name: str, classes: int, image_size: int, device: str) -> None:
         raise _explained(source, error, model) from error
     if wrong:
         raise _explained(source, TypeError(wrong), model)
+
+
+def unfit(model: nn.Module) -> str | None:
+    """What of a model's weights no framework trains, or no memory holds; None if nothing."""
+    size = 0
+    for name, weight in model.named_parameters():
+        if isinstance(weight, nn.parameter.UninitializedParameter):
+            return f"weight {name} has no shape before the first pictures (a lazy layer); give its sizes"
+        if weight.requires_grad and weight.dtype != torch.float32:
+            return (
+                f"weight {name} is {weight.dtype}; allowed: torch.float32, of which the recipe's precision makes others"
+            )
+        size += weight.nelement() * weight.element_size()
+    memory = psutil.virtual_memory().total
+    if size > memory:
+        return f"its weights take {gigabytes(size)}, and this node has a memory of {gigabytes(memory)}"
+    return None
 
 
 def _wrong(model: nn.Module, pictures: torch.Tensor, scores: Any, classes: int) -> str | None:
