@@ -120,12 +120,16 @@ def varying(specs: Sequence[Any]) -> tuple[str, ...]:
     differ = {name for name in ROLES if len({str(row[name]) for row in table}) > 1}
     names = [name for name in ROLES if name in differ and ROLES[name].kind not in (FOLLOWS, WATCHED)]
     of_recipe = {field.name for field in fields(Recipe)} if "recipe" in differ else set()
-    if "batch_per_worker" not in differ and "workers" in differ:
-        names = [name for name in names if name != "global_batch"]
     said = {"framework", "workers", "workers_per_node", *(of_recipe - {"recipe"})}
     if "repeat" in differ:
         said.add("seed")
-    return tuple(name for name in names if name not in said and differ.isdisjoint(ROLES[name].follows))
+
+    def follows(name: str) -> bool:
+        if name == "global_batch":  # a batch of each worker makes it differ with the workers
+            return "batch_per_worker" not in differ
+        return not differ.isdisjoint(ROLES[name].follows)
+
+    return tuple(name for name in names if name not in said and not follows(name))
 
 
 def line(
