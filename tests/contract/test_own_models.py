@@ -1,5 +1,6 @@
 """Models that people wrote: found without being imported, and refused in one line that names file and line."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -247,3 +248,20 @@ def test_files_that_a_model_reads_are_part_of_its_digest(folder: Path) -> None:
         parts.write_text(f"{PARTS}{wrong}\n")
         with pytest.raises(ConfigError, match=r"parts\.py:\d+: FILES: "):
             find("own_test_nets.wide:build", folder)
+
+
+def test_a_model_may_import_torchvision(folder: Path) -> None:
+    """In a process that has not imported it yet."""
+    (folder / "own_test_nets/theirs.py").write_text(
+        "import torchvision\ndef build(classes, side): return torchvision.models.resnet18(num_classes=classes)\n"
+    )
+    asks = f"""
+from pathlib import Path
+from ddlbench.settings import own_models as source
+from ddlbench.train import own_models
+source.FOLDER = Path({str(folder)!r})
+said = own_models.complaint("own_test_nets.theirs:build", 5, 32, 300.0)
+assert said is None, said
+"""
+    done = subprocess.run([sys.executable, "-c", asks], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

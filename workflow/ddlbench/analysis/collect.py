@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from ddlbench.analysis import comparisons, failures, kernels, refusals, sheets, summary, tables
+from ddlbench.analysis import comparisons, failures, kernels, recorded, refusals, sheets, summary, tables
 from ddlbench.analysis.price import FREE, Tariff
 from ddlbench.analysis.sheets import Terms
 from ddlbench.analysis.summary import Summary
@@ -64,6 +64,7 @@ def collect(
                     add[name](columns)
         rows["refused"].sort(key=lambda row: (row["run"], row["file"]))
         _as_planned(rows["runs"], order, scaling or {})
+        recorded.prove_by_other_batches(rows["runs"])
         rows["comparisons"] = comparisons.rows(tables.frame("runs", rows["runs"]), tariff)
         for name, sheet in sheets.every().items():
             if sheet.of_study:

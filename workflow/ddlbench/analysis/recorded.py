@@ -174,6 +174,9 @@ OTHERS = Column(
 )
 OF_RANKS = (*MEASURED, *STATE)
 RESOURCES = (*OF_RANKS, ENERGY, OTHERS)
+# What runs of one program share whose batches differ.
+SAME_PROGRAM = ("machine", "model", "framework", "settings")
+LEAST_STEPS, APART, NEAR = 20, 1.5, 0.03  # steps of each; batches by at least this factor; samples by this share
 PRINTED = {
     "printed_samples_per_s": "printed_per_s",
     "clock_samples_per_s": "by_clock_per_s",
@@ -218,6 +221,36 @@ def _confirmed(said: Mapping[str, Any]) -> bool | None:
         return None
     agrees = said.get("printed_rate", {}).get("agrees", True)
     return bool(said["proved"] and said["together"]["ranks"] == "yes" and agrees)
+
+
+def prove_by_other_batches(runs: Sequence[dict[str, Any]]) -> None:
+    """Prove readings of a program by its runs at another batch: as many samples in fewer steps.
+
+    What are no steps, such as epochs, do not become fewer with a larger batch, and a batch that does not reach the
+    program changes nothing. Runs that were ended on purpose say nothing of it.
+    """
+    open_to_proof = [run for run in runs if run.get("reading_proved") is not None and not run.get("stopped_after")]
+    for run in open_to_proof:
+        if run["reading_proved"]:
+            continue
+        alike = [one for one in open_to_proof if all(one.get(name) == run.get(name) for name in SAME_PROGRAM)]
+        other = next((one for one in alike if _as_many_samples(run, one)), None)
+        if other is not None:
+            run["reading"] = f"proved by its run at a batch of {other['global_batch']}: as many samples"
+            agrees = run.get("printed_rate_agrees") is not False
+            run |= {"reading_proved": True, "confirmed": run["ranks_together"] == "yes" and agrees}
+
+
+def _as_many_samples(run: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two runs with other batches took so many steps that they saw about as many samples."""
+    steps = [int(one.get("steps") or 0) for one in (run, other)]
+    if min(steps) < LEAST_STEPS:
+        return False
+    batches = [int(one["global_batch"]) for one in (run, other)]
+    if max(batches) < APART * min(batches):
+        return False
+    samples = [count * batch for count, batch in zip(steps, batches, strict=True)]
+    return max(samples) - min(samples) <= NEAR * max(samples) + 2 * max(batches)
 
 
 def measures(record: Record) -> Values:

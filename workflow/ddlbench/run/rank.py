@@ -19,6 +19,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from ddlbench import mends
 from ddlbench.core import living, notes
 from ddlbench.core.files import write_json
 from ddlbench.core.program import OWN, PLACEHOLDERS, WORK, Program
@@ -33,6 +34,7 @@ ASSIGNMENT = "program.json"
 FOLDER = "program"  # within the run's folder: for what the program writes
 ASKED = "asked"  # that SLURM asked the ranks to stop
 RECORDER = "DDLBENCH_RECORDER"  # tells `ddlbench_recorder` where to write
+HOOKS = Path(mends.__file__).resolve().parent / "for_programs"  # what Python runs before a program
 POLL_S = 0.1
 DRAIN_S = 2.0
 MOST_LINE = 1 << 16  # bytes
@@ -145,9 +147,11 @@ def _listen(partial: Path, meeting: Meeting) -> None:
 
 
 def surroundings(program: Program, argv: list[str], variables: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
-    """The program's words and variables in its own environment; those of ddlbench's Python do not reach another."""
+    """The program's words and variables in its own environment; those of ddlbench's Python do not reach another. In
+    ddlbench's own, torchvision can be imported (`mends/for_programs`)."""
     if not program.environment:
-        return argv, {**variables}
+        paths = [str(HOOKS), *filter(None, [variables.get("PYTHONPATH")])]
+        return argv, {**variables, "PYTHONPATH": os.pathsep.join(paths)}
     others = {name: value for name, value in variables.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
     if isinstance(program.environment, tuple):
         modules = shlex.join(["module", "load", *program.environment])

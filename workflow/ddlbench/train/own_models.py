@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from ddlbench.core.plural import gigabytes
+from ddlbench.mends import torchvision_operators
 from ddlbench.settings.own_models import OwnModel, find
 
 
@@ -53,6 +54,7 @@ def build(name: str, classes: int, image_size: int, sha256: str | None = None) -
 
 def _imported(source: OwnModel) -> Any:
     """The module of a model."""
+    torchvision_operators.mend()  # a model may import it
     if str(source.root) not in sys.path:
         sys.path.append(str(source.root))  # last: a file there must not hide a package that others import
     written, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # old bytecode could hide a change
