@@ -31,6 +31,7 @@ from ddlbench.settings.workflow import check_config
 
 from tests.conftest import ROOT
 from tests.specs import LAPTOP
+from tests.unit.records import write_record
 from tests.unit.spoiled import bad_input
 
 SETTINGS = """
@@ -96,7 +97,7 @@ def test_what_people_get_wrong_is_one_line(here: Path, arguments: str, says: str
 def test_a_command_that_is_none_is_guessed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main.main(["plna"])
-    assert "plna: is no command; did you mean plan? allowed: audit, " in capsys.readouterr().err
+    assert "plna: is no command; did you mean plan? allowed: answer, audit, " in capsys.readouterr().err
 
 
 def test_elsewhere_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,6 +295,22 @@ def test_verdicts_are_an_answer(here: Path, capsys: pytest.CaptureFixture[str]) 
     pd.DataFrame([row]).to_csv(table, index=False)
     assert ended("verdicts") == 0
     assert capsys.readouterr().out.startswith("1 claims: 0 contradicted, 0 supported, 0 undecided, 1 ")
+
+
+def test_the_answers_are_printed_at_any_time(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before any run, from the records that are there, and as values for programs. No page is made."""
+    assert ended("answer") == 0
+    assert "framework" not in capsys.readouterr().out.splitlines()[0]
+    planned = configuration.read(configuration.of_command_line(None, [])).plan
+    for run in [name for name in planned.runs if "-bs64-" in name or "-bs128-" in name][:12]:
+        write_record(here / "results/runs", planned.runs[run].spec, images=256)
+    assert ended("answer", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {one["question"] for one in found["answers"]} >= {"workers"}
+    assert found["choice"]["workers"] in (1, 2)
+    assert ended("answer") == 0
+    assert len(capsys.readouterr().out.splitlines()) > len(found["answers"])
+    assert not (here / "results/demo").exists()
 
 
 def test_a_terminal_gets_the_answer_and_a_pipe_all(

@@ -21,7 +21,7 @@ from tests.unit.records import SPEC, write_record
 
 pytestmark = pytest.mark.more
 
-ROOMS = ("sheets", "prediction", "sections", "records")
+ROOMS = ("sheets", "prediction", "sections", "records", "answers")
 MEMBERS = [registry.path(room, name) for room in ROOMS for name in registry.members(room) if name != "ours"]
 # Modules that are asked by sections of the page, and by commands, alone.
 MEMBERS += [registry.PACKAGE / f"analysis/{name}.py" for name in ("claims", "nodes")]

@@ -103,7 +103,7 @@ def test_a_loss_of_eight_points_is_told_beside_what_hardly_learns() -> None:
 def test_so_many_more_repeats_would_tell() -> None:
     few = pooled.compare([block(1, a=[0.1], b=[0.0])], "a", "b")
     assert pooled.more_pairs(few) == 2
-    seen = pooled.compare([block(1, a=[0.0, 0.03, 0.06], b=[0.0] * 3)], "a", "b")
+    seen = pooled.compare([block(1, a=[0.01, 0.03, 0.05], b=[0.0] * 3)], "a", "b")
     more = pooled.more_pairs(seen)
     assert more is not None and 1 <= more <= 20
     hopeless = pooled.compare([block(1, a=[-0.5, 0.5, 0.0001], b=[0.0] * 3)], "a", "b")

@@ -131,6 +131,18 @@ def test_a_line_fits_a_narrow_terminal(columns: int) -> None:
     assert not columns or len(said) <= columns
 
 
+def test_the_terminal_ends_with_the_answers_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    study = Path(terminal.layout.page("demo/local")).with_name("study.json")
+    assert terminal.answers(plan()) == []
+    study.parent.mkdir(parents=True)
+    study.write_text('{"screen": ["Which framework? ddp"]}')
+    assert terminal.answers(plan()) == ["Which framework? ddp"]
+    assert terminal.answers(plan(), time.time() + 9) == []  # it is that of another call
+    study.write_text("{}")
+    assert terminal.answers(plan()) == []
+
+
 def test_the_rate_is_that_of_the_page(tmp_path: Path) -> None:
     """That of the steps, without validation and warm-up."""
     specs = [run_spec(global_batch=4, repeat=n, timed=n == 1) for n in (1, 2)]

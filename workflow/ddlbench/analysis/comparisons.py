@@ -1,8 +1,8 @@
 """Two frameworks, loaders or forms under the same settings: the ratio of their throughputs, and the verdict on it.
 
-`statistics.at_once` decides, over all rows together, because people read them together; `in_words` says so. A side is
-called faster nowhere else. What more repeats would cost is said in hours of workers and in money, each run as long as
-those that are there: so `ddlbench plan` counts runs that are done, too.
+`statistics.at_once` decides, over all rows together, because people read them together. What the first screen takes is
+decided over all settings at once (`pooled.py`). What more repeats would cost is said in hours of workers and in money,
+each run as long as those that are there: so `ddlbench plan` counts runs that are done, too.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,9 +14,8 @@ import pandas as pd
 from ddlbench.analysis import together
 from ddlbench.analysis.price import FREE, Tariff
 from ddlbench.analysis.scaling import names
-from ddlbench.analysis.statistics import CANNOT_TELL, FEWEST, MANY, at_once, ratio
+from ddlbench.analysis.statistics import at_once, ratio
 from ddlbench.core.columns import Column
-from ddlbench.core.plural import count_of
 from ddlbench.core.roles import EXTENT, SETTING, SIZE
 
 SHOWN = together.settings(SETTING, SIZE, EXTENT, without=("of_epochs", "interrupt_steps"))
@@ -73,25 +72,6 @@ def rows(runs: pd.DataFrame, tariff: Tariff = FREE) -> list[dict[str, Any]]:
         sold = tariff.price(hours, tariff.workers_blocked(workers, nodes))
         row |= {"more_price": sold, "currency": None if sold is None else tariff.currency}
     return table
-
-
-def in_words(table: pd.DataFrame) -> str:
-    """How many verdicts this table gives at once, and what that means; empty where it gives none."""
-    tried = table[table["n"] >= FEWEST]
-    if tried.empty:
-        return ""
-    count = int((tried["verdict"] != CANNOT_TELL).sum())
-    are = "is" if count == 1 else "are"
-    words = f"{count} of {count_of(len(tried), 'comparison')} with {FEWEST} pairs or more {are} sure."
-    if len(tried) > 1:
-        words += (
-            " All are judged at once (Benjamini and Hochberg): where no two sides differ, 95 of 100 such studies are "
-            "sure of none; else at most one in 20 of the sure ones is wrong, on average over many studies: in one "
-            "study it may be more. So an interval here may differ from a figure's, which is judged alone."
-        )
-    if len(tried) >= MANY and count < len(tried):
-        words += " If some runs met a slow node, differences of 5 % stay hidden: `ddlbench nodes` looks for one."
-    return words
 
 
 def telling(table: pd.DataFrame) -> list[str]:

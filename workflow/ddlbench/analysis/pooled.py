@@ -10,16 +10,17 @@ import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from statistics import fmean, median, stdev, variance
+from statistics import fmean, median
 from typing import Any, TypeVar
 
 from scipy import special
 
-from ddlbench.analysis.statistics import FEWEST, LEVEL, NOISE, POWER, VERDICT_LEVEL, Ratio, more_repeats
+from ddlbench.analysis.statistics import FEWEST, LEAST, LEVEL, NOISE, POWER, VERDICT_LEVEL, Ratio, more_repeats
 
 Side = TypeVar("Side", bound=Hashable)
 Cells = Mapping[Any, Mapping[Any, float]]  # side -> repeat -> value
 OVER_SETTINGS = 3  # from so many settings on their own spread makes the interval
+FEW_SETTINGS = 5  # up to so many may agree by chance
 MOST_REPEATS = 100  # more are made by nobody
 
 
@@ -62,6 +63,16 @@ class Pooled:
     between: float = math.nan  # the standard deviation of settings, where it makes the interval
 
 
+@dataclass(frozen=True)
+class Spread:
+    """The standard deviation of a pair's difference, over all pairs of sides, with its degrees of freedom: 0 if no
+    setting was repeated. `between` is the median over pairs of sides of the standard deviation of their settings."""
+
+    deviation: float
+    free: float
+    between: float = 0.0
+
+
 def shared(blocks: Sequence[Block], ours: Hashable, theirs: Hashable) -> list[Block]:
     """Return the blocks that have both sides."""
     return [block for block in blocks if ours in block.cells and theirs in block.cells]
@@ -74,6 +85,7 @@ def compare(
     one_of: float = 1.0,
     noise: float = NOISE,
     fewest: int = FEWEST,
+    together: Spread | None = None,
 ) -> Pooled:
     """Return ours minus theirs, pooled over the blocks that have both. Raises ValueError if there are none.
 
@@ -81,7 +93,8 @@ def compare(
     whose spread holds the noise of runs and what differs between settings. With fewer: the mean over settings of their
     pairs, with Student's t and the spread of pairs (`_spread`). The verdict asks for `fewest` pairs, and for the
     interval of the level 1 - 0.04 / `one_of` beyond 0, where any of so many comparisons would decide; or for that in
-    each of several settings. An interval is never widened for the verdict's sake.
+    each of several settings. An interval is never widened for the verdict's sake. `together` is the spread of all
+    sides, where it is known.
 
     Source: the setting as a block, Montgomery 2017, Design and Analysis of Experiments, section 4.1; the t interval
     over settings, Hartung & Knapp 2001, Stat Med 20:3875, with equal weights.
@@ -92,12 +105,15 @@ def compare(
     groups = [block.pairs(ours, theirs) for block in both]
     middles = [median(pairs) for pairs in groups]
     middle, count, total = fmean(middles), len(groups), sum(map(len, groups))
-    spread, free = _spread(both, ours, theirs, noise)
+    everywhere = together or spread_of(both)
+    spread, free = _spread(groups, everywhere, noise)
     if count >= OVER_SETTINGS:
-        centre, error, freedom = middle, max(stdev(middles), noise) / math.sqrt(count), count - 1.0
+        centre, freedom = middle, count - 1.0
+        shown = max(_deviation(middles), noise) / math.sqrt(count)
+        error = max(shown, _least(everywhere, groups, spread, free) / math.sqrt(count))
     else:
-        centre = fmean(fmean(pairs) for pairs in groups)
-        error, freedom = spread * math.sqrt(sum(1 / len(pairs) for pairs in groups)) / count, free
+        centre, freedom = fmean(fmean(pairs) for pairs in groups), free
+        shown = error = spread * math.sqrt(sum(1 / len(pairs) for pairs in groups)) / count
     limit = 1 - (1 - VERDICT_LEVEL) / one_of
     verdict = _beyond(centre, error, freedom, limit) if total >= fewest else 0
     if not verdict and count > 1 and free:
@@ -105,10 +121,10 @@ def compare(
         verdict = alone.pop() if len(alone) == 1 and total >= fewest else 0
     low, high = (None, None)
     if freedom:
-        width = t_value(LEVEL, freedom) * error
+        width = t_value(LEVEL, freedom) * shown
         low, high = min(centre - width, middle), max(centre + width, middle)
     leads = sum(value > 0 for value in middles)
-    between = stdev(middles) if count >= OVER_SETTINGS else math.nan
+    between = _deviation(middles) if count >= OVER_SETTINGS else math.nan
     return Pooled(middle, low, high, count, leads, max(map(len, groups)), total, verdict, spread, free, between)
 
 
@@ -120,30 +136,54 @@ def _beyond(centre: float, error: float, free: float, level: float) -> int:
     return 1 if centre - width > 0 else -1 if centre + width < 0 else 0
 
 
-def _spread(blocks: Sequence[Block], ours: Hashable, theirs: Hashable, noise: float) -> tuple[float, float]:
+def spread_of(blocks: Sequence[Block]) -> Spread:
+    """Return the spread of all pairs of sides in these blocks, as in the analysis of variance of sides by repeats: in
+    each block (sides - 1) (repeats - 1) degrees of freedom."""
+    squares, weights, free = 0.0, 0.0, 0.0
+    middles: dict[Any, list[float]] = {}
+    for block in blocks:
+        for left, right in combinations(sorted(block.cells, key=repr), 2):
+            pairs = block.pairs(left, right)
+            middles.setdefault((left, right), []).append(median(pairs))
+            squares += _squares(pairs)
+            weights += len(pairs) - 1
+            free += (len(pairs) - 1) * 2 / len(block.cells)
+    apart = sorted(_deviation(values) for values in middles.values() if len(values) >= OVER_SETTINGS)
+    between = apart[len(apart) // 2] if apart else 0.0
+    return Spread(math.sqrt(squares / weights) if weights else math.nan, free, between)
+
+
+def _deviation(values: Sequence[float]) -> float:
+    return math.sqrt(_squares(values) / (len(values) - 1))
+
+
+def _spread(groups: Sequence[Sequence[float]], together: Spread, noise: float) -> tuple[float, float]:
     """Return the standard deviation of one pair's difference and its degrees of freedom; 0 of these if no setting was
     repeated.
 
-    It is that of all pairs of sides in these blocks, as in the analysis of variance of sides by repeats, or that of
-    these two sides alone where this is larger: one steady pair proves nothing, one unsteady side is no other's fault.
+    It is that of all pairs of sides, or that of these two sides alone where this is larger: one steady pair proves
+    nothing, and one unsteady side widens its own intervals.
     """
-    own = [block.pairs(ours, theirs) for block in blocks]
-    own_free = sum(len(pairs) - 1 for pairs in own)
+    own_free = sum(len(pairs) - 1 for pairs in groups)
     if not own_free:
         return math.nan, 0.0
-    alone = sum(variance(pairs) * (len(pairs) - 1) for pairs in own if len(pairs) > 1) / own_free
-    squares, weights, free = 0.0, 0.0, 0.0
-    for block in blocks:
-        for left, right in combinations(block.cells, 2):
-            pairs = block.pairs(left, right)
-            if len(pairs) > 1:
-                squares += variance(pairs) * (len(pairs) - 1)
-                weights += len(pairs) - 1
-                free += (len(pairs) - 1) * 2 / len(block.cells)  # in sum (sides - 1) (repeats - 1)
-    together = squares / weights
-    if alone > together:
-        return max(math.sqrt(alone), noise), float(own_free)
-    return max(math.sqrt(together), noise), max(free, float(own_free))
+    alone = math.sqrt(sum(map(_squares, groups)) / own_free)
+    if alone > together.deviation:
+        return max(alone, noise), float(own_free)
+    return max(together.deviation, noise), max(together.free, float(own_free))
+
+
+def _least(everywhere: Spread, groups: Sequence[Sequence[float]], spread: float, free: float) -> float:
+    """Return what settings differ by at least: the noise of their medians; and of few settings, which may agree by
+    chance, three quarters of what other pairs of sides differ by."""
+    noise = spread * math.sqrt(fmean(1 / len(pairs) for pairs in groups)) if free else 0.0
+    return max(noise, LEAST * everywhere.between) if len(groups) <= FEW_SETTINGS else noise
+
+
+def _squares(values: Sequence[float]) -> float:
+    """Return the sum of squares around the mean; `statistics.variance` takes ten times as long."""
+    mean = fmean(values)
+    return sum((value - mean) ** 2 for value in values)
 
 
 def unpaired(
@@ -174,7 +214,7 @@ def unpaired(
 def _within(groups: Sequence[Sequence[float]]) -> tuple[float, float]:
     """Return the standard deviation of values around the mean of their group, and its degrees of freedom."""
     free = sum(len(group) - 1 for group in groups)
-    squares = sum(variance(group) * (len(group) - 1) for group in groups if len(group) > 1)
+    squares = sum(map(_squares, groups))
     return (math.sqrt(squares / free), float(free)) if free else (0.0, 0.0)
 
 
@@ -196,9 +236,9 @@ def turn(
 ) -> Turn | None:
     """Return where along `size` one side surely leads below and the other surely above; None if nowhere.
 
-    Of all splits between two sizes the one at which the less sure half is surest. Each half is judged at the level of
-    one of all splits, by the spread of settings around the means of the halves from five settings on, else by that of
-    pairs.
+    Of all splits between two sizes the one at which the less sure half is surest. Each half is judged by the spread of
+    settings around the means of the halves from five settings on, else by that of pairs. Chance makes a half sure in 4
+    of 100 cases, and both, on opposite sides, in less than one of a thousand for each split.
     """
     at = size or (lambda block: block.size)
     both = sorted(shared(blocks, ours, theirs), key=at)
@@ -213,7 +253,7 @@ def turn(
         free, errors = _around(halves, middles, ours, theirs)
         if not free:
             continue
-        level = 1 - (1 - VERDICT_LEVEL) / one_of / (len(sizes) - 1)
+        level = 1 - (1 - VERDICT_LEVEL) / one_of
         signs = [_beyond(mean, error, free, level) for mean, error in zip(means, errors, strict=True)]
         if signs[0] * signs[1] < 0:
             surest = min(abs(mean) / error for mean, error in zip(means, errors, strict=True))
@@ -233,7 +273,8 @@ def _around(
         squares = sum((value - mean) ** 2 for half, mean in zip(middles, means, strict=True) for value in half)
         spread = max(math.sqrt(squares / (count - 2)), NOISE)
         return count - 2.0, [spread / math.sqrt(len(half)) for half in middles]
-    spread, free = _spread([block for half in halves for block in half], ours, theirs, NOISE)
+    both = [block for half in halves for block in half]
+    spread, free = _spread([block.pairs(ours, theirs) for block in both], spread_of(both), NOISE)
     weights = [sum(1 / len(block.pairs(ours, theirs)) for block in half) / len(half) ** 2 for half in halves]
     return free, [spread * math.sqrt(weight) for weight in weights]
 
@@ -266,16 +307,21 @@ def more_pairs(found: Pooled, one_of: float = 1.0) -> int | None:
     """
     if found.pairs < 2 or not found.free:
         return max(1, FEWEST - found.n)
+    # What was seen of the undecided is too large as often as too small: half an error less asks for enough more often.
+    deviation = found.spread / math.sqrt(found.n) if math.isnan(found.between) else found.between
+    effect = abs(found.middle) - deviation / math.sqrt(found.settings) / 2
+    if effect <= 0:
+        return None
     if found.settings >= OVER_SETTINGS:
         differs = max(0.0, found.between**2 - found.spread**2 / found.n)
         level = 1 - (1 - VERDICT_LEVEL) / one_of
         needed = t_value(level, found.settings - 1.0) + float(special.ndtri(POWER))
         for repeats in range(1, MOST_REPEATS + 1):
             error = math.sqrt((differs + found.spread**2 / (found.n + repeats)) / found.settings)
-            if abs(found.middle) > needed * error:
+            if effect > needed * error:
                 return repeats
         return None
-    seen = Ratio(math.exp(found.middle), None, None, found.pairs, spread=found.spread)
+    seen = Ratio(math.exp(effect), None, None, found.pairs, spread=found.spread)
     more = more_repeats(seen, one_of, max(0.0, found.free - found.pairs + 1))
     if more is None:
         return None

@@ -165,11 +165,7 @@ def answer(given: Given, choice: Choice, axis: str) -> Answer | None:
 
     used, turns = _where_it_turns(found, fit, choice, axis, one_of, fair)
     blocks = [setting.rates for setting in used]
-    order = [side for side in pooled.ranked(blocks, fit, fair) if any(side in block.cells for block in blocks)]
-    best, *others = order
-    against = _overs(blocks, best, [side for side in others if fair(best, side)], one_of)
-    taken = _plain([best, *(side for side, over in against.items() if certainty_of(over) is Certainty.TIE)])
-    overs = _overs(blocks, taken, [side for side in order if side != taken and fair(taken, side)], one_of)
+    order, taken, overs = judge(blocks, fit, one_of, fair)
     level = [side for side, over in overs.items() if over.verdict < 1 or certainty_of(over) is Certainty.TIE]
     alone = [side for side in order if side != taken and side not in overs]
     rival = next(iter(level or overs), None)
@@ -184,7 +180,7 @@ def answer(given: Given, choice: Choice, axis: str) -> Answer | None:
     return Answer(
         question=axis,
         rule="fastest",
-        certainty=_certainty(overs.values(), alone),
+        certainty=certainty(overs.values(), alone),
         taken=taken,
         among=tuple(order),
         as_good=tuple(level),
@@ -199,6 +195,20 @@ def answer(given: Given, choice: Choice, axis: str) -> Answer | None:
         also=tuple(_also(found, order, fair)[:OTHERS]) if len(found) > 1 else (),
         runs=tuple(dict.fromkeys(run for setting in used for runs in setting.runs.values() for run in runs.values())),
     )
+
+
+def judge(
+    blocks: Sequence[Block], sides: Sequence[Candidate], one_of: float, fair: Fair = lambda left, right: True
+) -> tuple[list[Candidate], Candidate, dict[Candidate, Over]]:
+    """Return the sides by their rank, the one to take, and how it compares with each of the others: the best, or of
+    those that are alike to it one that comes with PyTorch."""
+    order = [side for side in pooled.ranked(blocks, sides, fair) if any(side in block.cells for block in blocks)]
+    best, *others = order
+    against = _overs(blocks, best, [side for side in others if fair(best, side)], one_of)
+    taken = _plain([best, *(side for side, over in against.items() if certainty_of(over) is Certainty.TIE)])
+    if taken != best:
+        against = _overs(blocks, taken, [side for side in order if side != taken and fair(taken, side)], one_of)
+    return order, taken, against
 
 
 def _forms(given: Given) -> dict[str, set[str]]:
@@ -220,8 +230,9 @@ def _overs(
     blocks: Sequence[Block], ours: Candidate, others: Sequence[Candidate], one_of: float
 ) -> dict[Candidate, Over]:
     """Return how a side compares with each of the others that shares a setting with it."""
+    together = pooled.spread_of(blocks)
     return {
-        side: ratio_of(pooled.compare(blocks, ours, side, one_of), ours, side)
+        side: ratio_of(pooled.compare(blocks, ours, side, one_of, together=together), ours, side)
         for side in others
         if pooled.shared(blocks, ours, side)
     }
@@ -317,7 +328,7 @@ def _outside(places: set[Candidate]) -> Callable[[Block], float]:
     return lambda block: float(block.place not in places)
 
 
-def _certainty(overs: Iterable[Over], alone: Sequence[Candidate]) -> Certainty:
+def certainty(overs: Iterable[Over], alone: Sequence[Candidate] = ()) -> Certainty:
     """Return how surely what is taken is ahead of all others."""
     found = {certainty_of(over) for over in overs}
     if Certainty.AHEAD in found or alone or not found:
@@ -363,6 +374,7 @@ def _rows(
 ) -> list[Row]:
     """Return how many times as fast as the side taken each is; a dot is a setting, or with one setting a pair."""
     blocks, rows = [setting.rates for setting in used], []
+    together = pooled.spread_of(blocks)
     for side in sides:
         note = Note.LOSES if side in loses else Note.CEILING if loads_nothing(side.loader) else None
         if side == taken:
@@ -373,7 +385,7 @@ def _rows(
             continue
         if not fair(side, taken) and note is None:
             note = Note.OTHER_FORM
-        seen = ratio_of(pooled.compare(blocks, side, taken), side, taken)
+        seen = ratio_of(pooled.compare(blocks, side, taken, together=together), side, taken)
         dots = _dots(both, side, taken, given)
         rows.append(Row(side, seen.middle, seen.low, seen.high, seen.n, seen.settings, dots, note=note))
     rows.sort(key=lambda row: (row.note not in (None, Note.BASE), -row.middle))
