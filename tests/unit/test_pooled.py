@@ -108,3 +108,18 @@ def test_so_many_more_repeats_would_tell() -> None:
     assert more is not None and 1 <= more <= 20
     hopeless = pooled.compare([block(1, a=[-0.5, 0.5, 0.0001], b=[0.0] * 3)], "a", "b")
     assert pooled.more_pairs(hopeless) is None
+
+
+def test_records_of_others_which_go_by_run_are_compared_without_pairs() -> None:
+    """By hand: means 0.3 and 0, each of three runs with spread 0.1, 4 degrees of freedom."""
+    cells = {"a": {"x1": 0.2, "x2": 0.3, "x3": 0.4}, "b": {"y1": -0.1, "y2": 0.0, "y3": 0.1}}
+    seen = pooled.compare([Block(1, cells)], "a", "b")
+    width = pooled.t_value(0.95, 4) * 0.1 * math.sqrt(2 / 3)
+    assert (seen.n, seen.free) == (3, 4.0)
+    assert (seen.middle, seen.low, seen.high) == (
+        pytest.approx(0.3),
+        pytest.approx(0.3 - width),
+        pytest.approx(0.3 + width),
+    )
+    few = {side: dict(list(values.items())[:2]) for side, values in cells.items()}
+    assert pooled.compare([Block(1, few)], "a", "b").verdict == 0
