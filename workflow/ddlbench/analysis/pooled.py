@@ -33,9 +33,9 @@ class Block:
     cells: Cells
     size: float = 0.0
 
-    def is_paired(self, ours: Hashable, theirs: Hashable) -> bool:
-        """Return whether some repeat is on both sides."""
-        return not {*self.cells[ours]}.isdisjoint(self.cells[theirs])
+    def goes_by_run(self, ours: Hashable, theirs: Hashable) -> bool:
+        """Return whether values go by the names of runs, which make no pairs (`together.by_repeat`)."""
+        return all(isinstance(key, str) for side in (ours, theirs) for key in self.cells[side])
 
     def pairs(self, ours: Hashable, theirs: Hashable) -> list[float]:
         """Return ours minus theirs by repeat; where no repeat is on both sides, the difference of their medians."""
@@ -95,8 +95,8 @@ def compare(
 
     With three settings or more: the mean over settings of the median of their pairs, with Student's t over settings,
     whose spread holds the noise of runs and what differs between settings. With fewer: the mean over settings of their
-    pairs, with Student's t and the spread of pairs (`_spread`). In one setting without a pair, as in records of others,
-    the sides' runs are compared as they are (`unpaired`). The verdict asks for `fewest` pairs, and for the
+    pairs, with Student's t and the spread of pairs (`_spread`). Runs of others in one setting are no pairs: the
+    sides are compared as they are (`unpaired`). The verdict asks for `fewest` pairs, and for the
     interval of the level 1 - 0.04 / `one_of` beyond 0, where any of so many comparisons would decide; or for that in
     each of several settings. An interval is never widened for the verdict's sake. `together` is the spread of all
     sides, where it is known.
@@ -107,7 +107,7 @@ def compare(
     both = shared(blocks, ours, theirs)
     if not both:
         raise ValueError(f"{ours} and {theirs} share no setting")
-    if len(both) == 1 and not both[0].is_paired(ours, theirs):
+    if len(both) == 1 and both[0].goes_by_run(ours, theirs):
         found = unpaired(both[0].cells, ours, theirs, (), one_of, noise)
         return found if found.n >= fewest else replace(found, verdict=0)
     groups = [block.pairs(ours, theirs) for block in both]
