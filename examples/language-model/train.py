@@ -36,7 +36,8 @@ SIZES = {
 ZERO = {"deepspeed": {"stage": 0}} | {f"zero-{stage}": {"stage": stage} for stage in (1, 2, 3)}
 ZERO |= {f"{name}-offload": {**zero, "offload_optimizer": {"device": "cpu"}} for name, zero in [*ZERO.items()][1:]}
 ZERO |= {"pld": {"stage": 0}}
-THETA, GAMMA = 0.5, 0.001  # of layer dropping: as many blocks are kept in the end, and how soon that is
+THETA = 0.5  # of layer dropping: the share of the last block that is kept in the end
+SOON = 100  # gamma of layer dropping is this over the steps (Zhang and He 2020)
 
 
 class Network(torch.nn.Module):
@@ -54,6 +55,7 @@ class Network(torch.nn.Module):
     def __init__(self, args: argparse.Namespace) -> None:
         super().__init__()
         self.causal = args.model == "gpt"
+        self.dtype = DTYPES[args.precision]
         self.tokens = torch.nn.Embedding(args.vocabulary + 1, args.hidden)  # one more: BERT's mask
         self.places = torch.nn.Embedding(args.sequence, args.hidden)
         sizes = {"nhead": args.heads, "dim_feedforward": 4 * args.hidden, "dropout": 0.0, "activation": "gelu"}
@@ -67,7 +69,7 @@ class Network(torch.nn.Module):
         waves = 10_000 ** (-torch.arange(0, args.hidden, 2) / args.hidden)
         angles = torch.arange(args.sequence)[:, None] * waves
         self.places.weight.data = torch.cat([angles.sin(), angles.cos()], dim=1)
-        self.passes = 0
+        self.passes = self.computed = 0  # passes of the network, and of its blocks
 
     def forward(
         self, tokens: torch.Tensor, labels: torch.Tensor, progressive_layer_drop: bool = False, pld_theta: float = 1.0
@@ -76,6 +78,10 @@ class Network(torch.nn.Module):
 
         DeepSpeed says how many blocks are to be kept (Zhang and He 2020, algorithm 1). All ranks drop the same ones.
         """
+        with torch.autocast(tokens.device.type, self.dtype, enabled=self.dtype != torch.float32):
+            return self.loss(tokens, labels, pld_theta)
+
+    def loss(self, tokens: torch.Tensor, labels: torch.Tensor, pld_theta: float) -> torch.Tensor:
         self.passes += 1
         draw = random.Random(self.passes)
         keep = [1 - place / len(self.blocks) * (1 - pld_theta) for place in range(len(self.blocks))]
@@ -84,6 +90,7 @@ class Network(torch.nn.Module):
         mask = torch.nn.Transformer.generate_square_subsequent_mask(length, x.device, x.dtype) if self.causal else None
         for block, likely in zip(self.blocks, keep, strict=True):
             if draw.random() < likely:
+                self.computed += 1
                 after = block(x, src_mask=mask, is_causal=self.causal)
                 x = after if likely == 1 else x + (after - x) / likely
         scores = torch.nn.functional.linear(self.norm(x), self.tokens.weight)
@@ -106,16 +113,18 @@ def batches(source: Markov, args: argparse.Namespace, rank: int):
 
 def engine(model: torch.nn.Module, args: argparse.Namespace, device: torch.device):
     """`(model, optimizer, backward, update)`: a model to call, a function of its loss, one that updates its weights."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=0.0, fused=True)
     if args.framework in ZERO:
         import deepspeed
 
         zero = ZERO[args.framework]
         settings = {"train_micro_batch_size_per_gpu": args.batch_per_worker, "zero_optimization": zero}
         if args.framework == "pld":
-            settings["progressive_layer_drop"] = {"enabled": True, "theta": THETA, "gamma": GAMMA}
-        settings |= {"bf16": {"enabled": args.precision == "bf16"}, "zero_allow_untested_optimizer": True}
-        settings |= {"zero_force_ds_cpu_optimizer": False, "gradient_clipping": 1.0}
+            settings["progressive_layer_drop"] = {"enabled": True, "theta": THETA, "gamma": SOON / args.steps}
+        # Weights and gradients are float32 under every framework, also where the network computes in bf16: DeepSpeed's
+        # own bf16 would compare number formats. AdamW is fused also where its state is on the host.
+        settings |= {"zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False}
+        settings |= {"gradient_clipping": 1.0}
         wrapped, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=settings)
 
         return wrapped, optimizer, wrapped.backward, wrapped.step
@@ -128,7 +137,7 @@ def engine(model: torch.nn.Module, args: argparse.Namespace, device: torch.devic
         for block in model.blocks:
             fully_shard(block)
         fully_shard(model)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=0.0)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=0.0, fused=True)
     elif args.framework == "horovod":
         import horovod.torch as hvd
 
@@ -206,20 +215,23 @@ def main() -> None:
     source = Markov(min(args.vocabulary, TOKENS))
     model = Network(args).to(device)
     wrapped, optimizer, backward, update = engine(model, args, device)
-    record, losses = Recorder(), []
+    record, losses, formats = Recorder(), [], []
     for tokens, labels in record.batches(batches(source, args, rank)):
-        with torch.autocast(device.type, DTYPES[args.precision], enabled=args.precision != "fp32"):
-            loss = wrapped(tokens.to(device), labels.to(device))
+        loss = wrapped(tokens.to(device), labels.to(device))
         backward(loss)
         if len(losses) == 1:  # the optimizer has its state since the first step
-            record.holds(*held(model, wrapped, optimizer))
+            holds = held(model, wrapped, optimizer)
+            record.holds(*holds)
+            formats = [sorted({str(tensor.dtype) for tensor in part if tensor.is_floating_point()}) for part in holds]
         update()
         losses.append(loss.detach())
         record.step(losses[-1], tokens.numel())
     if rank == 0:
         floor = source.floor(args.model, MASKED, args.sequence)
         last = torch.stack(losses[-10:]).mean().item()
-        (args.out / "result.json").write_text(json.dumps({"loss": last, "floor": floor, "steps": len(losses)}))
+        result = {"loss": last, "floor": floor, "steps": len(losses), "formats": formats}
+        result["blocks"] = model.computed / (model.passes * len(model.blocks))  # the share that was computed
+        (args.out / "result.json").write_text(json.dumps(result))
         print(f"loss of the last 10 steps {last:.4f}, lowest possible {floor:.4f}")
     if dist.is_initialized():
         dist.destroy_process_group()

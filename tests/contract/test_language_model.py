@@ -64,7 +64,7 @@ def test_a_masked_token_leaves_as_much_open_as_is_said(monkeypatch: pytest.Monke
     assert source.floor("bert", masked, length) == pytest.approx(sum(lost) / len(lost), abs=0.05)
 
 
-def train(folder: Path, framework: str, *more: str, workers: int = 1) -> dict[str, float]:
+def train(folder: Path, framework: str, *more: str, workers: int = 1) -> dict[str, Any]:
     """What a training of the program leaves in `folder`, one thread per rank, as ddlbench starts them."""
     start = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={workers}"]
     command = [sys.executable, *start, str(PROGRAM / "train.py")]
@@ -83,7 +83,7 @@ def train(folder: Path, framework: str, *more: str, workers: int = 1) -> dict[st
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=os.environ | one)
     assert done.returncode == 0, done.stderr[-4000:]
     assert not [*folder.glob("*/*")], "something was compiled, which takes minutes and may leave a lock"
-    told: dict[str, float] = json.loads((folder / "result.json").read_text())
+    told: dict[str, Any] = json.loads((folder / "result.json").read_text())
     return told
 
 
@@ -105,10 +105,32 @@ def test_a_model_comes_near_the_floor_and_not_below(tmp_path: Path, framework: s
 @pytest.fixture(scope="module")
 def control(tmp_path_factory: pytest.TempPathFactory) -> float:
     """The loss under DDP on two workers."""
-    return train(tmp_path_factory.mktemp("ddp"), "ddp", *SHORT, workers=2)["loss"]
+    loss: float = train(tmp_path_factory.mktemp("ddp"), "ddp", *SHORT, workers=2)["loss"]
+    return loss
 
 
 @pytest.mark.parametrize("framework", [*FEW, *(pytest.param(name, marks=SLOW) for name in MORE)])
 def test_every_framework_trains_the_same(tmp_path: Path, framework: str, control: float) -> None:
     told = train(tmp_path / "run", framework, *SHORT, workers=2)
     assert told["loss"] == pytest.approx(control, rel=1e-5)
+
+
+@pytest.mark.parametrize("framework", ["ddp", "zero-2", *(pytest.param(n, marks=SLOW) for n in ("fsdp", "zero-3"))])
+def test_bf16_is_what_a_network_computes_in_and_not_what_is_kept(tmp_path: Path, framework: str) -> None:
+    """DeepSpeed kept weights and gradients in bf16, the others in float32: a comparison of number formats."""
+    told = train(tmp_path / "run", framework, *SHORT, "--precision", "bf16", workers=2)
+    assert {form for part in told["formats"] for form in part} == {"torch.float32"}
+
+
+def test_layers_are_dropped_as_their_source_says(tmp_path: Path) -> None:
+    """Zhang and He 2020: of block i of l the share 1 - i / l (1 - theta(t)) is kept; theta falls to 0.5, its gamma is
+    100 / steps.
+
+    With a gamma of 0.001, as it was, 99 % of the blocks of 60 steps were computed.
+    """
+    layers, steps = 4, 200
+    told = train(tmp_path / "run", "pld", "--steps", str(steps), "--layers", str(layers), "--sequence", "8")
+    thetas = [0.5 * math.exp(-100 / steps * step) + 0.5 for step in range(steps)]
+    kept = sum(1 - i / layers * (1 - theta) for theta in thetas for i in range(layers)) / (layers * steps)
+    assert kept < 0.85
+    assert told["blocks"] == pytest.approx(kept, abs=0.05)
