@@ -133,16 +133,6 @@ onerror:
         )
 
 
-def shown(wildcards, constant):
-    """What a figure shows, by a constant of its file."""
-    return registry.constant("figures", PLOTS[wildcards.figure].plot, constant)
-
-
-def published(wildcards):
-    """Published numbers that a figure's tables have beside ours."""
-    return [snakefile.OPERATIONS] if "operations" in shown(wildcards, "TABLES") else []
-
-
 # What a figure is drawn from, in a file of its own that people can take and plot themselves, and which of its runs it
 # shows. Records of others, and jobs that do not train, are read from the study's tables.
 rule figure_data:
@@ -150,10 +140,10 @@ rule figure_data:
         records=lambda wildcards: [layout.records(PLAN.home, part) for part in PARTS.of_figure[wildcards.figure]],
         tables=lambda wildcards: [
             layout.table(PLAN.home, table) + ".parquet"
-            for table in shown(wildcards, "TABLES")
+            for table in registry.constant("figures", PLOTS[wildcards.figure].plot, "TABLES")
             if OTHERS or f"{TABLES}/{table}" in BESIDE
         ],
-        published=lambda wildcards: published(wildcards),
+        published=lambda wildcards: snakefile.published(PLOTS[wildcards.figure].plot),
     output:
         layout.figure(PLAN.home, "{figure}") + ".csv",
         layout.figure(PLAN.home, "{figure}") + ".runs.csv",
@@ -166,9 +156,11 @@ rule figure_data:
         scaling=lambda wildcards: runs.of_figure(PLAN, wildcards.figure, SCALING_OF),
         # Of ours the plan knows which runs that gives.
         select=lambda wildcards: PLOTS[wildcards.figure].select if OTHERS else (),
-        machine=lambda wildcards: {name: READING[name] for name in shown(wildcards, "MACHINE")},
+        machine=lambda wildcards: {
+            name: READING[name] for name in registry.constant("figures", PLOTS[wildcards.figure].plot, "MACHINE")
+        },
         sources=lambda wildcards: sources.of_figure(
-            PLOTS[wildcards.figure].plot, *published(wildcards), script="figure_data"
+            PLOTS[wildcards.figure].plot, *snakefile.published(PLOTS[wildcards.figure].plot), script="figure_data"
         ),
         device=runs.device(PLAN),
         target=lambda wildcards: PLOTS[wildcards.figure].target,
@@ -201,7 +193,9 @@ rule figure:
         plot=lambda wildcards: PLOTS[wildcards.figure].plot,
         options=lambda wildcards: runs.figure_options(PLAN, wildcards.figure),
         caption=lambda wildcards: registry.docstring("figures", PLOTS[wildcards.figure].plot),
-        sources=lambda wildcards: sources.of_figure(PLOTS[wildcards.figure].plot, PLOTS[wildcards.figure].reference_file),
+        sources=lambda wildcards: sources.of_figure(
+            PLOTS[wildcards.figure].plot, PLOTS[wildcards.figure].reference_file
+        ),
     message:
         "figure {wildcards.figure}"
     script:

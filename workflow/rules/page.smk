@@ -27,9 +27,7 @@ rule page:
         config=lambda wildcards: config,
         # Titles, prices, what the machine is called.
         settings=snakefile.said(PLAN),
-        sources=sources.of_script(
-            "page", *PAGE_FILES, *SOURCES_OF_PAGE, *registry.paths("sections"), rooms=PAGE_ROOMS
-        ),
+        sources=sources.of_script("page", *PAGE_FILES, *SOURCES_OF_PAGE, *registry.paths("sections"), rooms=PAGE_ROOMS),
     message:
         f"page of {STUDY.name}: {{output}}"
     script:

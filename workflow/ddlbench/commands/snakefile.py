@@ -22,7 +22,7 @@ from ddlbench.analysis.published_operations import PUBLISHED
 from ddlbench.audit import SEVERITIES, _findings
 from ddlbench.commands import terminal
 from ddlbench.commands.configuration import Settings
-from ddlbench.core import gone, kinds, layout
+from ddlbench.core import gone, kinds, layout, registry
 from ddlbench.core.record import STEPS, WEIGHTS
 from ddlbench.mends import (
     ReleaseError,
@@ -113,6 +113,11 @@ def said(plan: runs.Plan) -> str:
     """Return a digest of what the files of the study and of the machine say, comments aside."""
     text = json.dumps([settings.read_yaml(Path(path)) for path in written(plan)], default=str)
     return sha256(text.encode()).hexdigest()[:16]
+
+
+def published(plot: str) -> list[str]:
+    """Return the files of published numbers that a figure's tables have beside ours."""
+    return [OPERATIONS] if "operations" in registry.constant("figures", plot, "TABLES") else []
 
 
 def audited(tables: Path) -> list[str]:
