@@ -20,7 +20,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from ddlbench.core import registry
-from ddlbench.data.datasets import _cifar, cifar10, cifar100, mnist, mnist5k
+from ddlbench.data.datasets import _cifar, _rows, cifar10, cifar100, mnist, mnist5k
 from ddlbench.data.prepare import prepare
 from ddlbench.data.source import Place, SourceError
 from PIL import Image
@@ -89,6 +89,20 @@ def holds_digits(source: Any, digits: dict[str, Any]) -> bool:
             assert (picture.height, picture.width) == (32, 32)
             assert (pixels(picture.encoded) == np.pad(row, 2)[:, :, None]).all()
     return source.tree is None and source.classes == tuple("0123456789")
+
+
+@pytest.mark.parametrize("pad", [0, 2])
+def test_rows_in_colour_keep_their_channels_and_grow_by_a_black_border(pad: int, tmp_path: Path) -> None:
+    rows = np.random.default_rng(1).integers(0, 256, (2, 3, 4, 5), np.uint8)
+    (tmp_path / "rows").write_bytes(rows.tobytes())
+    stretches = {"train": (_rows.Stretch(str(tmp_path / "rows"), 0, 60, bytes([0, 1])),)}
+    source = _rows.Rows(("a", "b"), {}, (3, 4, 5), stretches, pad=pad)
+    for entry, row in zip(source.entries("train"), rows, strict=True):
+        picture = source.read(entry)
+        expected = np.zeros((4 + 2 * pad, 5 + 2 * pad, 3), np.uint8)
+        expected[pad : pad + 4, pad : pad + 5] = row.transpose(1, 2, 0)
+        assert (pixels(picture.encoded) == expected).all()
+        assert (picture.height, picture.width) == expected.shape[:2]
 
 
 def test_mnist_is_fetched_once_then_kept(
