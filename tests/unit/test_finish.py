@@ -240,8 +240,10 @@ def test_a_run_dies_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> N
     assert supervisor.execute(KILLED, folder, None, command) == 3
     assert [line for line in capfd.readouterr().out.splitlines() if line.startswith("told")] == ["told 60", "told None"]
     assert finish.interruption_of(replace(KILLED, epochs=3), folder) is None
-    (folder / finish.KEPT).write_text("{")  # cut off: it dies again, and nothing is lost
-    assert finish.interruption_of(KILLED, folder) is None
+    assert finish.interruption_of(replace(KILLED, recipe=replace(KILLED.recipe, power=9.0)), folder) == note
+    for text in ("{", '{"note": {}, "spec": 3}'):  # cut off: it dies again, and nothing is lost
+        (folder / finish.KEPT).write_text(text)
+        assert finish.interruption_of(KILLED, folder) is None
 
 
 def test_a_rank_dies_of_sigkill_and_leaves_its_note(tmp_path: Path) -> None:

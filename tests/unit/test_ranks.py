@@ -149,6 +149,12 @@ def test_what_cannot_be_read_is_not_gone_on_from(
     assert [line.partition(": ")[0] for line in said] == [f"{tmp_path}/.partial/{FILE}"] * (content is not None)
 
 
+def test_a_key_that_the_run_does_not_use_loses_no_checkpoint(tmp_path: Path) -> None:
+    assert SPEC.schedule != "exponential"
+    leave(tmp_path / ".partial", replace(SPEC, recipe=replace(SPEC.recipe, gamma=0.123)), DATA)
+    assert supervisor._prepare_folder(tmp_path, tmp_path / ".partial", SPEC, DATA) is not None
+
+
 def test_another_run_or_other_data_begin_anew(tmp_path: Path) -> None:
     for number, (spec, data) in enumerate(((replace(SPEC, epochs=9), DATA), (SPEC, Path("elsewhere")), (SPEC, None))):
         folder = tmp_path / str(number)

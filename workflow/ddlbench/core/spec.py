@@ -226,6 +226,10 @@ class RunSpec:
         """What a step counts."""
         return self.program.sample if self.program else IMAGES
 
+    def trains_like(self, other: RunSpec) -> bool:
+        """Whether both are the same training: they differ at most in what it does not use."""
+        return self == other or used(json.loads(self.to_json())) == used(json.loads(other.to_json()))
+
     def to_json(self) -> str:
         """One line; `from_json` gives the same value back. OMITTED says what is left out at its default."""
         # Not asdict: it copies deeply, and a plan of thousands of runs would notice.

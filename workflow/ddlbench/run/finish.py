@@ -28,7 +28,7 @@ from ddlbench.core.record import (
     sealed,
     writing_table,
 )
-from ddlbench.core.spec import RunSpec
+from ddlbench.core.spec import RunSpec, used
 from ddlbench.records import ours
 from ddlbench.run import job
 from ddlbench.train import interruption
@@ -59,7 +59,8 @@ def trained(folder: Path, partial: Path, spec: RunSpec, data: Path | None, keep_
             whole = _end(place / MLLOG) > 0 and (place / ROWS).stat().st_size > 0
         except (OSError, ValueError, TypeError, KeyError):  # nothing is left, or it is cut off, or another version's
             continue
-        if whole and (before.spec, before.data) == (spec, data) and before.keep_weights >= keep_weights:
+        same = before.spec.trains_like(spec) and before.data == data
+        if whole and same and before.keep_weights >= keep_weights:
             job.take(place, partial)
             return max(ended)
     return None
@@ -155,6 +156,6 @@ def interruption_of(spec: RunSpec, folder: Path) -> dict[str, Any] | None:
     try:
         kept = json.loads((folder / KEPT).read_text(encoding="utf-8"))
         note: dict[str, Any] = kept["note"]
-        return note if kept["spec"] == json.loads(spec.to_json()) else None
-    except (OSError, ValueError, KeyError, TypeError):
+        return note if used(kept["spec"]) == used(json.loads(spec.to_json())) else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

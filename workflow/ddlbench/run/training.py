@@ -87,7 +87,7 @@ def _prepare_folder(folder: Path, partial: Path, spec: RunSpec, data: Path | Non
             print(printable(f"{former / FILE}: cannot be read ({error!r}): {anew}"), flush=True)
             continue
         checkpoint.set_damaged_aside(former)
-        if checkpoint.latest(former) and (before.spec, before.data) == (spec, data):
+        if checkpoint.latest(former) and before.spec.trains_like(spec) and before.data == data:
             job.go_on(former, partial, FILE)
             return checkpoint.latest(partial)
     shutil.rmtree(partial, ignore_errors=True)
