@@ -70,7 +70,7 @@ def waiting(what: str) -> str:
         return f"{what} waits for another timed run on this machine; it starts when that one ends"
     pid, name, where = other["pid"], printable(other["what"]), printable(other["where"])
     return (
-        f"{what} waits: process {pid} trains {name} in {where} on this machine, and both are timed; it starts when "
+        f"{what} waits: process {pid} makes {name} in {where} on this machine, and both are timed; it starts when "
         f"that one ends, or after: kill {pid}"
     )
 
