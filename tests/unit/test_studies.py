@@ -1,6 +1,7 @@
 """What the shipped studies plan: counts that their comments derive, and blocks that one borrows from another."""
 
 import re
+import shutil
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from ddlbench.plan.runs import Plan, beside, figure_runs, make_plan, parts
 from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import load_study
+from ddlbench.show.page import about
 
 from tests.conftest import ROOT
 from tests.specs import JUWELS, LAPTOP
@@ -62,6 +64,16 @@ def test_aach2023_short_is_the_papers_matrix_and_ours(paper: Plan) -> None:
         assert same == figure
     for block in ("ours", "ours-loaders", "ours-ceiling"):
         assert {short.runs[run].spec.epochs for run in short.blocks[block]} == {3}
+
+
+def test_a_goal_is_in_no_runs_id_and_on_the_page(tmp_path: Path) -> None:
+    shutil.copytree(CONFIG, tmp_path / "config")
+    path = tmp_path / "config/studies/demo.yaml"
+    plain = make_plan(load_study("demo", path.parent), load_machine("local"))
+    path.write_text(path.read_text().replace("repeats: 3", "repeats: 3\ngoal: cheapest"))
+    wanted = make_plan(load_study("demo", path.parent), load_machine("local"))
+    assert [job.spec.to_json() for job in wanted.runs.values()] == [job.spec.to_json() for job in plain.runs.values()]
+    assert (about.from_plan(plain, (), {}).goal, about.from_plan(wanted, (), {}).goal) == ("balanced", "cheapest")
 
 
 def test_runs_that_are_borrowed_are_their_own_studys() -> None:

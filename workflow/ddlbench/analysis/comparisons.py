@@ -5,6 +5,8 @@ decided over all settings at once (`pooled.py`). What more repeats would cost is
 each run as long as those that are there: so `ddlbench plan` counts runs that are done, too.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
 from typing import Any
@@ -109,9 +111,17 @@ def _loaders(runs: pd.DataFrame) -> Iterator[dict[str, Any]]:
 
 def alike(runs: pd.DataFrame, apart: set[str]) -> Iterator[pd.DataFrame]:
     """Yield groups of runs that differ in nothing but what is `apart`, and their repeats."""
-    shared = [name for name in together.SAME if name not in together.differing_with(*apart)]
-    for _, same in runs.groupby(shared, dropna=False):
+    for _, same in runs.groupby(_shared(apart), dropna=False):
         yield same
+
+
+def numbers(runs: pd.DataFrame, apart: set[str]) -> pd.Series[int]:
+    """Return the number of each run's group of `alike`."""
+    return runs.groupby(_shared(apart), dropna=False).ngroup()
+
+
+def _shared(apart: set[str]) -> list[str]:
+    return [name for name in together.SAME if name not in together.differing_with(*apart)]
 
 
 def _row(sides: dict[str, str], beside: str, ours: pd.DataFrame, theirs: pd.DataFrame) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from ddlbench.core.roles import AXIS, EXTENT, SETTING
 SAME = together.settings(SETTING, EXTENT, without=("model", "schedule"))
 SIDES = together.settings(AXIS)
 POINTS = 0.1  # of top-1 by which repeats differ at least
+READ = ("run", "repeat", "model", "schedule", "workers", "global_batch", "top1", "peak", "run_s", "loader", "machine")
 LEARNS = 0.5  # of the best top-1: what reaches less hardly learns, and says nothing of how the others vary
 
 
@@ -29,7 +30,11 @@ def with_most(runs: pd.DataFrame, axis: str, also: Sequence[str] = ()) -> list[p
     """
     found = []
     setting = [name for name in (*SIDES, *also) if name not in together.differing_with(axis)]
-    for _, same in runs.groupby(["model", *SAME], dropna=False):
+    if runs.empty:
+        return []
+    number = runs.groupby(["model", *SAME], dropna=False).ngroup()
+    columns = dict.fromkeys(name for name in (*READ, *SIDES, *also) if name in runs)
+    for _, same in runs[list(columns)].groupby(number):
         groups = [part for _, part in same.groupby(setting, dropna=False)] if setting else [same]
         if axis == "global_batch":  # where a batch was trained on several numbers of workers, each alone
             mixed = [part["workers"].groupby(part[axis]).nunique().max() > 1 for part in groups]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 import pandas as pd
 
@@ -39,6 +40,11 @@ BESIDE = {"framework": "loader", "loader": "framework"}  # what both sides share
 ROWS = 16  # of a figure
 OTHERS = 40  # other settings that are told; the table of pairs has all
 POINTS = 0.1  # of top-1 by which repeats differ at least
+READ = (
+    *("run", *AXES, "model", "dataset", "schedule", "workers", "global_batch", "nodes", "repeat"),
+    *(RATE, "final_top1", "run_s"),
+)
+Run = Mapping[Any, Any]  # a row of table `runs`
 Fair = Callable[[Candidate, Candidate], bool]  # whether two sides may be compared
 
 
@@ -68,38 +74,43 @@ def settings(given: Given, axis: str) -> list[Setting]:
 
 def _settings(given: Given, axis: str) -> Iterator[Setting]:
     runs = together.timed(given.runs)
+    if runs.empty:
+        return
     several = runs.groupby("loader")["form"].nunique()
     wide = {str(name) for name in several.index[several > 1]}  # loaders that read several forms
-    groups = []
-    for same in comparisons.alike(runs, {"framework"} if axis == "framework" else {"loader", "form"}):
-        parts = [part for _, part in same.groupby("loader")] if axis == "form" else [same]
-        groups += [part for part in parts if len(_sides(part, axis, wide)) > 1]
+    number = comparisons.numbers(runs, {"framework"} if axis == "framework" else {"loader", "form"})
+    tell = [name for name in comparisons.telling(runs) if name not in ("model", "schedule")]
+    # As dictionaries: to cut a table of two hundred columns into groups takes seconds.
+    columns = list(dict.fromkeys(name for name in (*READ, *tell) if name in runs))
+    groups: dict[Any, list[Run]] = {}
+    for key, run in zip(number, runs[columns].to_dict("records"), strict=True):
+        groups.setdefault((key, run["loader"] if axis == "form" else None), []).append(run)
+    parts = [part for part in groups.values() if len(_sides(part, axis, wide)) > 1]
     if axis == "framework":
-        reading = [part for part in groups if not loads_nothing(part["loader"].iloc[0])]
-        groups = reading or groups
-    if not groups:
-        return
-    firsts = pd.DataFrame([part.iloc[0] for part in groups])
-    tell = [name for name in comparisons.telling(firsts) if name not in ("model", "schedule")]
-    for part in groups:
+        parts = [part for part in parts if not loads_nothing(part[0]["loader"])] or parts
+    firsts = pd.DataFrame([part[0] for part in parts])
+    tell = [name for name in comparisons.telling(firsts) if name in tell] if parts else []
+    for part in parts:
         yield _setting(part, axis, wide, tell)
 
 
-def _sides(part: pd.DataFrame, axis: str, wide: set[str]) -> dict[Candidate, pd.DataFrame]:
+def _sides(part: Sequence[Run], axis: str, wide: set[str]) -> dict[Candidate, list[Run]]:
     """Return the runs of each side; a loader that reads several forms is a side with each of them."""
-    if axis == "framework":
-        return {Candidate(framework=str(name)): runs for name, runs in part.groupby("framework")}
-    if axis == "form":
-        return {Candidate(form=str(name)): runs for name, runs in part.groupby("form")}
-    sides = {}
-    for (loader, form), runs in part.groupby(["loader", "form"], dropna=False):
-        named = str(form) if str(loader) in wide and runs["form"].notna().all() else None
-        sides[Candidate(loader=str(loader), form=named)] = runs
-    return sides
+    sides: dict[Candidate, list[Run]] = {}
+    for run in part:
+        if axis == "framework":
+            side = Candidate(framework=str(run["framework"]))
+        elif axis == "form":
+            side = Candidate(form=str(run["form"]))
+        else:
+            form = str(run["form"]) if str(run["loader"]) in wide and not pd.isna(run["form"]) else None
+            side = Candidate(loader=str(run["loader"]), form=form)
+        sides.setdefault(side, []).append(run)
+    return dict(sorted(sides.items(), key=lambda one: str(one[0])))
 
 
-def _setting(part: pd.DataFrame, axis: str, wide: set[str], tell: Sequence[str]) -> Setting:
-    first, sides = part.iloc[0], _sides(part, axis, wide)
+def _setting(part: Sequence[Run], axis: str, wide: set[str], tell: Sequence[str]) -> Setting:
+    first, sides = part[0], _sides(part, axis, wide)
     own = first["loader"] == OWN
     shared = {name: str(first[name]) for name in ("framework", "loader") if name != axis and not own}
     if axis == "framework" and not own and str(first["loader"]) in wide:
@@ -112,23 +123,20 @@ def _setting(part: pd.DataFrame, axis: str, wide: set[str], tell: Sequence[str])
         model=str(first["model"]),
         more=tuple((name, first[name]) for name in tell if not pd.isna(first[name])),
     )
-    rates, top1 = {}, {}
-    for side, runs in sides.items():
-        rates[side] = {n: math.log(value) for n, value in together.by_repeat(runs, RATE).items()}
-        learned = runs[runs["final_top1"].notna()]
-        if len(learned):
-            top1[side] = {n: 100 * value for n, value in together.by_repeat(learned, "final_top1").items()}
+    size = float(first["workers"])
+    rates = {side: {int(run["repeat"]): math.log(run[RATE]) for run in runs} for side, runs in sides.items()}
+    top1 = {
+        side: {int(run["repeat"]): 100 * float(run["final_top1"]) for run in runs if not pd.isna(run["final_top1"])}
+        for side, runs in sides.items()
+    }
     return Setting(
         where,
-        Block(where, rates, float(first["workers"])),
-        Block(where, top1, float(first["workers"])),
-        {
-            side: dict(zip(runs["repeat"].astype(int), runs["run"].astype(str), strict=True))
-            for side, runs in sides.items()
-        },
-        {side: float(runs["run_s"].median()) for side, runs in sides.items()},
+        Block(where, rates, size),
+        Block(where, {side: values for side, values in top1.items() if values}, size),
+        {side: {int(run["repeat"]): str(run["run"]) for run in runs} for side, runs in sides.items()},
+        {side: median(float(run["run_s"]) for run in runs) for side, runs in sides.items()},
         int(first["workers"]),
-        int(first["nodes"]) if "nodes" in first and not pd.isna(first["nodes"]) else 1,
+        1 if pd.isna(first.get("nodes")) else int(first["nodes"]),
     )
 
 

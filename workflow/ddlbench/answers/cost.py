@@ -28,8 +28,10 @@ def answer(given: Given, choice: Choice) -> Answer | None:
     timed = timed.assign(spent=spent)[spent > 0]  # counters that stand still measured nothing
     # A program ends when it likes: only its runs on as many samples cost alike.
     timed = timed.assign(trained=timed["images"].where(together.of_programs(timed)))
-    same = max((part for _, part in timed.groupby(["model", *_series.SAME, "trained"], dropna=False)), key=len,
-               default=timed)  # fmt: skip
+    if timed.empty:
+        return None
+    number = timed.groupby(["model", *_series.SAME, "trained"], dropna=False).ngroup()
+    same = timed[number == number.mode().iloc[0]]
     parts = _parts(given, same)
     if len(parts) < 2 or parts[-1][0].middle <= MORE * parts[0][0].middle:
         return None
@@ -39,7 +41,7 @@ def answer(given: Given, choice: Choice) -> Answer | None:
     named = {"cheapest": cheapest}
     if chosen and chosen is not cheapest:
         named["chosen"] = chosen
-    if quickest not in named.values():
+    if quickest[0] not in [row for row, _ in named.values()]:
         named["fastest"] = quickest
     facts = [
         Fact(name, {"candidate": row.candidate, "middle": row.middle, "low": row.low, "high": row.high, "n": row.n,
@@ -84,7 +86,8 @@ def _parts(given: Given, runs: pd.DataFrame) -> list[tuple[Row, pd.DataFrame]]:
     """Return a row for each setting with its runs, the cheapest first."""
     alike = runs.groupby("workers")
     tell = [name for name in ("schedule", "batch") if len(runs) and alike[_column(name)].nunique().max() > 1]
-    groups = runs.groupby([*_series.SIDES, "model", "workers", "global_batch", "schedule"], dropna=False)
+    keys = [*_series.SIDES, "model", "workers", "global_batch", "schedule"]
+    groups = runs[[*keys, "run", "spent", "full_train_s", "machine"]].groupby(keys, dropna=False)
     parts = sorted((part for _, part in groups), key=lambda part: float(part["spent"].median()))
     names = ("framework", "loader", "workers", *tell)
     return [

@@ -51,6 +51,7 @@ from ddlbench.core.registry import OWN
 PLACE = 40
 DECIDES = ("workers",)
 MOST_PARTS = 3  # of what a step lost
+READ = ("run", "repeat", "workers", "compared_s", "run_s", "nodes", "global_batch", "recipe")
 SHARE = 0.05  # of what a step grew by: less is not told
 
 
@@ -124,10 +125,14 @@ def _all_series(given: Given) -> tuple[float | None, list[Series]]:
     if len(targets) and (given.goal is Goal.TARGET or not given.ours):
         target = float(targets["target"].min())
         table = _to_target(given.runs, targets[targets["target"] == target])
-    groups = [part for _, part in table.groupby(list(SERIES), dropna=False) if part["workers"].nunique() > 1]
-    if not groups:
+    number = table.groupby(list(SERIES), dropna=False).ngroup()
+    several = table["workers"].groupby(number).transform("nunique") > 1
+    if not several.any():
         return target, []
-    tell = [name for name in telling(pd.concat(groups)) if name not in ("model", "schedule", "machine")]
+    tell = [name for name in telling(table[several]) if name not in ("model", "schedule", "machine")]
+    columns = dict.fromkeys(name for name in (*READ, *SERIES, *tell) if name in table)
+    narrow = table.loc[several, list(columns)]
+    groups = [part for _, part in narrow.groupby(number[several])]
     return target, [_one(given, part, tell) for part in groups]
 
 
