@@ -181,7 +181,7 @@ def cut(blocks: Sequence[Block], repeats: int) -> list[Block]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=2000)
+    parser.add_argument("--trials", type=int, default=600)
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     rng, beyond = np.random.default_rng(given.seed), []

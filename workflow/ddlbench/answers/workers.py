@@ -51,7 +51,7 @@ from ddlbench.core.registry import OWN
 PLACE = 40
 DECIDES = ("workers",)
 MOST_PARTS = 3  # of what a step lost
-READ = ("run", "repeat", "workers", "compared_s", "run_s", "nodes", "global_batch", "recipe")
+READ = ("run", "repeat", "workers", "compared_s", "run_s", "nodes", "global_batch", "recipe", "records")
 SHARE = 0.05  # of what a step grew by: less is not told
 
 
