@@ -278,3 +278,66 @@ def test_a_study_of_a_program(config: Path) -> None:
     path.write_text(path.read_text().replace("lines: SET", "lines: 'step (?P<step>.)'"))
     block = load_study(new_study.write("mine", config, program="train").stem, config / "studies").blocks[0]
     assert (block.programs, block.workers) == (("train",), (1, 2))
+
+
+def test_a_program_that_reads_what_lies_beside_it_is_asked_there(config: Path) -> None:
+    """And writes nothing there; its file says how it is to run."""
+    Path("theirs").mkdir()
+    Path("theirs/options.txt").write_text("--batch-size")
+    Path("theirs/train.py").write_text(
+        "import argparse\nparser = argparse.ArgumentParser()\n"
+        "parser.add_argument(open('options.txt').read())\nopen('log', 'w').write('')\nparser.parse_args()\n"
+    )
+    path, problem = new_program.write("theirs/train.py", None, None, config)
+    assert problem is None and "--batch-size {batch_per_worker}" in path.read_text()
+    assert "# folder: theirs " in path.read_text() and "begins with: python train.py" in path.read_text()
+    assert sorted(one.name for one in Path("theirs").iterdir()) == ["options.txt", "train.py"]
+
+
+def test_a_trial_runs_as_runs_do(
+    config: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a folder of its own, on two workers, without what only this shell has on its PYTHONPATH."""
+    Path("theirs").mkdir()
+    Path("shell").mkdir()
+    Path("shell/only_here.py").touch()
+    monkeypatch.setenv("PYTHONPATH", str(Path("shell").resolve()))
+    Path("theirs/words.txt").write_text("some words")
+    loop = "for step in range(12):\n    time.sleep(0.05); print(f'step {step} loss {1 / (step + 3):.5f}', flush=True)\n"
+    Path("theirs/train.py").write_text(f"import time\nopen('words.txt')\nopen('log', 'a').write('')\n{loop}")
+    file = config / "programs/theirs.yaml"
+    file.write_text(
+        "command: python train.py\nfolder: theirs\nfiles: [theirs]\nlines: 'step (?P<step>.+) loss (?P<loss>.+)'"
+    )
+    assert trial.show("theirs", 8, 30.0, config, workers=2) == 0
+    said = capfd.readouterr().out
+    assert "on 2 workers" in said and "11 steps" in said
+    assert "ranks train together: no: losses are equal to the last digit" in said
+    assert sorted(one.name for one in Path("theirs").iterdir()) == ["train.py", "words.txt"]
+    Path("theirs/train.py").write_text(f"import time, only_here\n{loop}")
+    assert trial.show("theirs", 8, 30.0, config) == 1
+    said = capfd.readouterr().out
+    assert "No module named 'only_here'" in said and "ddlbench new study" not in said
+
+
+def test_a_trial_shows_the_error_of_a_program_whose_files_are_read(
+    config: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    Path("train.py").write_text("raise SystemExit('no tokens are left')")
+    (config / "programs/train.yaml").write_text("command: python train.py\nfiles: [train.py]\nreads: trainer\n")
+    assert trial.show("train", 8, 30.0, config) == 1
+    said = capfd.readouterr().out
+    assert "no tokens are left" in said and "trainer_state.json" in said
+
+
+def test_a_trial_names_a_pattern_that_matched_nothing(config: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Beside one that matched."""
+    Path("train.py").write_text(
+        "import time\nfor step in range(9):\n    time.sleep(0.05); print(f'step {step} loss 1.5', flush=True)"
+    )
+    (config / "programs/train.yaml").write_text(
+        "command: python train.py\nfiles: [train.py]\n"
+        "lines: ['step (?P<step>.+) loss (?P<loss>.+)', 'top1 (?P<top1>.+)']\n"
+    )
+    assert trial.show("train", 8, 30.0, config) == 0
+    assert "Nearest to top1 (?P<top1>.+)" in capfd.readouterr().out

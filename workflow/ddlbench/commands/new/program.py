@@ -19,6 +19,7 @@ from ddlbench.commands.new import checked, filled, free
 from ddlbench.core import living
 from ddlbench.core.files import printable
 from ddlbench.core.program import Program
+from ddlbench.run import work
 from ddlbench.run.rank import surroundings
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.own_models import sources_of
@@ -70,7 +71,7 @@ def write(given: str, name: str | None, environment: str | None, config: Path) -
     name = name or name_of(given)
     path = free(config / "programs" / f"{name}.yaml", name)
     start = ["python", str(script)] if script.suffix == ".py" else [f"./{script}"]
-    page = ask(start, environment)
+    page = ask(start, environment, script.parent)
     made = text(script, start, page, environment)
     return checked(path, made, lambda: load_program(name, path.parent, draft=True)), page.problem
 
@@ -80,12 +81,15 @@ def name_of(script: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", re.sub(r"\.(py|sh|yaml)$", "", Path(script).name)).strip("-.") or "program"
 
 
-def ask(start: list[str], environment: str | None) -> Help:
-    """What the program says to --help, in an empty folder; it and all that it started are ended after HELP_S."""
+def ask(start: list[str], environment: str | None, beside: Path) -> Help:
+    """What the program says to --help, in a folder of its own, with links to what lies `beside` it where that is not
+    the project's folder; it and all that it started are ended after HELP_S."""
     start = [str(Path(word).absolute()) if Path(word).is_file() else word for word in start]
     bare = Program(name="", command="", environment=environment)
     argv, variables = surroundings(bare, [*start, "--help"], os.environ | {"PATH": search_path()})
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as printed, living.ending_descendants():
+        if beside != Path():
+            work.lay_out(beside, Path(folder))
         process = subprocess.Popen(
             argv,
             cwd=folder,
@@ -162,6 +166,8 @@ def text(script: Path, start: list[str], page: Help, environment: str | None) ->
         ranks="own" if re.search(r"\b(mp|multiprocessing)\.spawn\(", source) else "each",
         reads=next((way for pattern, way in READS if re.search(pattern, source)), "lines"),
         environment=environment and _yaml(environment=environment),
+        beside=None if script.parent == Path() else script.parent,
+        there=shlex.join([*start[:-1], script.name if start[:-1] else f"./{script.name}"]),
         axes=[f"{name}: [{', '.join(page.options[option])}]" for name, option in axes.items()],
         words=[f"{option} {{{name}}}" for name, option in axes.items()],
         resume=page.named(RESUME),

@@ -158,7 +158,7 @@ def _told(spec: RunSpec, heard: Printed, run: Reading) -> Iterable[str]:
             yield f"  {printable(line.text)[:WIDTH]}"
     losses = [row.loss for row in run.rows if row.loss == row.loss]
     lost = f", loss {losses[0]:.4g} at first, {losses[-1]:.4g} at last" if losses else ""
-    yield f"{len(run.rows)} steps, {run.proof.text}{lost}"
+    yield f"{candidates.counted(run)[0]} steps, {run.proof.text}{lost}"
     took_s = max(row.end_s for row in run.rows)
     rate = f"{sum(row.images for row in run.rows) / took_s:.4g}" if took_s else "(all lines came at once)"
     yield f"{rate} {spec.program.sample} per s by the clock"
