@@ -10,7 +10,8 @@ from ddlbench.analysis import summary
 from ddlbench.run import meeting
 from ddlbench.run.meeting import Met
 from ddlbench.run.program import read_again
-from ddlbench.run.readings import _ranks
+from ddlbench.run.readings import Line, Output, _ranks
+from ddlbench.run.readings import lines as reading_of_lines
 from ddlbench.run.readings._ranks import Told, judge
 
 from tests.unit.programs import made, script, spec
@@ -182,3 +183,17 @@ def test_a_step_s_unit_may_be_samples(tmp_path: Path) -> None:
         patterns=(r"\[(?P<seen>\d+)/\d+\] loss (?P<loss>\S+)",),
     )
     assert summary.make(made(tmp_path, run))["run"]["ranks_together"] == "yes"
+
+
+@pytest.mark.parametrize(("parts", "together"), [(8, "yes"), (None, "no")])
+def test_within_a_step_ranks_need_not_wait(tmp_path: Path, parts: int | None, together: str) -> None:
+    """Lines of parts of a step, of which one rank is five ahead."""
+    lines = [
+        Line(1e9 + 0.1 * part + 0.5 * rank, f"part {part} loss {1 / (part + 2 + rank):.4f}", rank)
+        for part in range(80)
+        for rank in range(2)
+    ]
+    lines.sort(key=lambda line: line.time_s)
+    run = spec(tmp_path, 2, patterns=(r"part (?P<step>\d+) loss (?P<loss>\S+)",), parts_per_step=parts)
+    made_of = reading_of_lines.read(Output(run, tmp_path, tmp_path, lines, []))
+    assert judge(2, made_of.told, JOINED).together == together

@@ -127,18 +127,18 @@ def _ahead(ranks: Sequence[Sequence[Told]], one_clock: bool) -> float:
     behind = [[one.time_s - first.time_s for one, first in zip(rank, ranks[0], strict=True)] for rank in ranks]
     if not one_clock:
         behind = [[one - statistics.median(rank[: max(count // 4, 1)]) for one in rank] for rank in behind]
-    step_s = statistics.median((rank[-1].time_s - rank[0].time_s) / max(_moved(rank), 1) for rank in ranks)
+    step_s = statistics.median((rank[-1].time_s - rank[0].time_s) / _moved(rank) for rank in ranks)
     apart_s = [max(at) - min(at) for at in zip(*behind, strict=True)]
     late_s = statistics.median(apart_s[count // 2 :])
     return late_s / step_s if step_s > 0 and late_s > max(AHEAD * step_s, LEAST_S) else 0.0
 
 
 def _moved(rank: Sequence[Told]) -> float:
-    """Return the steps between the first and the last line of a rank."""
+    """Return the steps between the first and the last line of a rank; lines of parts of a step are parts of one."""
     numbers = [one.step[-1] if isinstance(one.step, tuple) else one.step for one in rank]
     moved = [b - a for a, b in itertools.pairwise(numbers) if isinstance(a, int | float) and isinstance(b, int | float)]
     usual = statistics.median(moved) if len(moved) == len(rank) - 1 else 1
-    return max(usual, 1) * (len(rank) - 1)
+    return (usual if usual > 0 else 1) * (len(rank) - 1)
 
 
 def _in_bursts(rank: Sequence[Told]) -> bool:

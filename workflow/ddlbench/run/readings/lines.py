@@ -125,12 +125,15 @@ def _check_workers(found: Sequence[Match], spec: RunSpec) -> None:
 
 def _told(of_steps: Sequence[Match], spec: RunSpec) -> dict[int, list[_ranks.Told]]:
     """Return what each rank told of its steps."""
+    parts = spec.program.parts_per_step if spec.program else None
     told: dict[int, list[_ranks.Told]] = {}
     for match in of_steps:
         name = _counter_of(match)
         count = match.value(name) if name else float(len(told.get(match.line.rank, [])))
         if name in ("seen", "seen_all") and count is not None:
             count /= _batch(name, spec)
+        if name == "step" and count is not None and parts:  # within a step ranks need not wait for each other
+            count /= parts
         step = (match.value("epoch"), count)
         of_rank = told.setdefault(match.line.rank, [])
         of_rank.append(_ranks.Told(step, match.line.time_s, match.found.said.get("loss")))
