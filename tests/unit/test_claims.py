@@ -24,6 +24,7 @@ def judged(tmp_path: Path, line: str, *runs: dict[str, object]) -> dict[str, obj
     return only
 
 
+SPEEDS = ("efficiency", "speed-up", "runtime", "throughput", "variation")
 SCALING = [*repeats(100.0, workers=4), *repeats(190.0, workers=8)]
 
 
@@ -288,3 +289,13 @@ def test_our_claims() -> None:
     said = claims.verdicts(ours, empty, pd.DataFrame(columns=["run", "communication_percent", "computation_percent"]))
     assert len(said) == len(ours)
     assert said["why"].str.len().gt(0).all()  # each says why one run is not enough
+
+
+def test_numbers_of_one_machine_are_asked_of_its_hardware_and_speeds_of_one_schedule() -> None:
+    """An efficiency of 0.76 says nothing of another GPU; that one framework scales better does."""
+    speeds = [one for one in claims.read(FILE) if one.source == "aach2023" and one.quantity in SPEEDS]
+    assert len(speeds) > 30
+    numbers = [one for one in speeds if one.relation in ("about", "above", "below") and one.quantity != "variation"]
+    assert [one.id for one in numbers if one.left.get("gpu") != ["A100"]] == []
+    assert [one.id for one in speeds if one.left.get("schedule") != ["step"]] == []
+    assert any("gpu" not in one.left for one in speeds)
