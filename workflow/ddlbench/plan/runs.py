@@ -51,6 +51,11 @@ class Plan:
         """All jobs by id, runs first. Made once: Snakemake asks for a job some nine times."""
         return {**self.runs, **self.beside}
 
+    @cached_property
+    def columns(self) -> dict[str, dict[str, Any]]:
+        """Each run's settings as columns of tables. Made once: each figure that selects runs asks for all of them."""
+        return {run: job.spec.columns() for run, job in self.runs.items()}
+
     def by_kind(self) -> dict[str, list[Job[Any]]]:
         kinds_of: dict[str, list[Job[Any]]] = {}
         for job in self.jobs.values():
@@ -191,8 +196,7 @@ def figure_runs(plan: Plan, name: str) -> list[str] | None:
     runs = dict.fromkeys(run for block in figure.runs for run in plan.blocks[block])
     if not figure.select:
         return list(runs)
-    columns = {run: plan.runs[run].spec.columns() for run in runs}
-    return [run for run in runs if all(columns[run][column] in values for column, values in figure.select)]
+    return [run for run in runs if all(plan.columns[run][column] in values for column, values in figure.select)]
 
 
 class Parts(NamedTuple):
