@@ -19,8 +19,10 @@ ddlbench audit --profile profiles/local                                # the stu
 ddlbench audit results/demo/local/tables                               # any folder of tables
 ```
 
-Each rule looks at tables only. A study's findings are in
-`results/<study>/<machine>/tables/audit.csv`, and errors and warnings are printed at the end of a run of the workflow.
+Each rule looks at tables only; overlapping-runs also at when the records of all studies were made (`results/runs`).
+A study's findings are in `results/<study>/<machine>/tables/audit.csv`, and errors and warnings are printed at the end
+of a run of the workflow. The last table of this page has every column of a run, with the rules that look at it, or why
+none does.
 Runs that are alike in machine, data set, model, recipe, schedule and epochs are compared; framework, loader, number of
 workers and repeat are what one compares.
 
