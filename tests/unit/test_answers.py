@@ -227,6 +227,10 @@ def test_batches_reach_accuracies_and_the_largest_that_costs_no_point_is_taken()
     schedule = found["schedule"]
     assert schedule.fact("rates").values["where"].batch == 8192  # type: ignore[union-attr]
     assert {one.where.batch: one.verdict for one in schedule.also} == {256: 1, 65536: 1}
+    turned = [one | {"final_top1": 0.52} if one["global_batch"] == 65536 and one["schedule"] == "cosine" else one
+              for one in rows]  # fmt: skip
+    also = {one.where.batch: one.taken.schedule for one in only(turned, "schedule").also}
+    assert also == {256: "step", 65536: "cosine"}
     alone = only([one for one in rows if one["repeat"] == 1], "batch")
     assert (alone.taken, alone.certainty) == (Candidate(batch=8192), Certainty.FEW)
 

@@ -105,7 +105,7 @@ def answer(given: Given, choice: Choice) -> Answer | None:
         certainty=_certainty(overs, series),
         taken=Candidate(workers=taken),
         among=tuple(named.values()),
-        as_good=tuple(named[n] for n in good),
+        as_good=tuple(named[n] for n in good if overs[n].low is not None),
         over=overs[beside],
         measure="speed-up" if target is None else "sooner",
         unit="" if target is None else f"{target:g}",
