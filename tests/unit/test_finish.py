@@ -1,13 +1,16 @@
 """After training: a record is joined, sealed and put in place, whenever its supervisor is killed; runs that their study
 interrupts die once."""
 
+import errno
 import json
 import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +19,7 @@ import pandas as pd
 import pytest
 from ddlbench.analysis.collect import collect
 from ddlbench.core import notes
-from ddlbench.core.record import KERNELS, MLLOG, ROWS, SEAL, STEPS, RankLog, StepRow, packed, read_log
+from ddlbench.core.record import KERNELS, MLLOG, ROWS, SEAL, STEPS, RankLog, StepRow, packed, read_log, sealed
 from ddlbench.core.spec import RunSpec
 from ddlbench.plan.runs import make_plan
 from ddlbench.run import finish, job
@@ -108,6 +111,38 @@ def test_a_record_that_cannot_be_joined_is_joined_by_the_next_call(
     assert whole(run)
     (said,) = [event for event in read_log(run / MLLOG) if event.key == "ddlbench_ranks"]
     assert said.time_s == 1000  # when its ranks ended
+
+
+@pytest.mark.parametrize("error", [errno.EINVAL, errno.EIO])
+def test_folders_that_cannot_be_forced_to_the_disk_end_no_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    """As on some parallel and FUSE file systems: the steps were removed behind the seal, and trained again."""
+
+    def force(file: int, fsync: Callable[[int], None] = os.fsync) -> None:
+        if stat.S_ISDIR(os.fstat(file).st_mode):
+            raise OSError(error, os.strerror(error))
+        fsync(file)
+
+    run = leave(tmp_path / SPEC.id)
+    monkeypatch.setattr(os, "fsync", force)
+    assert finish.make_record(SPEC, run, run / ".partial") is None
+    assert whole(run)
+
+
+def test_what_is_sealed_stays_whatever_comes_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = leave(tmp_path / SPEC.id)
+
+    def fail(path: Path) -> None:
+        if path.is_dir() and sealed(path / MLLOG) is not None:
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(finish, "sync", fail)
+    failure = finish.make_record(SPEC, run, run / ".partial")
+    assert failure is not None and (run / ".partial" / STEPS).exists()
+    monkeypatch.undo()
+    assert finish.make_record(SPEC, run, run / ".partial") is None
+    assert whole(run)
 
 
 @pytest.mark.more

@@ -1,5 +1,6 @@
 """Who holds a run's folder, which jobs a killed Snakemake left, and what becomes of both, and of late jobs."""
 
+import errno
 import json
 import os
 import shutil
@@ -44,6 +45,26 @@ def test_nothing_is_left_of_a_process_that_ended(tmp_path: Path) -> None:
     with hold.held(tmp_path / "run"):
         assert living.read(tmp_path / "run" / hold.HOLDER) == living.myself()
     assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_a_file_system_without_hard_links_has_one_holder_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As exFAT, SMB and some FUSE file systems say it. A holder that has not written its name yet is waited for."""
+
+    def none(*_: Any) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", none)
+    monkeypatch.setattr(hold, "WRITTEN_S", 0.5)
+    with hold.held(tmp_path):
+        assert living.read(tmp_path / hold.HOLDER) == living.myself()
+        with pytest.raises(hold.HeldError), hold.held(tmp_path):
+            pass
+    assert list(tmp_path.iterdir()) == []
+    began = time.monotonic()
+    (tmp_path / hold.HOLDER).touch()  # it was killed before it wrote
+    with hold.held(tmp_path):
+        assert time.monotonic() - began >= 0.4
+        assert living.read(tmp_path / hold.HOLDER) == living.myself()
 
 
 def test_a_living_process_keeps_it(tmp_path: Path) -> None:

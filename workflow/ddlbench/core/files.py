@@ -13,6 +13,7 @@ import sys
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from functools import cache
 from io import BufferedReader, TextIOWrapper
 from pathlib import Path
 from typing import Any, TextIO
@@ -20,6 +21,8 @@ from typing import Any, TextIO
 FORMULA = re.compile(r"'*[=+\-@\t\r].", re.DOTALL)
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 MOST_TEXT = 200  # characters of a name that somebody else wrote
+# A call that this file system does not know.
+CANNOT = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 MOST_BYTES = 1 << 30  # of a file that is read at once: a picture, a list, an index
 
 
@@ -102,13 +105,50 @@ def aside(path: Path, hidden: Path | None = None, *, through: bool = False) -> I
         raise
 
 
-def sync(path: Path) -> None:
-    """Force a file, or the names in a folder, to the disk. Raises OSError."""
-    file = os.open(path, os.O_RDONLY)
+def force(file: int) -> None:
+    """Force an open file to the disk. A file system that cannot do so is believed to write by itself. Raises
+    OSError."""
     try:
         os.fsync(file)
+    except OSError as error:
+        if error.errno not in CANNOT:
+            raise
+
+
+def sync(path: Path) -> None:
+    """Force a file, or the names in a folder, to the disk. Raises OSError, of a file alone: some file systems cannot
+    force folders and say so in several ways, though what lies in them is safe. That is said once."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        force(file)
+    except OSError as error:
+        if not stat.S_ISDIR(os.fstat(file).st_mode):
+            raise
+        _say_once(f"{path}: the names in this folder cannot be forced to the disk ({error.strerror})")
     finally:
         os.close(file)
+
+
+@cache
+def _say_once(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def link_new(whole: Path, path: Path) -> None:
+    """Give a file a second name that nobody has yet. Raises FileExistsError, OSError.
+
+    Some file systems have no hard links (exFAT, SMB, some FUSE): there a new file gets the same text, and for a moment
+    has none.
+    """
+    try:
+        os.link(whole, path)
+    except OSError as error:
+        if error.errno not in {errno.EPERM, errno.EMLINK, *CANNOT}:
+            raise
+        with path.open("xb") as file:
+            file.write(whole.read_bytes())
+            file.flush()
+            force(file.fileno())
 
 
 def write_text(path: Path, text: str) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
 
-from ddlbench.core.files import aside, opened_text, read_bytes, sha256
+from ddlbench.core.files import aside, force, opened_text, read_bytes, sha256
 from ddlbench.core.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ class RankLog:
         sizes = {}
         for name in (MLLOG, ROWS) if self.rank == 0 else ():
             with (self.folder / name).open("ab") as file:
-                os.fsync(file.fileno())
+                force(file.fileno())
                 sizes[name] = file.tell()
         return sizes
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench.core import notes, registry
+from ddlbench.core.files import force
 from ddlbench.core.pages import in_memory
 from ddlbench.data import datasets
 from ddlbench.data.manifest import Manifest
@@ -166,7 +167,7 @@ def read(folder: Path) -> dict[str, Any]:
     files, size, cached, seconds = 0, 0, 0.0, 0.0
     for path in (file for part in parts for file in _files(part)):
         with path.open("rb", buffering=0) as file:
-            os.fsync(file.fileno())  # what was just written cannot be forgotten
+            force(file.fileno())  # what was just written cannot be forgotten
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
             length = os.fstat(file.fileno()).st_size
             share = _cached(file.fileno(), length)

@@ -24,7 +24,7 @@ from ddlbench.analysis.record import Record
 from ddlbench.analysis.refusals import RefusedError, not_understood, seal_of
 from ddlbench.analysis.summary import OF_RECORDS, VERSION, Summary, make
 from ddlbench.core import kinds
-from ddlbench.core.files import hidden_name, opened, read_bytes, sha256, write_text
+from ddlbench.core.files import hidden_name, link_new, opened, read_bytes, sha256, write_text
 from ddlbench.core.record import KERNELS, MLLOG, READ, STEP_COLUMNS, STEPS, Event, ended_well, read_log
 from ddlbench.core.record import SUMMARY as SUMMARY
 from ddlbench.core.spec import RunSpec
@@ -198,7 +198,7 @@ def _code(head: Mapping[str, Any]) -> str | None:
             new.touch(mode=0o600)
             new.write_bytes(secrets.token_bytes(KEY_BYTES))
             with suppress(FileExistsError):  # another process was first
-                os.link(new, path)
+                link_new(new, path)
             new.unlink()
         key = read_bytes(path)
     except (OSError, RuntimeError):  # no home folder

@@ -89,7 +89,7 @@ def _digest(data: Path | None) -> str | None:
 def _validation(data: Path | None) -> str | None:
     """Where the data's pictures for validation are from: its own, or cut from those for training; None where nothing is
     read."""
-    with suppress(OSError, ValueError, AttributeError):
+    with suppress(OSError, ValueError, AttributeError, KeyError):
         if data is not None:
             return str(json.loads((data / NAME).read_text(encoding="utf-8"))["source"].get("validation", "its own"))
     return None

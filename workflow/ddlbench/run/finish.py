@@ -87,7 +87,8 @@ def make_record(spec: RunSpec, folder: Path, partial: Path, ended_s: float | Non
         (partial / MLLOG).replace(folder / MLLOG)
         sync(folder)
     except Exception as error:  # a full disk, a package that is broken: what was trained stays
-        unfinished = [STEPS] if files is None else []  # it would take the room for the reason, and is made again
+        # It would take the room for the reason, and is made again; but what is sealed stays.
+        unfinished = [] if files is not None or _is_sealed(partial) else [STEPS]
         notes.give_back(partial, *notes.RESERVES, job.FAILURE, *unfinished)
         cause, message = notes.cause(error), f"its record could not be made: {error}"
         if all((partial / name).exists() for name in (MLLOG, ROWS)):
@@ -101,6 +102,13 @@ def make_record(spec: RunSpec, folder: Path, partial: Path, ended_s: float | Non
     (folder / KEPT).unlink(missing_ok=True)
     summarise(folder)
     return None
+
+
+def _is_sealed(partial: Path) -> bool:
+    try:
+        return sealed(partial / MLLOG) is not None
+    except (OSError, ValueError):
+        return False
 
 
 def summarise(folder: Path) -> None:

@@ -11,12 +11,13 @@ import json
 import os
 import socket
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 
-from ddlbench.core.files import sha256
+from ddlbench.core.files import link_new, sha256
 from ddlbench.core.living import Process, lives, myself, read
 from ddlbench.core.record import MLLOG, STEPS, Event, ended_well, read_log, sealed
 from ddlbench.core.spec import RunSpec
@@ -24,6 +25,7 @@ from ddlbench.plan import stale
 from ddlbench.slurm import queue, step
 
 HOLDER = ".holder.json"
+WRITTEN_S = 5.0  # in which a holder has written its name
 ASKED = "DDLBENCH_ASKED_S"  # when the Snakemake began whose job this is [s since 1970]; its jobs inherit the variable
 
 
@@ -56,16 +58,29 @@ def held(folder: Path) -> Iterator[None]:
     try:
         while True:
             try:
-                os.link(mine, holder)  # the file is whole from its first moment, and only one of us succeeds
+                link_new(mine, holder)  # only one of us succeeds
                 break
             except FileExistsError:
-                _take_over(holder, mine.with_suffix(".stale"))
+                if not _is_being_written(holder):
+                    _take_over(holder, mine.with_suffix(".stale"))
     finally:
         mine.unlink(missing_ok=True)
     try:
         yield
     finally:
         holder.unlink(missing_ok=True)
+
+
+def _is_being_written(holder: Path) -> bool:
+    """Whether a file without a process in it is so young that it may get one: where there are no hard links it is
+    empty at first. Waits a little then."""
+    try:
+        young = read(holder) is None and time.time() - holder.stat().st_mtime < WRITTEN_S
+    except OSError:
+        return False
+    if young:
+        time.sleep(WRITTEN_S / 10)
+    return young
 
 
 def _take_over(holder: Path, aside: Path) -> None:
@@ -85,7 +100,7 @@ def _take_over(holder: Path, aside: Path) -> None:
         holder.rename(aside)
         if read(aside) != other:
             with suppress(FileExistsError):
-                os.link(aside, holder)
+                link_new(aside, holder)
         aside.unlink()
 
 

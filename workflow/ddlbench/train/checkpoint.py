@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import sys
 import zipfile
@@ -19,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ddlbench.core.files import sync
+from ddlbench.core.files import force, sync
 from ddlbench.core.notes import cause
 from ddlbench.core.record import STEP_COLUMNS
 
@@ -113,7 +112,7 @@ def save(
     with (aside / f"rank-{rank}.pt").open("wb") as file:
         torch.save(part, file)
         file.flush()
-        os.fsync(file.fileno())
+        force(file.fileno())
     meet()
     if rank == 0:
         about = {"format": FORMAT, "step_columns": [*STEP_COLUMNS], "step": step, **about}
@@ -121,7 +120,7 @@ def save(
         with (aside / SUMMARY).open("w", encoding="utf-8") as text:
             json.dump(about | {"sha256": _digest(about)}, text)
             text.flush()
-            os.fsync(text.fileno())
+            force(text.fileno())
         sync(aside)
         shutil.rmtree(final, ignore_errors=True)  # one that could not be read
         aside.rename(final)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ddlbench.core.files import read_bytes
+from ddlbench.core.files import force, read_bytes
 from ddlbench.data.manifest import Manifest
 from ddlbench.data.part import Part, Written, pictures, unlike
 from ddlbench.data.source import Entry, Picture, Source
@@ -88,11 +88,11 @@ class ShardForm:
             file.write(self.end)
             digest.update(self.end)
             file.flush()
-            os.fsync(file.fileno())
+            force(file.fileno())
         with index_of(path).open("xb") as file:
             file.write((self.head(len(lines)) + "".join(lines)).encode())
             file.flush()
-            os.fsync(file.fileno())
+            force(file.fileno())
         size = offset + len(self.end)
         return Written(dict(sorted(labels.items())), size, {part.name: digest.hexdigest()}, skipped)
 
