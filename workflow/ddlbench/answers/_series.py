@@ -11,7 +11,7 @@ import pandas as pd
 from ddlbench.analysis import pooled, together
 from ddlbench.analysis.pooled import Pooled
 from ddlbench.analysis.statistics import over_repeats
-from ddlbench.answers import Candidate, Dot, Given, Note, Row
+from ddlbench.answers import Candidate, Certainty, Dot, Given, Note, Row
 from ddlbench.core.registry import OWN
 from ddlbench.core.roles import AXIS, EXTENT, SETTING
 
@@ -77,3 +77,16 @@ def candidate(first: Any, *names: str) -> Candidate:
         values.pop("framework", None)
         values["machine"] = str(first["machine"])
     return Candidate(**values)
+
+
+def below(ours: Row, theirs: Row) -> bool:
+    """Return whether the whole interval of one row is below that of the other."""
+    return ours.high is not None and theirs.low is not None and ours.high < theirs.low
+
+
+def of_intervals(rows: list[Row]) -> Certainty:
+    """Return how surely the first row is the least, by its interval and those of the others."""
+    best, *others = rows
+    if best.low is None:
+        return Certainty.FEW
+    return Certainty.SURE if all(below(best, row) for row in others) else Certainty.AHEAD

@@ -8,7 +8,6 @@ import pandas as pd
 
 from ddlbench.analysis import together
 from ddlbench.answers import Answer, Candidate, Choice, Fact, Given, Row, _series, loads_nothing
-from ddlbench.answers.time import below, of_intervals
 
 PLACE = 80
 DECIDES: tuple[str, ...] = ()
@@ -59,10 +58,10 @@ def answer(given: Given, choice: Choice) -> Answer | None:
     return Answer(
         question="cost",
         rule="cheapest",
-        certainty=of_intervals(rows),
+        certainty=_series.of_intervals(rows),
         taken=rows[0].candidate,
         among=tuple(row.candidate for row in rows),
-        as_good=tuple(row.candidate for row in rows[1:] if not below(rows[0], row)),
+        as_good=tuple(row.candidate for row in rows[1:] if not _series.below(rows[0], row)),
         measure="spent",
         unit=unit,
         rows=tuple(kept),

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from ddlbench.analysis.statistics import over_repeats
-from ddlbench.answers import Also, Answer, Candidate, Choice, Dot, Fact, Given, Row
-from ddlbench.answers.time import below, of_intervals
+from ddlbench.answers import Also, Answer, Candidate, Choice, Dot, Fact, Given, Row, _series
 from ddlbench.core import kinds
 
 PLACE = 100
@@ -41,10 +40,10 @@ def _of(given: Given, table: pd.DataFrame) -> list[Answer]:
             Answer(
                 question="latency",
                 rule="soonest",
-                certainty=of_intervals(rows),
+                certainty=_series.of_intervals(rows),
                 taken=rows[0].candidate,
                 among=tuple(row.candidate for row in rows),
-                as_good=tuple(row.candidate for row in rows[1:] if not below(rows[0], row)),
+                as_good=tuple(row.candidate for row in rows[1:] if not _series.below(rows[0], row)),
                 measure="latency",
                 unit="ms",
                 rows=tuple(rows),

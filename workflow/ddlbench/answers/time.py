@@ -11,7 +11,7 @@ from ddlbench.analysis import together
 from ddlbench.analysis.comparisons import telling
 from ddlbench.analysis.scaling import in_series, interval_of
 from ddlbench.analysis.together import SERIES
-from ddlbench.answers import Answer, Candidate, Certainty, Choice, Dot, Fact, Given, Row, _series
+from ddlbench.answers import Answer, Candidate, Choice, Dot, Fact, Given, Row, _series
 
 PLACE = 70
 DECIDES: tuple[str, ...] = ()
@@ -40,10 +40,10 @@ def answer(given: Given, choice: Choice) -> Answer | None:
     return Answer(
         question="time",
         rule="soonest",
-        certainty=of_intervals(rows),
+        certainty=_series.of_intervals(rows),
         taken=rows[0].candidate,
         among=tuple(row.candidate for row in rows),
-        as_good=tuple(row.candidate for row in rows[1:] if not below(rows[0], row)),
+        as_good=tuple(row.candidate for row in rows[1:] if not _series.below(rows[0], row)),
         measure="seconds",
         unit=f"{target:g}",
         rows=tuple(rows),
@@ -61,16 +61,3 @@ def _row(given: Given, one: dict[Any, Any], tell: list[str], taken: bool) -> Row
     dots = tuple(Dot(float(value)) for value in each)
     named = Candidate(**{**vars(candidate), "more": more})
     return Row(named, seen.middle, seen.low, seen.high, seen.n, 1, dots, taken)
-
-
-def below(ours: Row, theirs: Row) -> bool:
-    """Return whether the whole interval of one row is below that of the other."""
-    return ours.high is not None and theirs.low is not None and ours.high < theirs.low
-
-
-def of_intervals(rows: list[Row]) -> Certainty:
-    """Return how surely the first row is the least, by its interval and those of the others."""
-    best, *others = rows
-    if best.low is None:
-        return Certainty.FEW
-    return Certainty.SURE if all(below(best, row) for row in others) else Certainty.AHEAD
