@@ -206,13 +206,13 @@ def test_where_there_is_no_slurm_it_says_what_to_do(config: Path, monkeypatch: p
 def test_a_study_of_options_can_be_planned(config: Path) -> None:
     new_study.write("mine", config, model="lenet", frameworks="ddp horovod")
     made = make_plan(load_study("mine", config / "studies"), LAPTOP)
-    assert len(made.runs) == 2 * 2 * 2
+    assert len(made.runs) == 2 * 2 * 3
     assert {job.spec.epochs for job in made.runs.values()} == {3}
     new_study.write("wide", config, model="lenet", workers="4,16")
     wide = make_plan(load_study("wide", config / "studies"), replace(LAPTOP, workers_per_node=16))
     assert {job.spec.epochs for job in wide.runs.values()} == {16}  # 4 steps each
     new_study.write("other", config)
-    assert len(make_plan(load_study("other", config / "studies"), LAPTOP).runs) == 4
+    assert len(make_plan(load_study("other", config / "studies"), LAPTOP).runs) == 6
 
 
 @pytest.mark.parametrize(
