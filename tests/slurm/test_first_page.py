@@ -24,7 +24,7 @@ SET = {
 
 @pytest.mark.slow
 def test_from_a_machines_new_file_to_the_page(project: Project, cluster: Cluster):
-    """Four runs of one epoch in place of twelve of eight; those of four workers fill two nodes."""
+    """Six runs of one epoch in place of eighteen of eight; those of four workers fill two nodes."""
 
     def new(*words: str) -> None:
         environment = os.environ | cluster.environment | {"PYTHONPATH": str(project.folder / "workflow")}
@@ -37,7 +37,7 @@ def test_from_a_machines_new_file_to_the_page(project: Project, cluster: Cluster
     new("study", "first", "--model", "resnet8_half", "--frameworks", "ddp", "--workers", "1,4")
     study = project.folder / "config/studies/first.yaml"
     study.write_text(re.sub(r"(?m)^epochs: \d+", "epochs: 1", study.read_text()))
-    assert "4 runs are guessed" in project.ask("plan", machine="mine", study="first")
+    assert "6 runs are guessed" in project.ask("plan", machine="mine", study="first")
     assert project.snakemake(machine="mine", study="first", timeout_s=1800) == 0, project.said
-    assert len(project.runs()) == 4
+    assert len(project.runs()) == 6
     assert (project.folder / "results/first/mine/index.html").is_file()
