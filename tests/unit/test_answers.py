@@ -335,11 +335,33 @@ def test_accelerators_of_others_pay_by_time_to_the_target_where_it_is_known() ->
     runs = frame("runs", rows)
     parts = scaling.placed(runs).groupby([*together.SERIES, "workers"], dropna=False)
     each = {8: [400.0, 402.0, 398.0], 32: [200.0, 201.0, 199.0]}
-    targets = pd.DataFrame([{**part.iloc[0], "each": str(each[part["workers"].iloc[0]])} for _, part in parts])
+    targets = pd.DataFrame(
+        [
+            {**part.iloc[0], "each": str(each[part["workers"].iloc[0]]), "runs": json.dumps(part["run"].tolist())}
+            for _, part in parts
+        ]
+    )
     targets = targets.assign(target=0.759, reached_s=1.0, reached_s_low=None, reached_s_high=None, repeats=2)
     answer = only(rows, "workers", ours=False, reached=targets)
     assert answer.rows[1].middle == pytest.approx(2.0) and not answer.fact("throughput only")
     assert answer.fact("speed").values["where"].machine == "N"  # type: ignore[union-attr]
+
+
+def test_a_log_that_reached_the_target_and_has_no_rate_is_compared_by_its_run() -> None:
+    """Times go with the runs that they are of, whatever their place; records of others make no pairs."""
+    rows = [one for n in (8, 32) for one in ran(100.0 * n, workers=n)]
+    rows = [one | {"loader": None, "machine": "N dgx", "records": "mlperf"} for one in rows]
+    rows[0] |= {"throughput_images_per_s": None, "epoch_s": None}
+    table = scaling.in_series(frame("runs", rows))
+    targets = []
+    for workers, each in ((8, [400.0, 402.0, 398.0]), (32, [200.0, 201.0, 199.0])):
+        part = table[table["workers"] == workers].iloc[::-1]
+        targets.append({**part.iloc[0], "each": str(each), "runs": json.dumps(part["run"].tolist())})
+    reached = pd.DataFrame(targets)
+    reached = reached.assign(target=0.759, reached_s=1.0, reached_s_low=None, reached_s_high=None, repeats=3)
+    answer = only(rows, "workers", ours=False, reached=reached)
+    assert answer.rows[1].middle == pytest.approx(2.0)
+    assert answer.rows[1].low is not None and answer.rows[1].low > 1.9
 
 
 def test_models_that_are_asked_are_ranked_by_their_latency() -> None:
