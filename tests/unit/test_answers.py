@@ -364,6 +364,16 @@ def test_a_log_that_reached_the_target_and_has_no_rate_is_compared_by_its_run() 
     assert answer.rows[1].low is not None and answer.rows[1].low > 1.9
 
 
+def test_no_answer_is_sure_that_rests_on_what_nothing_proves() -> None:
+    rows = [one | {"confirmed": True} for one in (*ran(100.0, framework="ddp"), *ran(150.0, framework="horovod"))]
+    assert only(rows, "framework").certainty is Certainty.SURE
+    rows[0]["confirmed"] = False
+    answer = only(rows, "framework")
+    assert answer.certainty is Certainty.UNPROVED
+    assert answer.unproved == (rows[0]["run"],) and answer.taken == Candidate(framework="horovod")
+    assert first(rows).sure == 0
+
+
 def test_models_that_are_asked_are_ranked_by_their_latency() -> None:
     table = pd.DataFrame(
         {"model": "lenet", "batch": b, "member": way, "latency_p50_s": s * b}

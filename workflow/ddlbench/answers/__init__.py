@@ -44,6 +44,7 @@ class Certainty(StrEnum):
     AHEAD = "ahead"  # more runs might change it
     TIE = "tie"  # alike for all that people do
     OPEN = "open"  # nothing says
+    UNPROVED = "unproved"  # sure, if what was read of programs is right: nothing proves it
 
 
 class Note(StrEnum):
@@ -175,7 +176,8 @@ class Answer:
     """What a question has for an answer. `rule` names how it was decided, `measure` what rows show, in `unit`.
 
     `over` is the pooled ratio of what is taken and the one that matters beside it; `as_good` are those that are not
-    told from what is taken. `unfair` are rules of the audit that its runs break, `warned` the runs with a warning.
+    told from what is taken. `unfair` are rules of the audit that its runs break, `warned` the runs with a warning,
+    `unproved` runs of programs of which nothing proves what was read, or that their ranks trained together.
     """
 
     question: str
@@ -196,6 +198,7 @@ class Answer:
     runs: tuple[str, ...] = ()
     unfair: tuple[str, ...] = ()
     warned: tuple[str, ...] = ()
+    unproved: tuple[str, ...] = ()
 
     def fact(self, name: str) -> Fact | None:
         """Return the first fact of that name."""
@@ -237,6 +240,13 @@ class Given:
         from ddlbench.analysis import together
 
         return together.usable(self.tables["runs"])
+
+    @cached_property
+    def unproved(self) -> frozenset[str]:
+        """Return the runs of programs that nothing confirms (column `confirmed`)."""
+        if "confirmed" not in self.runs:
+            return frozenset()
+        return frozenset(self.runs.loc[self.runs["confirmed"].eq(False).fillna(False), "run"].astype(str))
 
     @cached_property
     def learning(self) -> pd.DataFrame:

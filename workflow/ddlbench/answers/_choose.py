@@ -101,9 +101,18 @@ def first(
 
 
 def _judged(given: Given, answer: Answer) -> Answer:
-    """Return the answer with what the audit says of its runs."""
+    """Return the answer with what the audit says of its runs. None is sure that rests on a reading which nothing
+    proves."""
     unfair = sorted({rule for run in answer.runs for rule in given.broken.get(run, ())})
-    return replace(answer, unfair=tuple(unfair), warned=tuple(run for run in answer.runs if run in given.warned))
+    unproved = tuple(run for run in answer.runs if run in given.unproved)
+    told = answer.certainty in (Certainty.SURE, Certainty.TIE)
+    return replace(
+        answer,
+        certainty=Certainty.UNPROVED if unproved and told else answer.certainty,
+        unfair=tuple(unfair),
+        warned=tuple(run for run in answer.runs if run in given.warned),
+        unproved=unproved,
+    )
 
 
 def _by_submitter(tables: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
