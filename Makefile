@@ -23,11 +23,12 @@ PYTEST := $(BIN)/python -m pytest -n $(AT_ONCE)$(if $(ONLY), -k "$(ONLY)")
 demo: $(VENV)/.installed
 	@$(BIN)/snakemake --workflow-profile none --cores all --keep-going --rerun-incomplete --quiet host reason --config study=$(STUDY)
 
-# Each tier is represented.
+# Each tier is represented. MORE=1: with the rest that is not slow, in one call, which makes what both need once.
+MORE :=
 test: lint
-	@$(PYTEST) -m "not more and not slow"
+	@$(PYTEST) -m "$(if $(MORE),not slow,not more and not slow)"
 
-# What is left that is not slow: tests that are marked `more`.
+# That rest alone: tests that are marked `more`.
 test-more: $(VENV)/.installed
 	@$(PYTEST) -m "more and not slow"
 

@@ -39,6 +39,7 @@ TOGETHER = {
     "third cluster": ("tests/slurm/test_interrupted.py",),
     "fourth cluster": ("tests/slurm/",),  # all that the others do not name
     "study": ("tests/workflow/test_study.py",),
+    "touches": ("tests/workflow/test_touches.py",),  # of one folder, one after the other
     "engines": ("tests/contract/test_frameworks.py", "tests/contract/test_deepspeed_options.py"),
     "cuda build": ("tests/cuda_build/",),  # else each process compiles one
 }

@@ -13,6 +13,7 @@ from ddlbench.train import models, own_models
 from ddlbench.train.own_models import ModelError
 
 from tests.specs import run_spec
+from tests.unit.conftest import files  # noqa: F401 (a fixture)
 from tests.unit.spoiled import Files, bad_input
 
 WIDE = """\
@@ -219,7 +220,7 @@ def test_a_module_that_is_installed(tmp_path: Path) -> None:
     assert own.files[0].name == "resnet.py" and {file.parent for file in own.files} == {own.files[0].parent}
 
 
-def test_a_study_names_models_of_its_own(files: Files) -> None:
+def test_a_study_names_models_of_its_own(files: Files) -> None:  # noqa: F811
     files.spoil("study", "models: [lenet]", "models: [nets.wide:build, lenet]")
     assert "models/nets/wide.py: no such file" in files.complaint()
     (files.folder / "models/nets").mkdir(parents=True)

@@ -15,6 +15,8 @@ from tests.conftest import Once, copy_or_link
 from tests.workflow.conftest import snakemake
 from tests.workflow.warm import Warm
 
+pytestmark = pytest.mark.more
+
 STUDY = """
 title: "Touched"
 dataset: mnist5k

@@ -23,6 +23,8 @@ NO_RULE = {
     "scaling": "which series a run is in",
     "validation_s": OUTCOME,
     "full_train_s": MADE_OF,
+    "confirmed": MADE_OF,
+    "stopped_after": "of programs; runs that ended after minutes are compared by rate alone",
     "full_energy_j": MADE_OF,
     "data_wait_s": OUTCOME,
     "forward_s": OUTCOME,
