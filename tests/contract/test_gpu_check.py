@@ -56,7 +56,7 @@ def test_it_runs_without_what_is_not_there_and_says_so(tmp_path: Path) -> None:
     assert any(check.NO_GPU in line for line in said)
 
 
-@pytest.mark.more
+@pytest.mark.slow
 def test_a_check_in_which_nothing_passed_fails(tmp_path: Path) -> None:
     done = gpu_check(tmp_path, "cpu", "-k", "stream_goes_on and dali-cpu-raw")
     assert done.returncode == 1, done.stdout

@@ -103,7 +103,7 @@ def test_a_run_that_goes_on_has_each_row_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.more
-@pytest.mark.parametrize("workers", [1, 3, 200])
+@pytest.mark.parametrize("workers", [1, 3, pytest.param(200, marks=pytest.mark.slow)])
 def test_rows_are_joined_by_pieces(workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the number of ranks and however many steps ranks wrote at once, few rows are held at a time."""
     monkeypatch.setattr(record, "PIECE", 1_000)

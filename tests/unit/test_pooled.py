@@ -123,3 +123,12 @@ def test_records_of_others_which_go_by_run_are_compared_without_pairs() -> None:
     )
     few = {side: dict(list(values.items())[:2]) for side, values in cells.items()}
     assert pooled.compare([Block(1, few)], "a", "b").verdict == 0
+
+
+def test_of_two_settings_none_may_say_the_opposite() -> None:
+    """However far ahead it is in the other one."""
+    far, behind = [1.0, 1.001, 0.999], [-0.1, -0.101, -0.099]
+    for second, verdict in ((far, 1), (behind, 0)):
+        seen = pooled.compare([block(1, a=far, b=[0.0] * 3), block(2, a=second, b=[0.0] * 3)], "a", "b")
+        assert seen.low is not None and seen.low > 0
+        assert seen.verdict == verdict

@@ -49,7 +49,9 @@ def test_until_train_trains_though_a_preflight_comes_first(finished: Path) -> No
     shutil.rmtree(finished / "results/machines")
     # Into a pipe, which gets what a terminal gets.
     done = mini(finished, "--until", "train")
-    assert re.search(r"^2 of 2 runs done; last: ddp on 1 worker, \S+ images/s$", done.stdout, re.M), done.stdout
+    assert re.search(r"^2 of 2 runs done; last: ddp on 1 worker, lenet, synthetic, \S+ images/s$", done.stdout, re.M), (
+        done.stdout
+    )
     assert not re.search("^(Config file|Building DAG|Job|Select jobs|Execute|Finished|Provided)", done.stdout, re.M)
     assert (finished / CEILING / "run.mllog").exists()
 

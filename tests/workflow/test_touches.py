@@ -348,7 +348,7 @@ NOTHING: dict[str, list[Touch]] = {
         comment("show/figures/_style.py"),
         comment("show/figures/memory.py"),
         comment("records/ours.py"),
-        comment("show/page/answer.py"),
+        comment("show/page/shown.py"),
         comment("core/recipe.py"),
         code("analysis/summary.py", "\n\n\n"),
         more("workflow/scripts/collect.py", "\n# Touched.\n"),

@@ -98,8 +98,8 @@ def compare(
     pairs, with Student's t and the spread of pairs (`_spread`). Runs of others in one setting are no pairs: the
     sides are compared as they are (`unpaired`). The verdict asks for `fewest` pairs, and for the
     interval of the level 1 - 0.04 / `one_of` beyond 0, where any of so many comparisons would decide; or for that in
-    each of several settings. An interval is never widened for the verdict's sake. `together` is the spread of all
-    sides, where it is known.
+    each of several settings. Of two settings none may say the opposite. An interval is never widened for the verdict's
+    sake. `together` is the spread of all sides, where it is known.
 
     Source: the setting as a block, Montgomery 2017, Design and Analysis of Experiments, section 4.1; the t interval
     over settings, Hartung & Knapp 2001, Stat Med 20:3875, with equal weights.
@@ -127,6 +127,8 @@ def compare(
     if not verdict and count > 1 and free:
         alone = {_beyond(fmean(pairs), spread / math.sqrt(len(pairs)), free, limit) for pairs in groups}
         verdict = alone.pop() if len(alone) == 1 and total >= fewest else 0
+    if count < OVER_SETTINGS and any(verdict * value < 0 for value in middles):
+        verdict = 0  # two settings that disagree are no setting's noise
     low, high = (None, None)
     if freedom:
         width = t_value(LEVEL, freedom) * shown

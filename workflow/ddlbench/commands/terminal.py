@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench.core import kinds, layout
-from ddlbench.core.files import read_bytes
+from ddlbench.core.files import read_bytes, sha256
 from ddlbench.core.plural import count_of, rounded, worker
 from ddlbench.core.recipe import Recipe
 from ddlbench.core.record import MLLOG, SUMMARY
@@ -178,12 +178,11 @@ def rate_of_steps(folder: Path) -> float | None:
     """Return the throughput of a run's steps, as tables and page have it; None where its record has none.
 
     It is in the summary that the run's job has just left beside the log. Who reads a record itself needs pandas, which
-    Snakemake's own process needs for nothing else.
+    Snakemake's own process needs for nothing else. Snakemake may have given the log another time since then.
     """
     try:
         head, body = map(json.loads, read_bytes(folder / SUMMARY).decode().splitlines())
-        log = (folder / MLLOG).stat()
-        if head["files"][MLLOG][:2] != [log.st_size, log.st_mtime_ns]:
+        if head["files"][MLLOG][2] != sha256(folder / MLLOG):
             return None
         return float(body["values"]["throughput_images_per_s"])
     except (OSError, ValueError, KeyError, TypeError):
