@@ -3,7 +3,7 @@
 `python -m ddlbench.analysis.tables > docs/columns.md` writes the page; a test holds it to the columns.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
@@ -149,8 +149,8 @@ def writing(name: str, folder: Path) -> Iterator[Callable[[Mapping[str, list[Any
 _JOINED = {"max": "largest rank's", "min": "smallest rank's", "mean": "mean over ranks", "sum": "sum over ranks"}
 
 
-def page() -> str:
-    """docs/columns.md: every table with its columns."""
+def page(names: Collection[str] = EVERY) -> str:
+    """docs/columns.md: every table, or those of these names, with its columns."""
     text = [
         "# Tables and their columns",
         "",
@@ -160,7 +160,7 @@ def page() -> str:
         "Times are in seconds, and without the warm-up (`cut_steps`) where not said otherwise. A measure that is",
         "null has its reason in table `not_measured`; it is never zero instead.",
     ]
-    for name, table in EVERY.items():
+    for name, table in ((name, EVERY[name]) for name in EVERY if name in names):
         text += ["", f"## `{name}`", "", table.means, ""]
         if name == "runs":
             text += ["What was run, in columns with the names of a run's settings:", "", *_settings(), ""]

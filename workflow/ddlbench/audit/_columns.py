@@ -5,9 +5,11 @@ A column that is in neither is one that somebody added: the page says that no ru
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ddlbench.analysis.tables import TABLES
 from ddlbench.analysis.together import CELL, COMPARED
-from ddlbench.audit import all_rules
+from ddlbench.audit import Rule, all_rules
 from ddlbench.core import spec
 from ddlbench.core.roles import FOLLOWS
 
@@ -59,10 +61,10 @@ NO_RULE = {
 }
 
 
-def looked_at() -> dict[str, list[str]]:
-    """The rules that look at each column of table `runs`, by column."""
+def looked_at(asked: Iterable[Rule] | None = None) -> dict[str, list[str]]:
+    """The rules (asked; None: all) that look at each column of table `runs`, by column."""
     rules: dict[str, list[str]] = {name: [] for name in columns()}
-    for rule in all_rules().values():
+    for rule in all_rules().values() if asked is None else asked:
         needed = [need.removeprefix("runs.") for need in rule.needs if need.startswith("runs.")]
         for name in dict.fromkeys((*needed, *rule.also)):
             rules.setdefault(name, []).append(rule.name)
@@ -87,10 +89,10 @@ def why_none(column: str) -> str:
     return ""
 
 
-def lines() -> list[str]:
-    """The table for people."""
+def lines(asked: Iterable[Rule]) -> list[str]:
+    """The table for people, of these rules."""
     text = ["| column | rules, or why none |", "|---|---|"]
-    for name, rules in looked_at().items():
+    for name, rules in looked_at(asked).items():
         said = ", ".join(rules) or why_none(name) or "no rule looks at it yet"
         text.append(f"| `{name}` | {said} |")
     return text
