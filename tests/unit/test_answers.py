@@ -364,6 +364,18 @@ def test_a_log_that_reached_the_target_and_has_no_rate_is_compared_by_its_run() 
     assert answer.rows[1].low is not None and answer.rows[1].low > 1.9
 
 
+def test_sides_of_records_of_others_are_no_pairs_by_the_numbers_of_their_files() -> None:
+    """Of the same numbers, and by hand: means of logarithms as they are, four degrees of freedom."""
+    noise = (-0.02, 0.0, 0.02)
+    rows = [*ran(100.0, noise, framework="ddp"), *ran(150.0, noise, framework="horovod")]
+    paired = only(rows, "framework").over
+    apart = only([one | {"records": "mlperf"} for one in rows], "framework").over
+    assert paired is not None and apart is not None and apart.n == 3
+    assert apart.middle == pytest.approx(1.5) == paired.middle
+    # Pairs would agree to the last digit; two samples vary by 2 %.
+    assert apart.low is not None and paired.low is not None and apart.low < 1.45 < paired.low
+
+
 def test_no_answer_is_sure_that_rests_on_what_nothing_proves() -> None:
     rows = [one | {"confirmed": True} for one in (*ran(100.0, framework="ddp"), *ran(150.0, framework="horovod"))]
     assert only(rows, "framework").certainty is Certainty.SURE

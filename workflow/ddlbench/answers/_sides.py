@@ -42,7 +42,7 @@ OTHERS = 40  # other settings that are told; the table of pairs has all
 POINTS = 0.1  # of top-1 by which repeats differ at least
 READ = (
     *("run", *AXES, "model", "dataset", "schedule", "workers", "global_batch", "nodes", "repeat"),
-    *(RATE, "final_top1", "run_s"),
+    *(RATE, "final_top1", "run_s", "records"),
 )
 Run = Mapping[Any, Any]  # a row of table `runs`
 Fair = Callable[[Candidate, Candidate], bool]  # whether two sides may be compared
@@ -55,7 +55,7 @@ class Setting:
     where: Candidate
     rates: Block
     top1: Block
-    runs: Mapping[Candidate, Mapping[int, str]]
+    runs: Mapping[Candidate, Mapping[int | str, str]]
     once_s: Mapping[Candidate, float]  # what one run takes
     workers: int
     nodes: int
@@ -124,20 +124,27 @@ def _setting(part: Sequence[Run], axis: str, wide: set[str], tell: Sequence[str]
         more=tuple((name, first[name]) for name in tell if not pd.isna(first[name])),
     )
     size = float(first["workers"])
-    rates = {side: {int(run["repeat"]): math.log(run[RATE]) for run in runs} for side, runs in sides.items()}
+    rates = {side: {_repeat(run): math.log(run[RATE]) for run in runs} for side, runs in sides.items()}
     top1 = {
-        side: {int(run["repeat"]): 100 * float(run["final_top1"]) for run in runs if not pd.isna(run["final_top1"])}
+        side: {_repeat(run): 100 * float(run["final_top1"]) for run in runs if not pd.isna(run["final_top1"])}
         for side, runs in sides.items()
     }
     return Setting(
         where,
         Block(where, rates, size),
         Block(where, {side: values for side, values in top1.items() if values}, size),
-        {side: {int(run["repeat"]): str(run["run"]) for run in runs} for side, runs in sides.items()},
+        {side: {_repeat(run): str(run["run"]) for run in runs} for side, runs in sides.items()},
         {side: median(float(run["run_s"]) for run in runs) for side, runs in sides.items()},
         int(first["workers"]),
         1 if pd.isna(first.get("nodes")) else int(first["nodes"]),
     )
+
+
+def _repeat(run: Run) -> int | str:
+    """Return by what a run is paired: its repeat. Runs of others go by their name, which makes no pair
+    (`together.by_repeat`)."""
+    ours = pd.isna(run.get("records")) or run["records"] == "ours"
+    return int(run["repeat"]) if ours else str(run["run"])
 
 
 def number_of_pairs(given: Given) -> int:
