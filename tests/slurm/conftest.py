@@ -97,10 +97,20 @@ class Cluster:
         assert done.returncode == 0, done.stdout
 
     def ask(self, *command: str) -> str:
-        """What a SLURM command says."""
-        return subprocess.run(
-            command, env=os.environ | self.environment, capture_output=True, text=True, check=True, timeout=180
-        ).stdout
+        """What a SLURM command says.
+
+        SLURM's own commands die of SIGPIPE where the controller closes the connection while they ask (a node has just
+        crashed, say): then they are asked again.
+        """
+        for _ in range(10):
+            done = subprocess.run(
+                command, env=os.environ | self.environment, capture_output=True, text=True, timeout=180
+            )
+            if done.returncode != -signal.SIGPIPE:
+                break
+            time.sleep(1)
+        done.check_returncode()
+        return done.stdout
 
     def jobs(self, *states: str) -> list[str]:
         """Ids of jobs in the queue, in these states or any."""
