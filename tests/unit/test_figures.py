@@ -1,5 +1,6 @@
 """Figures from small tables made by hand: what they say and draw, without looking at pixels."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,33 @@ def test_speed_up_and_efficiency_say_of_what(plot: str, changes: dict[str, str],
     assert (axes.get_xlabel(), axes.get_ylabel()) == (x, y)
     assert lines(axes)["ddp"] == [(4, 1), (8, pytest.approx(at_8))]
     assert lines(axes)["ideal"] == [(4, 1), (8, 2 if plot == "speed-up" else 1)]
+
+
+# Rates of three repeats on 4 and on 8 workers: their pairs are 1.5, 2 and 1.8, the ratio of their medians is 1.6.
+PAIRED = [row(rate, workers=4, repeat=r) for r, rate in ((1, 100.0), (2, 80.0), (3, 110.0))]
+PAIRED += [row(rate, workers=8, repeat=r) for r, rate in ((1, 150.0), (2, 160.0), (3, 198.0))]
+
+
+@pytest.mark.parametrize(("plot", "of_one"), [("speed-up", 1.0), ("efficiency", 0.5)])
+def test_dots_of_a_ratio_are_its_pairs_and_the_base_has_none(plot: str, of_one: float) -> None:
+    data = registry.member("figures", plot).data(tables(*PAIRED), OPTIONS)
+    base, more = (json.loads(each) for each in data["each"])
+    assert base == []
+    assert more == pytest.approx([1.5 * of_one, 2 * of_one, 1.8 * of_one])
+    middle = data["speed_up" if plot == "speed-up" else "efficiency"].tolist()
+    assert middle == pytest.approx([1.0, 1.8 * of_one])
+
+
+def test_lines_with_bars_are_drawn_at_their_values() -> None:
+    """Several lines once stood aside of their values: on logarithmic axes one above ideal was below it."""
+    others = [
+        row(2 * of["throughput_images_per_s"], **{k: of[k] for k in ("workers", "repeat")}, framework="horovod")
+        for of in PAIRED
+    ]
+    (axes,) = draw("throughput", tables(*PAIRED, *others)).axes
+    assert {*lines(axes)} == {"ddp", "horovod", "ideal"}
+    drawn = [line for line in axes.get_lines() if line.get_label() in ("ddp", "horovod", "ideal")]
+    assert [line.get_transform() == axes.transData for line in drawn] == [True] * 3
 
 
 def test_ratios_have_a_tick_at_1_however_far_they_reach() -> None:

@@ -7,12 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
+import pandas as pd
 import pytest
 from ddlbench.analysis.summary import COLUMNS as MEASURES
 from ddlbench.core import registry
-from ddlbench.show.figures import FigureMember, _data
+from ddlbench.show.figures import FigureMember, _data, _style
 from ddlbench.show.figures import _make as command
 from matplotlib.figure import Figure
+from PIL import Image
 
 from tests.unit.drawings import FIGURES, NOTHING, OPTIONS, REFERENCE, SCALING, draw, row, tables
 
@@ -74,6 +76,29 @@ def test_a_figure_has_the_same_bytes_in_three_formats(tmp_path: Path, monkeypatc
     with pytest.raises(ZeroDivisionError):
         command.draw("throughput", tmp_path / "out.csv", tmp_path / "out", OPTIONS)
     assert not list(tmp_path.glob(".*"))  # nor half a figure
+
+
+def test_a_picture_says_of_what_it_is_below_all_that_is_drawn(tmp_path: Path) -> None:
+    """A picture on a slide has lost its page."""
+    write_tables(tmp_path)
+    command.write_data("throughput", tmp_path, list(SCALING["runs"]["run"]), tmp_path / "out.csv", OPTIONS)
+    heights = {}
+    for about in ("", "demo, local, 2026-11-28"):
+        command.draw("throughput", tmp_path / "out.csv", tmp_path / "out", replace(OPTIONS, about=about))
+        with Image.open(tmp_path / "out.png") as image:
+            heights[about] = image.height
+        assert (">demo, local, 2026-11-28<" in (tmp_path / "out.svg").read_text()) is bool(about)
+    assert [*heights.values()][1] == heights[""] + round(200 * _style.SIGNATURE)
+
+
+def test_the_day_of_a_figure_is_that_of_its_newest_run(tmp_path: Path) -> None:
+    runs = SCALING["runs"].assign(status="success")
+    runs.assign(begun_s=[86400.0 * n for n in range(len(runs))]).to_parquet(tmp_path / "runs.parquet")
+    of = [*runs["run"][:2], "another"]
+    shown = _data.shown(tmp_path, of)
+    assert [None if pd.isna(day) else day for day in shown["day"]] == ["1970-01-01", "1970-01-02", None]
+    assert _data.day(shown) == "1970-01-02"
+    assert _data.day(shown[2:]) == ""
 
 
 def test_a_figure_reads_only_its_runs(tmp_path: Path) -> None:

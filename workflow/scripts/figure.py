@@ -17,4 +17,5 @@ with logged(snakemake.log[0]):
     shown = pd.read_csv(snakemake.input.shown)
     if not ended_well(shown).all():  # a record was refused
         options = replace(options, title=f"{options.title}\n{_data.counted(shown)}")
+    options = replace(options, about=", ".join(filter(None, [options.about, _data.day(shown)])))
     draw(snakemake.params.plot, Path(snakemake.input.data), Path(snakemake.output[0]).with_suffix(""), options)

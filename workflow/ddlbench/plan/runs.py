@@ -4,7 +4,7 @@ The Snakefile asks `make_plan` for everything it needs to know; `ddlbench plan` 
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence, Sized
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from ddlbench.core import kinds, registry
 from ddlbench.core.plural import count_of
 from ddlbench.core.program import IMAGES
+from ddlbench.core.registry import OWN
 from ddlbench.core.roles import STRONG, WEAK
 from ddlbench.core.spec import RunSpec
 from ddlbench.plan.kinds import Job, PlanBasis
@@ -257,8 +258,19 @@ def figure_options(plan: Plan, name: str) -> str:
         "sample": samples.pop() if len(samples) == 1 else "samples",
         "basis": figure.basis,
         "target": figure.target,
+        "about": ", ".join(_about(plan, specs)),
     }
     return json.dumps(options).replace("<", "\\u003c")
+
+
+def _about(plan: Plan, specs: Sequence[RunSpec]) -> Iterator[str]:
+    """Yield what stands below a picture, so that it can be told apart on a slide: study, machine, and what all of its
+    runs have in common."""
+    yield plan.study.name
+    yield plan.machine.name
+    for names in ({spec.model for spec in specs}, {spec.dataset for spec in specs}):
+        if len(names) == 1 and OWN not in names:
+            yield names.pop()
 
 
 def device(plan: Plan) -> str:

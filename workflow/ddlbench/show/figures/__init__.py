@@ -25,7 +25,8 @@ class Options:
 
     `frameworks` are the names of all frameworks that it is to show, those of failed runs too: a framework keeps its
     colour. `reference` has the columns of a file in `config/references`. `basis`, `target`: see the study's schema.
-    `sample` is what a step counts: images, or what a program's file says.
+    `sample` is what a step counts: images, or what a program's file says. `about` stands below the picture: of what
+    study, machine and day it is.
     """
 
     title: str
@@ -36,6 +37,7 @@ class Options:
     basis: str = "steps"
     target: float | None = None
     sample: str = IMAGES
+    about: str = ""
 
 
 class FigureMember(Protocol):

@@ -51,9 +51,10 @@ def read(path: Path) -> pd.DataFrame:
 
 
 def shown(folder: Path, runs: Sequence[str]) -> pd.DataFrame:
-    """Which of these runs, or other jobs, the tables in a folder have: columns `run` and `status`, which is
-    `success`, `failed`, `refused` or `missing`."""
+    """Which of these runs, or other jobs, the tables in a folder have: columns `run`, `status`, which is `success`,
+    `failed`, `refused` or `missing`, and `day`, when it began (UTC), empty where nobody knows."""
     status = dict.fromkeys(runs, "missing")
+    days: dict[str, str] = {}
     says = {"failures": "failed", "refused": "refused", **dict.fromkeys(BESIDE, "success"), "runs": ""}
     for name, word in says.items():
         path = folder / f"{name}.parquet"
@@ -61,7 +62,15 @@ def shown(folder: Path, runs: Sequence[str]) -> pd.DataFrame:
             table = pd.read_parquet(path)
             ends = table["status"] if name == "runs" else [word] * len(table)
             status |= {run: end for run, end in zip(table["run"], ends, strict=True) if run in status}
-    return pd.DataFrame({"run": [*status], "status": [*status.values()]})
+            if "begun_s" in table:
+                begun = pd.to_datetime(table["begun_s"], unit="s").dt.strftime("%Y-%m-%d")
+                days |= dict(zip(table["run"], begun, strict=True))
+    return pd.DataFrame({"run": [*status], "status": [*status.values()], "day": [days.get(run) for run in status]})
+
+
+def day(shown: pd.DataFrame) -> str:
+    """Return the day on which the newest of these runs began, `2026-11-28`, from what `shown` gave; "" if unknown."""
+    return str(shown["day"].dropna().max()) if shown["day"].notna().any() else ""
 
 
 def counted(shown: pd.DataFrame) -> str:

@@ -48,6 +48,9 @@ def selected(tables: Path, select: Sequence[tuple[str, Sequence[Any]]] = ()) -> 
 def draw(plot: str, data: Path, out: Path, options: Options) -> None:
     """Draw a figure from its csv file: `<out>.png`, `.svg`, `.pdf`."""
     member: FigureMember = registry.member("figures", plot)
-    title, device_name = (text.replace("$", r"\$") for text in (options.title, options.device_name))  # no formulas
-    picture = member.draw(_data.read(data), replace(options, title=title, device_name=device_name))
-    _style.save(picture, out, _style.caption(picture, registry.docstring("figures", plot), options.device))
+    # No formulas.
+    texts = {name: getattr(options, name).replace("$", r"\$") for name in ("title", "device_name", "about")}
+    picture = member.draw(_data.read(data), replace(options, **texts))
+    _style.save(
+        picture, out, _style.caption(picture, registry.docstring("figures", plot), options.device), texts["about"]
+    )

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from statistics import median
 from typing import Any
 
 import pandas as pd
@@ -9,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ddlbench.analysis.scaling import compared_s, placed, scaling
-from ddlbench.analysis.together import SERIES, title
+from ddlbench.analysis.together import SERIES, by_repeat, title
 from ddlbench.core.plural import count_of, rounded, worker
 from ddlbench.core.registry import OWN
 from ddlbench.show.figures import Options, Tables, _bars, _looks, _style
@@ -17,6 +18,7 @@ from ddlbench.show.figures._data import distinguishing, references
 
 Panels = list[tuple[Axes, pd.DataFrame]]  # with their rows
 MOST_LINES = 4  # that share a panel, where framework and loader both vary
+RATIOS = ("speed_up", "efficiency")  # over the fewest workers, of pairs of runs
 # What a measure of scaling is of, by the basis that a study names.
 SPAN = {"steps": "training steps", "run": "the whole training"}
 
@@ -38,18 +40,30 @@ def data(tables: Tables, options: Options, measure: str) -> pd.DataFrame:
 
 
 def _each(runs: pd.DataFrame, table: pd.DataFrame, measure: str) -> list[str]:
-    """A measure of each run, by the rows of `scaling`, which stand in the same order. Of a ratio: the base's median
-    `compared_s` by that of the run, so that dots and line agree."""
-    values = []
-    base_s = 0.0
+    """A measure of each run, by the rows of `scaling`, which stand in the same order.
+
+    Of a ratio: that of each pair of repeats, whose median the line goes through. Runs without a pair are compared with
+    the base's median, as in `statistics.ratio`. The base has no ratio to itself.
+    """
+    values: list[list[float]] = []
+    base: dict[int | str, float] = {}
     for row, (_, group) in zip(table.to_dict("records"), runs.groupby([*SERIES, "workers"], dropna=False), strict=True):
         if measure == "throughput_images_per_s":
             values.append(group[measure].tolist())
             continue
-        base_s = float(group["compared_s"].median()) if row["workers"] == row["ref_workers"] else base_s
+        times = by_repeat(group, "compared_s")
+        if row["workers"] == row["ref_workers"]:
+            base = times
+            values.append([])
+            continue
         ideal = row["workers"] / row["ref_workers"] if measure == "efficiency" else 1.0
-        values.append((base_s / group["compared_s"] / ideal).tolist())
-    return [json.dumps([float(f"{value:.6g}") for value in runs]) for runs in values]
+        pairs = sorted(set(base) & set(times))
+        if pairs:
+            values.append([base[repeat] / times[repeat] / ideal for repeat in pairs])
+        else:
+            middle = median([*base.values()])
+            values.append([middle / time / ideal for time in times.values()])
+    return [json.dumps([float(f"{value:.6g}") for value in of_row]) for of_row in values]
 
 
 def panels(table: pd.DataFrame, options: Options) -> tuple[_style.Drawing, Panels, str]:
@@ -140,23 +154,24 @@ def published_bars(rows: pd.DataFrame, measure: str, quantity: str, options: Opt
 def lines(axes: Axes, rows: pd.DataFrame, measure: str, x: str = "workers") -> None:
     """The lines through the medians of a measure, with their intervals, or the spread of steps where there is one run.
 
-    The columns are those of `data`. Lines that have bars stand side by side, so that no bar hides another.
+    The columns are those of `data`. Lines are drawn at their values. Bars and dots of several lines stand side by side,
+    so that none hides another.
     """
     barred = rows[f"{measure}_low"].notna() | rows["spread_low"].notna()
     sides = _style.side_by_side(axes, rows.loc[barred, "line"].nunique())
     for label, points in rows.groupby("line", sort=False):
         style = points["style"].iloc[0]
-        if barred[points.index].any():
-            style = style | {"transform": next(sides)}
         at, middle = points[x], points[measure]
         axes.plot(at, middle, label=label, **style)
-        axes.update_datalim([*zip(at, middle, strict=True)])  # matplotlib leaves out what stands aside
+        if barred[points.index].any():
+            style = style | {"transform": next(sides)}
         _style.bars(axes, at, middle, points[f"{measure}_low"], points[f"{measure}_high"], style)
         _style.dots(axes, at, points["each"].map(json.loads), style)
         low, high = (middle * points[f"spread_{end}"] for end in ("low", "high"))
         _style.bars(axes, at, middle, low, high, style, steps=True)
     bar = _style.INTERVAL if rows[f"{measure}_low"].notna().any() else ""
-    _style.say_bars(axes, rows["repeats"], bar, _style.SPREAD if rows["spread_low"].notna().any() else "")
+    single = _style.SPREAD if rows["spread_low"].notna().any() else ""
+    _style.say_bars(axes, rows["repeats"], bar, single, dot="pair" if measure in RATIOS else "run")
 
 
 def result(places: Panels, measure: str, unit: str, options: Options) -> str:
@@ -199,7 +214,7 @@ def draw(data: pd.DataFrame, options: Options, measure: str, y_label: str, quant
 
 def _ideal(rows: pd.DataFrame, measure: str, counts: list[int]) -> Iterator[tuple[list[int], list[float]]]:
     """Points of the ideal: of efficiency 1, of speed-up a line from each base, else from the best on the fewest."""
-    if measure in ("speed_up", "efficiency"):
+    if measure in RATIOS:
         for ref in sorted(rows["ref_workers"].unique()):
             beyond = [count for count in counts if count >= ref]
             yield beyond, [count / ref if measure == "speed_up" else 1.0 for count in beyond]

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.gridspec import GridSpecBase
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, Locator, LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
-from matplotlib.transforms import ScaledTranslation, Transform
+from matplotlib.transforms import Bbox, ScaledTranslation, Transform
 
 from ddlbench.analysis import together
 from ddlbench.core.files import aside
@@ -30,6 +30,7 @@ from ddlbench.show.figures._looks import Style
 # White with a grey grid: seaborn's style as matplotlib ships it. A figure is at most WIDTH wide [inches], no letter is
 # smaller than SMALL [points], so that a phone of 390 pixels shows it whole, with letters of 7 points.
 WIDTH, SMALL = 4.9, 9.2
+SIGNATURE = 0.2  # inches, of the line below a picture that says what it is of
 matplotlib.rcParams.update(
     matplotlib.style.library["seaborn-v0_8-whitegrid"]
     | dict.fromkeys(("font.size", "axes.labelsize", "axes.titlesize", "legend.title_fontsize"), 9.6)
@@ -184,7 +185,7 @@ def whole_numbers(axis: Axis) -> None:
 
 
 def side_by_side(axes: Axes, lines: int) -> Iterator[Transform]:
-    """Where each of so many lines is drawn: at its values, moved a little aside so that no line hides another."""
+    """Yield where the bars and dots of each of so many lines are drawn: a little aside, so that none hides another."""
     figure = axes.get_figure(root=True)
     assert figure is not None  # axes that are drawn have one
     step = min(5.0, 20.0 / max(1, lines - 1))  # points
@@ -243,10 +244,13 @@ def curves(panels: Sequence[tuple[Axes, pd.DataFrame]], x: str, y: str) -> dict[
 INTERVAL, SPREAD, RANGE = "95 % interval", "5 % to 95 % of its steps", "lowest to highest"
 
 
-def say_bars(axes: Axes, repeats: Iterable[int], bar: str = "", single: str = "", lying: bool = False) -> None:
+def say_bars(
+    axes: Axes, repeats: Iterable[int], bar: str = "", single: str = "", lying: bool = False, dot: str = "run"
+) -> None:
     """Add to the legend what dots, bars and bands are, and of how many repeats: each as it is drawn.
 
-    `bar`: what a bar or a band of several runs is, "" where there are dots only; `single`: of points of a single run.
+    `bar`: what a bar or a band of several runs is, "" where there are dots only; `single`: of points of a single run;
+    `dot`: what each dot is.
     """
     counts, empty = sorted({int(n) for n in repeats}), [math.nan]
     end: dict[str, Any] = {"xerr" if lying else "yerr": empty, "fmt": "none", "ecolor": "black", "elinewidth": 1.2}
@@ -255,7 +259,7 @@ def say_bars(axes: Axes, repeats: Iterable[int], bar: str = "", single: str = ""
         if bar == RANGE:
             axes.fill_between([], [], color="black", alpha=0.2, linewidth=0, label=f"n = {n}: {bar}")
         else:
-            axes.plot([], [], **DOT, color="white", label=f"n = {n}: one run each")
+            axes.plot([], [], **DOT, color="white", label=f"n = {n}: one {dot} each")
         if bar == INTERVAL:
             axes.errorbar(empty, empty, **end, capsize=3, label=f"n = {n}: {bar}")
     if counts[:1] == [1] and single:
@@ -345,17 +349,27 @@ def caption(figure: Figure, how_to_read: str, device: str = "") -> str:
     return " ".join(filter(None, [figure.result, *read, *figure.notes]))
 
 
-def save(figure: Figure, prefix: Path, text: str = "") -> None:
+def save(figure: Figure, prefix: Path, text: str = "", about: str = "") -> None:
     """`<prefix>.png`, `.svg` and `.pdf`, the same bytes for the same figure.
 
-    Each of them carries the caption, `text`.
+    Each of them carries the caption, `text`; a line below the picture says what it is of, so that it can be told apart
+    on a slide.
     """
     words = text or None
-    about: tuple[tuple[str, dict[str, Any]], ...] = (
+    width, height = figure.get_size_inches()
+    below = SIGNATURE if about else 0.0
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # what has its place keeps it
+    for legend in figure.legends:
+        if legend.get_bbox_to_anchor().bounds == figure.bbox.bounds:  # else it would move to the lower edge of the file
+            legend.set_bbox_to_anchor((0, 0, 1, 1), figure.transFigure)
+    figure.text(0.99, (0.06 - below) / height, about, ha="right", va="bottom", fontsize=SMALL, color="0.4")
+    whole = Bbox.from_bounds(0, -below, width, height + below)
+    files: tuple[tuple[str, dict[str, Any]], ...] = (
         (".svg", {"Date": None, "Description": words}),
         (".pdf", {"CreationDate": None, "Subject": words}),
         (".png", {"Description": words} if words else {}),
     )
-    for suffix, metadata in about:
+    for suffix, metadata in files:
         with aside(prefix.with_name(prefix.name + suffix)) as hidden:
-            figure.savefig(hidden, format=suffix[1:], dpi=200, metadata=metadata)
+            figure.savefig(hidden, format=suffix[1:], dpi=200, metadata=metadata, bbox_inches=whole)

@@ -1,6 +1,6 @@
 """Efficiency: speed-up divided by ideal speed-up, both against the fewest workers of the same series; the dotted grey
-line is ideal. That of time to accuracy falls, too, where larger batches need more epochs. Points are medians, dots
-single runs, bars with caps 95 % intervals of pairs of runs; the frame cuts those that are wide.
+line is ideal. That of time to accuracy falls, too, where larger batches need more epochs. Dots are pairs
+of runs, points their medians, bars with caps their 95 % intervals; the frame cuts those that are wide.
 """
 
 import pandas as pd

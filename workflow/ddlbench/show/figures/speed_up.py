@@ -1,6 +1,6 @@
 """Speed-up: the time that the fewest workers need, divided by the time that so many need; both axes go by doublings.
-The line at 1 is no gain, the dotted grey one ideal. Points are medians, dots single runs, bars with caps 95 %
-intervals of pairs of runs; the frame cuts those that are wide.
+The line at 1 is no gain, the dotted grey one ideal. Dots are pairs of runs, points their medians, bars with caps
+their 95 % intervals; the frame cuts those that are wide.
 """
 
 import pandas as pd
