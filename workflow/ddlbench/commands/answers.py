@@ -269,6 +269,8 @@ def nodes(call: Call) -> int:
 
 def keep(call: Call) -> int:
     """A study's state under a name: tables, figures and page copied, records by link."""
+    from ddlbench.show import overview
+
     planned, name = call.settings.plan, call.options.name
     page, at = Path(layout.page(planned.home)), Path(layout.kept(name), planned.home)
     if not NAME.fullmatch(name):
@@ -291,6 +293,7 @@ def keep(call: Call) -> int:
                 except OSError:  # a disk without links
                     shutil.copy2(file, to / file.name)
     aside.rename(at)
+    overview.write()
     print(f"{at}: {len(runs)} of {len(planned.runs)} runs of {planned.study.name}, its tables, figures and page")
     print(f"To compare with it: ddlbench compare {name}/{at.name} {at.name}")
     return 0

@@ -4,6 +4,7 @@ All paths are relative to the folder that Snakemake runs in, as Snakemake wants 
 wildcards: `run_log("{run}")` is the pattern of all of them. `home` is `<study>/<machine>`.
 
     results/
+        index.html              a line of answers for each study (`show/overview.py`)
         runs/<run>/             run.mllog, steps.parquet, train.log    shared by all studies
         inference/<job>/        inference.json, infer.log, failed/     another kind of job (`plan/kinds/`)
         <study>/<machine>/      what follows from the runs of a study on a machine:
