@@ -147,5 +147,13 @@ def test_a_picture_carries_its_caption(tmp_path: Path) -> None:
     _style.save(draw("throughput", ONE), tmp_path / "said", "5 < 6. How to read it.")
     assert picture.caption(tmp_path / "said.svg") == "5 < 6. How to read it."
     kinds = "Peak. On GPUs tensors. On CPUs the process."  # nothing about what the figure has not
-    assert _style.caption(Figure(), kinds, "cpu") == "Peak. On CPUs the process."
-    assert _style.caption(Figure(), kinds, "cuda") == "Peak. On GPUs tensors."
+    assert _style.caption(Figure(), kinds, "cpu") == "Peak.\nOn CPUs the process."
+    assert _style.caption(Figure(), kinds, "cuda") == "Peak.\nOn GPUs tensors."
+
+
+def test_below_a_picture_stand_its_result_and_one_sentence_on_how_to_read_it() -> None:
+    figure = draw("throughput", ONE)
+    figure.note("A note.")
+    short, rest = _style.caption(figure, "The first. The second.").split("\n")
+    assert short == f"{figure.result} The first."
+    assert rest == "The second. A note."

@@ -338,15 +338,15 @@ def finished(figure: Drawing, x: str, y: str, result: str = "", shared: str = ""
 
 
 def caption(figure: Figure, how_to_read: str, device: str = "") -> str:
-    """What people read below the picture: its result, how to read it, without sentences on the other kind of `device`,
-    and what of that only this one has."""
+    """Return what people read below the picture: its result and a sentence on how to read it; on a second line the rest
+    of how to read it, without sentences on the other kind of `device`, and what of that only this one has."""
     others = {"cpu": "On GPUs ", "cuda": "On CPUs "}.get(device, "\n")
     how_to_read = getattr(figure, "instead", "") or how_to_read
     sentences = re.split(r"(?<=\.) ", " ".join(how_to_read.split()))
     read = [sentence for sentence in sentences if not sentence.startswith(others)]
-    if not isinstance(figure, Drawing):
-        return " ".join(read)
-    return " ".join(filter(None, [figure.result, *read, *figure.notes]))
+    result, notes = (figure.result, figure.notes) if isinstance(figure, Drawing) else ("", ())
+    below = [" ".join(filter(None, [result, *read[:1]])), " ".join([*read[1:], *notes])]
+    return "\n".join(filter(None, below))
 
 
 def save(figure: Figure, prefix: Path, text: str = "", about: str = "") -> None:

@@ -71,7 +71,7 @@ def _figures(sides: Mapping[str, list[Path]], folder: Path) -> list[str]:
         options = replace(shared, title=title)
         _data.write(member.data({name: whole[name] for name in member.TABLES}, options), data)
         draw(plot, data, folder / plot, options)
-        words = picture.caption(svg)
+        words = picture.caption(svg).replace("\n", " ")
         drawn = picture.image(svg, f"{title}. {words}")
         figures.append(
             f'<figure><div class="picture">{drawn}</div><figcaption>{html.escape(words)}</figcaption></figure>'

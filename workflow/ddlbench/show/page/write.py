@@ -177,15 +177,16 @@ def _figure(figure: PageFigure, runs: pd.DataFrame, ids: set[str], home: Path) -
         linked = {*of_figure["run"]} & ids
         names = [run for run in figure.runs or of_figure["run"] if run in linked]
     # Its own words, which begin with what it shows, or else those of its kind.
-    caption = picture.caption(paths["svg"]) or figure.caption
+    caption, _, how_to_read = (picture.caption(paths["svg"]) or figure.caption).partition("\n")
     return {
         "title": figure.title,
-        "image": picture.image(paths["svg"], f"{figure.title}. {caption}"),
+        "image": picture.image(paths["svg"], " ".join(filter(None, [f"{figure.title}.", caption, how_to_read]))),
         "picture": paths["svg"].name,
         "downloads": [
             (suffix.upper(), paths[suffix].name, picture.data_url(paths[suffix])) for suffix in ("pdf", "csv")
         ],
         "caption": caption,
+        "how_to_read": how_to_read,
         "made": text,
         "runs": names,
     }
