@@ -140,6 +140,11 @@ def test_series_can_be_explored(browser: Browser, page: Path) -> None:
     change = "one.dispatchEvent(new Event('input', {bubbles: true}))"
     names = browser.evaluate(marks)
     assert [name.split(", ")[0] for name in names] == ["ddp and native", "horovod and native"]
+    texts = f"[...{box}.querySelectorAll('svg text[text-anchor=end]')].map(one => one.textContent)"
+    ticks = [float(text.replace(",", "")) for text in browser.evaluate(texts)]
+    assert 3 <= len(ticks) <= 6
+    assert ticks == pytest.approx([n * ticks[1] for n in range(len(ticks))])
+    assert f"{ticks[1]:.0e}"[0] in "125"  # round numbers
     browser.evaluate(f"{box}.querySelector('circle').focus()")  # as by Tab
     assert browser.evaluate(f"{box}.querySelector('output').textContent") == names[0]
     for name in ("relative", "log"):

@@ -95,6 +95,20 @@ if (box) {
     return parent.appendChild(node);
   };
   const short = (value) => Number(value.toPrecision(3)).toLocaleString("en");
+  // Round numbers from 0 to the first that is not below the highest value: three to six of them.
+  const evenly = (highest) => {
+    const power = 10 ** Math.floor(Math.log10(highest));
+    const step = [0.2, 0.25, 0.5, 1, 2].map((part) => part * power).find((part) => highest / part <= 5);
+    return [...Array(Math.ceil(highest / step - 1e-9) + 1).keys()].map((k) => k * step);
+  };
+  // 1, 2 and 5 of each decade between two values; both values where fewer than two of these lie between them.
+  const doublings = (lowest, highest) => {
+    const found = [];
+    for (let power = 10 ** Math.floor(Math.log10(lowest)); power <= highest; power *= 10) {
+      for (const part of [1, 2, 5]) if (part * power >= lowest && part * power <= highest) found.push(part * power);
+    }
+    return found.length < 2 ? [lowest, highest] : found;
+  };
   const draw = () => {
     plot.replaceChildren();
     const measure = field("measure").value;
@@ -111,14 +125,14 @@ if (box) {
     if (!all.length) return void make("text", { x: 20, y: 30 }, plot, "no series is shown");
     const ys = all.flatMap((p) => [p.y, p.low ?? p.y, p.high ?? p.y]);
     const ns = [...new Set(all.map((p) => p.n))].sort((a, b) => a - b);
-    const top = Math.max(...ys), bottom = log ? Math.min(...ys) : 0;
+    const ticks = log ? doublings(Math.min(...ys), Math.max(...ys)) : evenly(Math.max(...ys));
+    const [bottom, top] = log ? [Math.min(...ys, ticks[0]), Math.max(...ys, ticks.at(-1))] : [0, ticks.at(-1)];
     const f = log ? Math.log : (v) => v;
     const [x0, x1, y0, y1] = [64, 700, 300, 14];
     const span = f(top) - f(bottom) || 1;
     const y = (v) => y0 - ((f(v) - f(bottom)) / span) * (y0 - y1);
     const x = (n) => (ns.length < 2 ? (x0 + x1) / 2 : x0 + 20 + (ns.indexOf(n) / (ns.length - 1)) * (x1 - x0 - 40));
-    for (let k = 0; k <= 4; k++) {
-      const v = log ? bottom * (top / bottom) ** (k / 4) : (top * k) / 4;
+    for (const v of ticks) {
       make("line", { x1: x0, x2: x1, y1: y(v), y2: y(v), class: "grid" }, plot);
       make("text", { x: x0 - 6, y: y(v) + 4, "text-anchor": "end" }, plot, short(v));
     }
