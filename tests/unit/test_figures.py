@@ -389,7 +389,15 @@ def test_lines_of_one_number_of_workers_are_bars_the_best_first() -> None:
     assert [round(patch.get_width(), 1) for patch in axes.patches] == [9.1, 8.0, 7.1]
     assert [text.get_text() for text in axes.texts] == ["9.1", "8", "7.1"]
     said = _style.caption(figure, registry.member("figures", "throughput").__doc__)
-    assert "Throughput on 4 workers. Bars are medians" in said and "logarithmic" not in said
+    assert "Throughput on 4 workers.\nBars are medians" in said and "logarithmic" not in said
+
+
+def test_the_shortest_training_of_a_worker_count_stands_first() -> None:
+    rates = {"ddp": 5.0, "deepspeed": 9.0, "horovod": 7.0}
+    rows = [row(rate * w, framework=name, workers=w) for w in (1, 2) for name, rate in rates.items()]
+    (axes,) = draw("training-time", tables(*rows)).axes
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    assert names == [f"{name}, {w}" for w in (1, 2) for name in ("deepspeed", "horovod", "ddp")]
 
 
 def test_kernel_shares_beside_published_ones() -> None:

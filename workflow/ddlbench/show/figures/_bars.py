@@ -80,13 +80,15 @@ def stacks(
     fills: Sequence[tuple[str, str]] = FILLS,
     across: int = 2,
     dots: bool = True,
+    by_size: bool = False,
 ) -> tuple[_style.Drawing, list[tuple[Axes, pd.DataFrame]]]:
     """A figure and its panels with their rows, one per bar; `bar` is the bar's place on the y axis.
 
     `table` has one row per run: `framework` and `workers` name its bar, `parts` (column -> what the legend says) are
     stacked, null ones left out; `dots` are single runs. The columns of `others` that tell bars apart make panels. Of
     repeats each part is the median, `repeats` says of how many, and `low` and `high` are the 95 % interval of the whole
-    bar. Rows with a true `published` are drawn paler.
+    bar. Bars of a worker count stand in the order of their names, or the shortest first (`by_size`). Rows with a true
+    `published` are drawn paler.
     """
     table = table.assign(published=table.get("published", False))
     if "global_batch" in table:
@@ -112,7 +114,7 @@ def stacks(
         ]
     longest = rows["framework"].astype(str).str.len().max()
     figure, panels = _style.panels(rows, by, options, share_y=False, across=1 if longest > LONG else across)
-    panels = [(axes, _places(group)) for axes, group in panels]
+    panels = [(axes, _places(group, list(parts) if by_size else [])) for axes, group in panels]
     ends = [_stack(axes, group, parts, fills, dots) for axes, group in panels]
     if panels:
         for axes, group in panels:
@@ -133,9 +135,10 @@ def _interval(whole: pd.Series[float]) -> tuple[float, float]:
     return (ends.low, ends.high) if ends.low is not None and ends.high is not None else (math.nan, math.nan)
 
 
-def _places(rows: pd.DataFrame) -> pd.DataFrame:
-    """Bars from above, those of a worker count together."""
-    rows = rows.sort_values(["workers", "published", "framework"])
+def _places(rows: pd.DataFrame, parts: Sequence[str]) -> pd.DataFrame:
+    """Give bars their places from above, those of a worker count together: by name, or by the sum of `parts`."""
+    size = rows[[*parts]].sum(axis=1)  # 0 without parts
+    rows = rows.assign(size=size).sort_values(["workers", "published", "size", "framework"]).drop(columns="size")
     count = rows["workers"].rank(method="dense") - 1
     return rows.assign(bar=[float(place) for place in range(len(rows))] + GAP * count)
 

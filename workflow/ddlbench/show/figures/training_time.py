@@ -1,5 +1,5 @@
 """Time of the whole training, with validation and warm-up and without interruptions. Bars are medians, dots single
-runs; lines at the ends of bars are 95 % intervals.
+runs; lines at the ends of bars are 95 % intervals. The shortest time of a worker count stands first.
 """
 
 import pandas as pd
@@ -23,11 +23,11 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
-    """One panel per loader, model, batch, ...; one bar per framework and worker count."""
+    """One panel per loader, model, batch, ...; one bar per framework and worker count, the shortest first."""
     longest = 0.0 if data.empty else float(data["full_train_s"].max())
     unit, seconds = next((unit for unit in UNITS if longest >= 2 * unit[1]), UNITS[-1])
     table = data.assign(full_train_s=data["full_train_s"] / seconds)
-    figure, panels = _bars.stacks(table, PARTS, options)
+    figure, panels = _bars.stacks(table, PARTS, options, by_size=True)
     for axes, rows in panels:
         _bars.whiskers(axes, rows)
         points = references(options, "runtime", rows.drop(columns=["framework", "schedule"], errors="ignore"))
