@@ -207,3 +207,226 @@ def test_intervals_hold_the_truth(bench: Any) -> None:
                 false += statistics.ratio(dict(enumerate(a)), dict(enumerate(b))).verdict != CANNOT_TELL
             assert 0.905 <= held / 300 <= 0.985, (study.name, n)
             assert false / 300 <= 0.07, (study.name, n)
+
+
+# Values by hand
+
+
+def steps(count: int, slow: int, rate: float = 2.0) -> list[float]:
+    return [rate] * slow + [1.0] * (count - slow)
+
+
+@pytest.mark.parametrize(
+    ("series", "cut", "steady"),
+    [
+        (steps(49, 3), 3, True),  # step by step
+        (steps(50, 3), 5, True),  # five steps at once
+        (steps(52, 3), 7, True),  # the odd ones are the first
+        (steps(52, 0), 1, True),
+        (steps(54, 0), 1, True),
+        (steps(20, 8), 8, True),
+        (steps(20, 9), 9, False),  # in the last tenth of what may be cut
+        (steps(20, 10), 10, False),
+        (steps(100, 40), 40, True),
+        (steps(100, 45), 45, False),
+        ([1.0, 1.0], 1, True),
+        ([2.0, 1.0], 1, False),
+    ],
+)
+def test_so_many_steps_are_warm_up(series: list[float], cut: int, steady: bool) -> None:
+    assert statistics.warm_up(series) == (cut, steady)
+
+
+@pytest.mark.parametrize(
+    ("series", "count"),
+    [
+        ([1.0] * 9 + [1.1], 0),  # by 10 % of the median
+        ([1.0] * 9 + [1.11], 1),
+        ([10.0] * 9 + [11.5], 1),
+        ([1.0, 2.0, 3.0, 4.0, 10.0], 0),  # three times 4 - 2 beyond 4
+        ([1.0, 2.0, 3.0, 4.0, 10.1], 1),
+        ([0.0, 0.0, 0.0, 0.0, 0.1], 1),
+    ],
+)
+def test_so_many_steps_are_far_out(series: list[float], count: int) -> None:
+    assert statistics.stalls(series) == count
+
+
+def exp(*logs: float) -> list[float]:
+    return [math.exp(log) for log in logs]
+
+
+def log_of(interval: statistics.Interval) -> tuple[float, float, float]:
+    assert interval.low is not None and interval.high is not None
+    return math.log(interval.low), math.log(interval.middle), math.log(interval.high)
+
+
+@pytest.mark.parametrize(
+    ("logs", "noise", "low", "middle", "high"),
+    [
+        ((0.0, 0.0), 0.0005, -12.7062 * 0.0005 / math.sqrt(2), 0.0, 12.7062 * 0.0005 / math.sqrt(2)),
+        ((0.0, 0.0), 0.0, 0.0, 0.0, 0.0),
+        ((0.0, 2.0), 0.0005, 1 - 12.7062 * 1.12, 1.0, 1 + 12.7062 * 1.12),  # a spread of sqrt(2)
+        ((0.0, 1.0, 2.0, 3.0), 0.0, 1.5 - 3.18245 * math.sqrt(5 / 12), 1.5, 1.5 + 3.18245 * math.sqrt(5 / 12)),
+        ((0.0, 0.0, 0.0), 0.3, -4.30265 * 0.3 / math.sqrt(3), 0.0, 4.30265 * 0.3 / math.sqrt(3)),
+        # Of 6 the range holds the median in 96.875 %, what is between the second and the fifth in 78.125 %.
+        ((5.0, 1.0, 2.0, 3.0, 4.0, 0.0), 0.0, 0.5 / 1.4, 2.5, 5 - 0.5 / 1.4),
+        # Of 7: 98.4375 and 87.5 %.
+        ((0, 1, 2, 3, 4, 5, 6), 0.0, 6 * 0.3142857 / (1 + 5 * 0.3142857), 3, 6 - 6 * 0.3142857 / (1 + 5 * 0.3142857)),
+        # Of 9: 96.09375 (k = 2) and 82.03125 %.
+        (range(9), 0.0, 1 + 7 * 0.0777778 / (2 + 5 * 0.0777778), 4, 7 - 7 * 0.0777778 / (2 + 5 * 0.0777778)),
+    ],
+)
+def test_intervals_by_hand(logs: tuple[float, ...], noise: float, low: float, middle: float, high: float) -> None:
+    seen = statistics.over_repeats(exp(*logs), noise)
+    assert log_of(seen) == pytest.approx((low, middle, high), rel=1e-4, abs=1e-9)
+    assert seen.n == len(logs)
+
+
+@pytest.mark.parametrize(
+    ("logs", "one_of", "verdict"),
+    [
+        # Three pairs with spread 0.01: 4.8487 errors of 0.01 / sqrt(3) are 0.028, 15.769 are 0.091.
+        ((0.0185, 0.0285, 0.0385), 1, FASTER),
+        ((0.0175, 0.0275, 0.0375), 1, CANNOT_TELL),
+        ((-0.0185, -0.0285, -0.0385), 1, SLOWER),
+        ((0.0185, 0.0285, 0.0385), 2, CANNOT_TELL),
+        ((0.082, 0.092, 0.102), 10, FASTER),
+        ((0.080, 0.090, 0.100), 10, CANNOT_TELL),
+        # Five pairs: their range, stretched by 8 % at each end.
+        ((0.081, 0.5, 0.5, 0.5, 1.081), 1, FASTER),
+        ((0.079, 0.5, 0.5, 0.5, 1.079), 1, CANNOT_TELL),
+        # Six: 96.875 beside 96 %, so 0.19663 of the way from the first to the second.
+        ((-0.190, 0.8, 0.8, 0.8, 0.8, 0.8), 1, FASTER),
+        ((-0.200, 0.8, 0.8, 0.8, 0.8, 0.8), 1, CANNOT_TELL),
+    ],
+)
+def test_verdicts_at_their_edge(logs: tuple[float, ...], one_of: float, verdict: str) -> None:
+    seen = statistics.ratio(dict(enumerate(exp(*logs))), dict.fromkeys(range(len(logs)), 1.0), True, one_of)
+    assert seen.verdict == verdict
+    assert (seen.mean, seen.spread) == (pytest.approx(np.mean(logs)), pytest.approx(np.std(logs, ddof=1)))
+    assert (seen.more == 0) == (verdict != CANNOT_TELL)
+    if one_of == 1:
+        minus = statistics.difference(dict(enumerate(logs)), dict.fromkeys(range(len(logs)), 0.0))
+        assert minus.verdict == verdict
+        assert (minus.mean, minus.middle) == (pytest.approx(seen.mean), pytest.approx(math.log(seen.middle)))
+        assert log_of(seen) == pytest.approx((minus.low, minus.middle, minus.high), abs=1e-3)  # but for NOISE
+
+
+def test_the_chance_of_a_verdict_is_that_of_the_t_test() -> None:
+    from scipy import stats
+
+    for logs in ((0.02, 0.03, 0.04), (-0.5, -0.6, -0.7, -0.55), (0.9, 1.0, 1.1, 1.2, 1.3, 1.4)):
+        assert pair(*logs).p == pytest.approx(stats.ttest_1samp(logs, 0).pvalue)
+    assert pair(0.01, 0.03, 0.05).p == 1.0  # none
+    # Order statistics may be sure where the t test is not.
+    assert pair(0.1, 0.1, 0.1, 0.1, 0.1, 20.0).p == pytest.approx(0.04)
+    assert statistics.difference({1: 1.0, 2: 1.0, 3: 1.0}, {1: 0.0, 2: 0.0, 3: 0.0}).p == 0.0
+
+
+def test_sides_without_pairs_are_two_samples() -> None:
+    """Spreads 0.1 and 0.2: an error of sqrt(0.01 / 3 + 0.04 / 4) with the 2 degrees of freedom of the smaller side."""
+    left, right = (0.9, 1.0, 1.1), (-0.2449490, 0.0, 0.0, 0.2449490)
+    error = math.sqrt(0.01 / 3 + 0.04 / 4)
+    plain = statistics.difference(dict(enumerate(left)), dict(enumerate(right, 10)))
+    assert (plain.low, plain.middle, plain.high) == pytest.approx((1 - 4.30265 * error, 1.0, 1 + 4.30265 * error))
+    assert (plain.n, plain.verdict, plain.mean) == (3, FASTER, pytest.approx(1.0))
+    assert plain.spread == pytest.approx(error * math.sqrt(3))
+    t = 1 / error
+    assert plain.p == pytest.approx(1 - t / math.sqrt(2 + t * t))  # Student's t of 2 degrees of freedom, both tails
+    rates = statistics.ratio(dict(enumerate(exp(*left))), dict(enumerate(exp(*right), 10)))
+    assert log_of(rates) == pytest.approx((plain.low, 1.0, plain.high))
+    assert (rates.verdict, rates.more, rates.n) == (FASTER, 0, 3)
+    times = statistics.ratio(dict(enumerate(exp(*left))), dict(enumerate(exp(*right), 10)), more_is_better=False)
+    assert times.verdict == SLOWER
+    assert statistics.ratio(dict(enumerate(exp(*left))), dict(enumerate(exp(*right), 10)), True, 10).verdict == (
+        CANNOT_TELL
+    )
+
+
+def test_two_samples_of_few_runs_tell_nothing() -> None:
+    two = statistics.difference({1: 5.0, 2: 5.1}, {3: 0.0, 4: 0.1, 5: 0.0})
+    assert (two.n, two.verdict, two.low is None) == (2, CANNOT_TELL, False)
+    one = statistics.difference({1: 5.0}, {3: 0.0, 4: 0.1, 5: 0.0})
+    assert (one.n, one.verdict, one.low, one.high, one.middle) == (1, CANNOT_TELL, None, None, 5.0)
+    alike = statistics.difference({1: 5.0, 2: 5.0, 3: 5.0}, {4: 1.0, 5: 1.0, 6: 1.0})
+    width = 4.30265 * statistics.NOISE * math.sqrt(2 / 3)
+    assert (alike.low, alike.high) == (pytest.approx(4 - width), pytest.approx(4 + width))
+    near = statistics.ratio({1: 1.0, 2: 1.2, 3: 0.9}, {4: 1.1, 5: 1.0, 6: 1.05})
+    assert near.verdict == CANNOT_TELL and near.more is not None and near.more > 0
+    with pytest.raises(ValueError, match="both sides"):
+        statistics.difference({1: 1.0}, {})
+
+
+def seen(effect: float, n: int, spread: float) -> statistics.Ratio:
+    return statistics.Ratio(math.exp(effect), None, None, n, spread=spread)
+
+
+@pytest.mark.parametrize(
+    ("effect", "n", "spread", "one_of", "more"),
+    [
+        (0.1, 2, math.nan, 1, None),
+        (0.1, 2, 0.0, 1, 1),  # three are the fewest
+        (0.1, 3, 0.0, 1, 1),
+        (0.0, 2, 0.0, 1, None),
+        (0.0, 3, 0.1, 1, None),
+        # Of three pairs t = 4.8487 is met with a chance of 80 % from a lead of 3.9 spreads on, of four from 2.5 on.
+        (0.4, 2, 0.1, 1, 1),
+        (0.3, 2, 0.1, 1, 2),
+        (-0.3, 2, 0.1, 1, 2),
+        (0.3, 3, 0.1, 1, 1),
+        # Beyond four 1.5708 (2.0537 + 0.8416)^2 = 13.17 spreads squared, but five at least.
+        (0.2, 2, 0.1, 1, 3),
+        (0.1, 2, 0.1, 1, 12),
+        (0.1, 3, 0.1, 1, 11),
+        (0.1, 20, 0.1, 1, 1),
+        (0.1, 3, 0.1, 10, 19),  # 1.5708 (2.8782 + 0.8416)^2 = 21.73
+        (0.00364, 3, 0.1, 1, 9936),
+        (0.0036, 3, 0.1, 1, None),  # nobody makes 10160
+        (0.001, 3, 0.1, 1, None),
+        (1e-300, 3, 0.1, 1, None),
+    ],
+)
+def test_more_repeats_by_hand(effect: float, n: int, spread: float, one_of: float, more: int | None) -> None:
+    assert statistics.more_repeats(seen(effect, n, spread), one_of) == more
+
+
+def test_more_repeats_where_other_pairs_say_how_runs_vary() -> None:
+    """Means then take the place of medians: (2.0537 + 0.8416)^2 = 8.38."""
+    assert statistics.more_repeats(seen(0.1, 3, 0.1), 1, 2.0) == 6
+    assert statistics.more_repeats(seen(0.1, 3, 0.1), 1, 1.0) == 11
+    assert statistics.more_repeats(seen(0.1, 3, 0.5), 1, 2.0, spread=0.1) == 6
+    assert statistics.more_repeats(seen(0.2, 2, 0.1), 1, 10.0) == 1  # of three pairs with 12 degrees of freedom
+
+
+def by_line(cells: list[int], when: list[float], logs: list[float]) -> tuple[float, float, int]:
+    """Slope and its error by least squares, with a level for each cell; and the degrees of freedom."""
+    levels = [[float(cell == one) for one in sorted({*cells})] for cell in cells]
+    x = np.column_stack([(np.array(when) - min(when)) / (max(when) - min(when)), np.array(levels)])
+    fit, *_ = np.linalg.lstsq(x, np.array(logs), rcond=None)
+    free = len(cells) - x.shape[1]
+    left = np.array(logs) - x @ fit
+    return float(fit[0]), math.sqrt(left @ left / free * np.linalg.inv(x.T @ x)[0, 0]), free
+
+
+@pytest.mark.parametrize(("moved", "beyond"), [(-0.1, True), (0.1, True), (-0.035, True), (-0.02, False)])
+def test_a_drift_is_the_slope_of_least_squares(moved: float, beyond: bool) -> None:
+    from scipy import stats
+
+    cells, when = [1, 2, 1, 2, 1, 2, 1], [100.0, 110.0, 130.0, 150.0, 160.0, 190.0, 200.0]
+    noise = [0.003, -0.004, 0.001, 0.006, -0.008, 0.002, 0.0]
+    logs = [cell + moved * (t - 100) / 100 + n for cell, t, n in zip(cells, when, noise, strict=True)]
+    slope, error, free = by_line(cells, when, logs)
+    found = statistics.drift(cells, when, np.exp(logs))
+    assert found is not None and found.n == 7 and free == 4
+    width = stats.t.ppf(0.975, free) * error
+    assert (found.ratio, found.low, found.high) == pytest.approx(tuple(exp(slope, slope - width, slope + width)))
+    assert found.beyond_noise == beyond == (abs(slope) > stats.t.ppf(0.995, free) * error)
+
+
+def test_a_drift_needs_three_runs_beyond_one_per_cell() -> None:
+    assert statistics.drift([1, 1, 1], [0, 1, 2], [1, 2, 3.1]) is None
+    assert statistics.drift([1, 1, 1, 1], [0, 1, 2, 3], [1, 2, 3.1, 4]) is not None
+    assert statistics.drift([1, 1, 2, 2, 3, 3], [0, 0, 1, 1, 2, 2], [1, 2, 3, 4, 5, 6]) is None  # at the same time
+    with pytest.raises(ValueError, match="each run"):
+        statistics.drift([1, 1, 1, 1], [0, 1, 2], [1, 2, 3, 4])

@@ -306,10 +306,10 @@ def more_repeats(ratio: Ratio, one_of: float = 1, free: float = 0.0, spread: flo
         if 1 - special.nctdtr(n - 1 + free, effect / spread * math.sqrt(n), limit) >= POWER:
             return n - ratio.n
     needed = float(special.ndtri(0.5 + level / 2) + special.ndtri(POWER))
-    if effect == 0 or (needed * spread / effect) ** 2 > MOST:
+    if effect == 0:
         return None
     n = math.ceil((1 if free > 1 else math.pi / 2) * (needed * spread / effect) ** 2)
-    return max(n, FEW + 1, ratio.n + 1) - ratio.n
+    return max(n, FEW + 1, ratio.n + 1) - ratio.n if n <= MOST else None
 
 
 @dataclass(frozen=True)
