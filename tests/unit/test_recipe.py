@@ -67,6 +67,8 @@ RATES: list[tuple[str, dict[str, Any], dict[str, Any], dict[float, float]]] = [
     ("polynomial", {"power": 2.0, "lr_min": 0.01}, {}, {6: 0.01 + 0.09 * (84 / 85) ** 2, 47.5: 0.01 + 0.09 / 4}),
     ("polynomial", {"power": 2.0, "lr_min": 0.0, "decay_epochs": 40.0}, {}, {25: 0.1 / 4, 45: 0.0, 89: 0.0}),
     ("polynomial", {"power": 1.0, "lr_min": 0.0, "decay_epochs": 170.0}, {}, {90: 0.05}),
+    ("polynomial", {"power": 1.0, "lr_min": 0.0, "decay_epochs": 1.0}, {}, {5: 0.1, 5.5: 0.05, 6: 0.0}),
+    *(("polynomial", {"lr_min": 0.01}, {"epochs": n}, {5: 0.01, 6: 0.01}) for n in (3, 5)),  # over when warm-up ends
     ("polynomial", {"warmup_lr": 0.0}, {}, {0: 0.0, 1: 0.1 / 5}),
     # A run that is all warm-up heads for the peak: its schedule would be over when warm-up ends.
     *(
