@@ -430,3 +430,134 @@ def test_a_drift_needs_three_runs_beyond_one_per_cell() -> None:
     assert statistics.drift([1, 1, 2, 2, 3, 3], [0, 0, 1, 1, 2, 2], [1, 2, 3, 4, 5, 6]) is None  # at the same time
     with pytest.raises(ValueError, match="each run"):
         statistics.drift([1, 1, 1, 1], [0, 1, 2], [1, 2, 3, 4])
+
+
+# Comparisons that are read together, by hand
+
+
+def three(middle: float, spread: float) -> statistics.Ratio:
+    """A ratio of three pairs with this mean and standard deviation of logarithms."""
+    return pair(middle - spread, middle, middle + spread)
+
+
+def lead(p: float, free: float, error: float) -> float:
+    """The mean whose two-sided chance is this, where both sides are equal."""
+    from scipy import stats
+
+    return float(stats.t.ppf(1 - p / 2, free)) * error
+
+
+# Of two pairs with spreads 0.01 and 0.03 the larger one counts: three quarters of it, and 0.7 pairs more.
+ERRORS = 0.75 * 0.03 / math.sqrt(3), 0.03 / math.sqrt(3)
+FREE = 2.7
+
+
+@pytest.mark.parametrize(
+    ("chances", "told", "share"),
+    [
+        ((0.019, 0.5), (True, False), 0.5),
+        ((0.021, 0.5), (False, False), 0.0),
+        ((0.039, 0.038), (True, True), 1.0),  # both are below 4 %
+        ((0.041, 0.038), (False, False), 0.0),
+        ((0.041, 0.019), (False, True), 0.5),
+    ],
+)
+def test_a_small_table_by_hand(chances: tuple[float, float], told: tuple[bool, bool], share: float) -> None:
+    """One of two is told apart at 2 %, both at 4 %."""
+    means = [lead(p, FREE, error) for p, error in zip(chances, ERRORS, strict=True)]
+    table = [three(means[0], 0.01), three(-means[1], 0.03)]
+    judged = statistics.at_once(table)
+    assert [one.verdict for one in judged] == [
+        verdict if apart else CANNOT_TELL for verdict, apart in zip((FASTER, SLOWER), told, strict=True)
+    ]
+    for before, one, error, apart in zip(table, judged, ERRORS, told, strict=True):
+        if apart:
+            width = lead(0.05 * share, FREE, error)
+            assert log_of(one) == pytest.approx((before.mean - width, before.mean, before.mean + width))
+            assert one.more == 0
+        else:
+            assert before.low is not None and before.high is not None
+            assert (one.low, one.high) == (min(before.low, 1.0), max(before.high, 1.0))
+            assert one.more == statistics.more_repeats(before, 1 / share if share else 2, 0.7, error * math.sqrt(3))
+    fewer = [one.verdict for one in statistics.at_once(table, more_is_better=False)]
+    assert fewer == [{FASTER: SLOWER, SLOWER: FASTER}.get(one.verdict, CANNOT_TELL) for one in judged]
+
+
+def test_pairs_that_are_too_few_are_in_no_table() -> None:
+    """They are neither told apart nor do they count among those that are tried."""
+    table = [three(lead(0.039, 2, 0.01 / math.sqrt(3)), 0.01), pair(5.0, 5.1), pair(5.0)]
+    alone, two, one = statistics.at_once(table)
+    assert alone == table[0] and alone.verdict == FASTER
+    assert (two.verdict, one.verdict) == (CANNOT_TELL, CANNOT_TELL)
+    assert two.low is not None and two.low <= 1 < (two.high or 0)
+    assert (two.more, one.more) == (1, None)
+    assert (one.low, one.high) == (None, None)
+
+
+@pytest.mark.parametrize(("p", "verdict"), [(0.019, FASTER), (0.021, CANNOT_TELL)])
+def test_of_many_repeats_the_table_says_less(p: float, verdict: str) -> None:
+    """Six pairs beside three of them: 0.3 of the table's spread, no further pairs, and never surer than alone."""
+    error = 0.3 * 0.1 / math.sqrt(6)
+    mean = lead(p, 5, error)
+    steady = pair(*(mean + offset for offset in (-0.001, 0.001, -0.002, 0.002, 0.0005, -0.0005)))
+    judged, _ = statistics.at_once([steady, three(0.0, 0.1)])
+    assert judged.verdict == verdict
+    skewed = pair(0.1, 0.1, 0.1, 0.1, 0.1, 20.0)  # order statistics alone tell it apart, at 4 %
+    assert statistics.at_once([skewed, three(0.0, 0.1)])[0].verdict == CANNOT_TELL
+    assert skewed.verdict == FASTER
+
+
+def test_differences_that_are_read_together() -> None:
+    """Around 0 in place of 1; differences of counts may have no spread at all."""
+    flat = {1: 0.0, 2: 0.0, 3: 0.0}
+    table = [
+        statistics.difference({1: 3.0, 2: 3.0, 3: 3.0}, flat),
+        statistics.difference(flat, flat),
+        statistics.difference({1: 0.9, 2: -1.0, 3: 1.1}, flat),
+    ]
+    apart, equal, unsteady = statistics.at_once(table, same=0.0)
+    assert [one.verdict for one in (apart, equal, unsteady)] == [FASTER, CANNOT_TELL, CANNOT_TELL]
+    assert (equal.low, equal.high, equal.more, unsteady.more) == (0.0, 0.0, None, None)
+    assert (apart.low, apart.high) == (3.0, 3.0)  # two of three have no spread
+    assert unsteady.low is not None and unsteady.low < 0 < (unsteady.high or 0)
+
+
+def test_a_large_table_tells_how_unsteady_its_machine_is() -> None:
+    """Ten pairs of one spread: each counts as if it had ten more pairs, and none of them is steadier than the table."""
+    spread = 0.02
+    expected = spread / math.sqrt(1.386294 / 2)  # the median of a chi squared of 2 degrees of freedom is 2 ln 2
+    deviation = max(math.sqrt((10 * expected**2 + 2 * spread**2) / 12), expected)
+    error = deviation / math.sqrt(3)
+    for p, verdict in ((0.0039, FASTER), (0.0041, CANNOT_TELL)):  # one of ten at 0.4 %
+        table = [three(lead(p, 12, error), spread), *[three(0.0, spread)] * 9]
+        judged = statistics.at_once(table)
+        assert [one.verdict for one in judged] == [verdict, *[CANNOT_TELL] * 9]
+        if verdict == FASTER:
+            width = lead(0.005, 12, error)
+            wanted = (table[0].mean - width, table[0].mean, table[0].mean + width)
+            assert log_of(judged[0]) == pytest.approx(wanted, rel=1e-4)
+            assert judged[1].more is None  # it has no effect
+    nine = statistics.at_once(table[:9])
+    assert nine[0].verdict == CANNOT_TELL
+
+
+@pytest.mark.parametrize("spreads", [(0.01, 0.02, 0.04, 0.08), (0.01, 0.05, 0.3), (0.01, 0.011, 0.012), (1e-9, 1e-9)])
+def test_how_far_the_spreads_of_a_table_are_alike(spreads: tuple[float, ...]) -> None:
+    """The equation of Smyth 2004: trigamma of half the further pairs is what logarithms of variances differ by beyond
+    their own noise."""
+    from scipy import special
+
+    pairs = [statistics.Ratio(1.0, None, None, n, spread=one) for n in (3, 5) for one in spreads]
+    free, middle = statistics._together(pairs)
+    own = np.array([pair.n - 1.0 for pair in pairs])
+    logs = [math.log(max(pair.spread, statistics.NOISE) ** 2) for pair in pairs]
+    apart = np.var(logs - special.digamma(own / 2) + np.log(own / 2), ddof=1) - np.mean(special.polygamma(1, own / 2))
+    if free > 9.9:
+        assert apart < special.polygamma(1, 5.0)
+    else:
+        assert special.polygamma(1, free / 2) == pytest.approx(apart, rel=0.05)
+    expected = [
+        max(pair.spread, statistics.NOISE) / math.sqrt(special.chdtri(n, 0.5) / n)
+        for pair, n in zip(pairs, own, strict=True)
+    ]
+    assert middle == pytest.approx(np.median(expected))
