@@ -108,6 +108,12 @@ ONE, TWO, FOUR = Draw(1, 1, 300.0), Draw(2, 1, 400.0), Draw(4, 1, 600.0)
         ([Draw(1, 1, 300.0), Draw(2, 1, 290.0)], 4, 1, 295),  # more workers never draw less
         ([Draw(1, 1, 100.0), Draw(2, 1, 300.0)], 4, 1, 560),  # nor does a node draw less than nothing
         ([Draw(1, 1, 300.0, 100.0)], 4, 1, 600),  # GPUs have counters of their own
+        ([Draw(8, 2, 1100.0, 400.0)], 4, 2, 900),  # 200 W of 550 W of a node are its four GPUs'
+        ([Draw(1, 1, 300.0, 500.0)], 2, 1, 600),  # which draw no more than their node
+        ([Draw(1, 1, 300.0, 100.0), Draw(1, 1, 300.0, 120.0), Draw(1, 1, 300.0, 200.0)], 2, 1, 420),
+        ([Draw(1, 1, 300.0, 100.0), Draw(1, 1, 300.0)], 2, 1, 400),
+        ([Draw(4, 1, 600.0), Draw(8, 2, 1000.0), Draw(4, 1, 700.0)], 16, 4, 2400),
+        ([ONE, TWO, FOUR], 8, 1, 1000),
         ([FOUR], 1, 1, 150),  # nothing tells them apart
         ([], 1, 1, None),
     ],
@@ -119,6 +125,8 @@ def test_power_of_nodes_and_workers_apart(draws: list[Draw], workers: int, nodes
 def test_one_number_of_workers_is_shared_as_the_machines_file_says() -> None:
     assert power_w([FOUR], 1, 1, (100.0, 200.0)) == pytest.approx(300)
     assert power_w([Draw(4, 1, 1200.0)], 1, 1, (100.0, 200.0)) == pytest.approx(600)  # of what was measured
+    assert power_w([FOUR], 1, 1, (100.0, None)) == power_w([FOUR], 1, 1, (None, 200.0)) == pytest.approx(150)
+    assert power_w([Draw(4, 1, 600.0, 200.0)], 1, 1, (100.0, 200.0)) == pytest.approx(450)  # counters know better
 
 
 def test_predicted_energy_is_the_sites_and_of_the_run_itself_where_it_was_measured() -> None:
