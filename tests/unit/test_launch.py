@@ -336,3 +336,77 @@ def test_missing_packages_are_named_with_what_installs_them(demo: Plan, monkeypa
 def test_only_a_job_knows_what_modules_bring(paper: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     absent(monkeypatch, "torch", "horovod", "deepspeed", "nvidia.dali")
     assert missing_packages([job.spec for job in paper.runs.values()], JUWELS) == []
+
+
+# Variables
+
+
+OWN = (
+    ("HF_TOKEN", "secret"),
+    ("NCCL_DEBUG", "INFO"),
+    ("OMP_PLACES", "cores"),
+    ("MY_OMP_X", "y"),
+    ("OMP_NUM_THREADS", "5"),
+)
+TOLD = {"HF_TOKEN": launch.HIDDEN, "NCCL_DEBUG": "INFO", "OMP_PLACES": "cores", "MY_OMP_X": launch.HIDDEN}
+
+
+def test_values_that_might_be_secrets_are_in_no_command(demo: Plan) -> None:
+    machine, spec = replace(LAPTOP, environment=OWN), pick(demo, workers=1)
+    assert launch.hide(machine).environment == (*TOLD.items(), ("OMP_NUM_THREADS", "5"))
+    assert launch.hide(launch.hide(machine)) == launch.hide(machine)
+    harmless = replace(machine, environment=OWN[1:3])
+    assert launch.hide(harmless) is harmless
+    argv = launch.command(spec, machine)
+    assert {f"{name}={value}" for name, value in TOLD.items()} <= {*argv}
+    assert "secret" not in " ".join(argv) + str(launch.resources(spec, machine, 60, None))
+    ranks = launch.environment(spec, machine)  # which get them
+    assert {name: ranks[name] for name, _ in OWN} == dict(OWN)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "OMP_A",
+        "MKL_A",
+        "KMP_A",
+        "MALLOC_A",
+        "ONEDNN_A",
+        "ATEN_A",
+        "GLOO_A",
+        "NCCL_A",
+        "UCX_A",
+        "CUDA_A",
+        "SLURM_CPU_BIND",
+    ],
+)
+def test_what_explains_a_speed_is_shown(name: str) -> None:
+    machine = replace(LAPTOP, environment=((name, "1"), ("A", "1")))
+    assert dict(launch.hide(machine).environment) == {name: "1", "A": launch.HIDDEN}
+
+
+def test_threads_memory_and_the_suffix_of_hosts_by_device(demo: Plan, paper: Plan) -> None:
+    cpu = launch.environment(pick(demo, workers=1), replace(LAPTOP, cores_per_worker=3, environment=()))
+    assert (cpu["OMP_NUM_THREADS"], cpu["MKL_NUM_THREADS"]) == ("3", "3")
+    assert (cpu["MALLOC_MMAP_THRESHOLD_"], cpu["MALLOC_TRIM_THRESHOLD_"]) == (str(32 << 20), str(1 << 30))
+    assert "DDLBENCH_HOST_SUFFIX" not in cpu
+    gpu = launch.environment(pick(paper), replace(JUWELS, cores_per_worker=3, host_suffix="i"))
+    assert (gpu["OMP_NUM_THREADS"], gpu["MKL_NUM_THREADS"], gpu["DDLBENCH_HOST_SUFFIX"]) == ("1", "1", "i")
+    assert not [name for name in gpu if name.startswith("MALLOC_")]
+
+
+def test_on_one_machine_nothing_is_asked_of_a_queue(demo: Plan, paper: Plan) -> None:
+    spec = pick(demo, workers=1)
+    assert launch.resources(spec, LAPTOP, 60, None) == {"launch": shlex.join(launch.command(spec, LAPTOP))}
+    asked = launch.resources(pick(paper), JUWELS, 61, "project", ("python", "x.py"))
+    assert (asked["runtime"], asked["slurm_account"]) == (61, "project")
+    assert str(asked["launch"]).endswith(" python x.py")
+
+
+@pytest.mark.parametrize(("bandwidth", "rate"), [(None, []), (1000, ["--mbit=1000"])])
+def test_ranks_with_a_cable_between_them(demo: Plan, bandwidth: int | None, rate: list[str]) -> None:
+    machine = replace(LAPTOP, launcher="namespaces")
+    spec = replace(pick(demo, workers=2), workers_per_node=1, bandwidth_mbit=bandwidth)
+    words = ["python", "-m", "ddlbench.run.namespaces", "--nodes=2", *rate, "python", "x.py"]
+    assert launch.launcher(spec, machine, ("python", "x.py")) == words
+    assert launch.command(spec, machine, ("python", "x.py"))[-len(words) :] == words
