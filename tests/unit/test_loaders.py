@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from ddlbench.core import notes
+from ddlbench.core import notes, spec
 from ddlbench.data.forms import _kept, raw
 from ddlbench.data.forms.raw import Files
 from ddlbench.data.manifest import Manifest, Split
@@ -37,6 +37,31 @@ def test_an_order_is_the_one_that_it_was():
     assert parts == [[4, 7, 5], [9, 2, 10], [3]]
     parts = [part.tolist() for part in _share.share(_share.shuffled(12, 7, 3), 5, 0, 2, 1)]
     assert parts == [[3, 11], [9]]
+
+
+@pytest.mark.parametrize(
+    ("images", "batch", "world"), [(10, 4, 3), (7, 7, 2), (5, 2, 4), (9, 8, 8), (64, 16, 4), (0, 4, 2)]
+)
+def test_every_sample_of_a_step_has_one_rank_in_shares_as_equal_as_it_goes(images, batch, world):
+    """In the order of the epoch, and in as many steps on every rank."""
+    ranks = [[list(part) for part in _share.share(range(images), batch, rank, world)] for rank in range(world)]
+    steps = list(zip(*ranks, strict=True))
+    whole = [[sample for part in parts for sample in part] for parts in steps]
+    assert whole == [list(range(images))[n : n + batch] for n in range(0, images, batch)]
+    for parts in steps:
+        assert max(map(len, parts)) - min(map(len, parts)) <= 1
+    if steps:
+        assert min(map(len, steps[-1])) == spec.smallest_share(images, batch, world)
+        assert len(steps) == spec.steps_per_epoch(images, batch)
+    for first in range(len(steps) + 2):
+        later = [
+            [list(part) for part in _share.share(range(images), batch, rank, world, first)] for rank in range(world)
+        ]
+        assert later == [parts[first:] for parts in ranks]
+
+
+def test_pixels_are_normalised_as_everywhere_in_the_literature():
+    assert (_share.MEAN, _share.STD) == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 def taken(batches: native.Batches, epoch: int, first_step: int = 0) -> list[list[int]]:
