@@ -541,6 +541,19 @@ def test_a_large_table_tells_how_unsteady_its_machine_is() -> None:
     assert nine[0].verdict == CANNOT_TELL
 
 
+@pytest.mark.parametrize(("p", "verdict"), [(0.0039, FASTER), (0.0041, CANNOT_TELL)])
+def test_an_unsteady_pair_of_a_large_table_is_judged_by_its_own_spread_too(p: float, verdict: str) -> None:
+    others = [three(0.0, spread) for spread in (0.01, 0.02, 0.03) for _ in range(3)]
+    free, spread = statistics._together([*others, three(0.0, 0.09)])
+    deviation = math.sqrt((free * spread**2 + 2 * 0.09**2) / (free + 2))
+    assert spread < deviation < 0.09
+    unsteady = three(lead(p, free + 2, deviation / math.sqrt(3)), 0.09)
+    judged = statistics.at_once([unsteady, *others])[0]
+    assert judged.verdict == verdict
+    if verdict == CANNOT_TELL:
+        assert judged.more == statistics.more_repeats(unsteady, 10, free, deviation)
+
+
 @pytest.mark.parametrize("spreads", [(0.01, 0.02, 0.04, 0.08), (0.01, 0.05, 0.3), (0.01, 0.011, 0.012), (1e-9, 1e-9)])
 def test_how_far_the_spreads_of_a_table_are_alike(spreads: tuple[float, ...]) -> None:
     """The equation of Smyth 2004: trigamma of half the further pairs is what logarithms of variances differ by beyond
