@@ -268,9 +268,9 @@ def _around(code: str, line: int) -> list[ast.FunctionDef]:
 class Watching:
     """What tests that run one after another take, which pass, and which lines of a module they go through."""
 
-    def __init__(self, file: Path) -> None:
-        self.coverage = coverage.Coverage(data_file=None, include=[str(file)], config_file=False)
-        self.file = file
+    def __init__(self, files: Sequence[Path]) -> None:
+        self.coverage = coverage.Coverage(data_file=None, include=[str(file) for file in files], config_file=False)
+        self.files = files
         self.seconds: dict[str, float] = {}
         self.failed: set[str] = set()
         self.fixtures: dict[str, list[str]] = {}
@@ -306,16 +306,15 @@ class Watching:
 
     def baseline(self) -> Baseline:
         """Return what was seen."""
-        of_context: dict[str, set[int]] = {}
-        for line, contexts in self.coverage.get_data().contexts_by_lineno(str(self.file)).items():
-            for context in contexts:
-                of_context.setdefault(context, set()).add(line)
-        lines = {
-            test: set().union(*(of_context.get(context, set()) for context in [test, *fixtures]))
-            for test, fixtures in self.fixtures.items()
-        }
+        through = {test: set[tuple[Path, int]]() for test in self.fixtures}
+        contexts_of = {test: {test, *fixtures} for test, fixtures in self.fixtures.items()}
+        for file in self.files:
+            for line, contexts in self.coverage.get_data().contexts_by_lineno(str(file)).items():
+                for test, of in contexts_of.items():
+                    if not of.isdisjoint(contexts):
+                        through[test].add((file, line))
         good = {test: s for test, s in self.seconds.items() if test not in self.failed and s <= TOO_LONG_S}
-        return Baseline(good, lines, tuple(sorted({*self.seconds} - {*good})))
+        return Baseline(good, through, tuple(sorted({*self.seconds} - {*good})))
 
 
 def _too_long(*_: object) -> None:
@@ -324,15 +323,16 @@ def _too_long(*_: object) -> None:
 
 @dataclass(frozen=True)
 class Baseline:
-    """The tests of a module that pass in time, with their seconds and the module's lines that they go through."""
+    """The tests of modules that pass in time, with their seconds and the modules' lines that they go through."""
 
     seconds: dict[str, float]
-    lines: dict[str, set[int]]
+    lines: dict[str, set[tuple[Path, int]]]
     left_out: tuple[str, ...]
 
-    def for_lines(self, body: range) -> list[str]:
+    def for_lines(self, file: Path, body: range) -> list[str]:
         """Return the tests that a mutant in these lines meets: those that go through them, then a few others."""
-        through = [test for test in self.seconds if any(line in body for line in self.lines.get(test, ()))]
+        wanted = {(file, line) for line in body}
+        through = [test for test in self.seconds if not wanted.isdisjoint(self.lines.get(test, ()))]
         others = [test for test in self.seconds if test not in {*through}]
         return [*self._quickest(through, ENOUGH_S), *self._quickest(others, OTHERS_S if through else ENOUGH_S)]
 
@@ -454,12 +454,12 @@ class Copy:
 
         return forked(there, limit_s)
 
-    def baseline(self, file: Path, items: Sequence[Any]) -> Baseline:
-        """Return what these tests do without a fault."""
+    def baseline(self, files: Sequence[Path], items: Sequence[Any]) -> Baseline:
+        """Return what these tests do without a fault in these files of the package."""
         answer = self.scratch.with_suffix(".pickle")
 
         def watched() -> int:
-            watching = Watching(file)
+            watching = Watching(files)
             watching.coverage.start()
             items[0].config.pluginmanager.register(watching)
             for item, following in zip(items, [*items[1:], None], strict=True):
@@ -480,7 +480,7 @@ class Copy:
         top = outermost(code, line)
         if top is None:
             return None
-        tests = baseline.for_lines(function_lines(code, line))
+        tests = baseline.for_lines(file, function_lines(code, line))
         by_name = {item.nodeid: item for item in items}
         return said(
             forked(
@@ -491,7 +491,7 @@ class Copy:
 
     def try_anew(self, file: Path, mutated: str, baseline: Baseline) -> str | None:
         """Return what the tests say to a mutant that is written into the module's file and imported anew."""
-        tests = baseline.for_lines(range(0))
+        tests = baseline.for_lines(file, range(0))
         before, times = file.read_text(encoding="utf-8"), file.stat()
 
         def chosen(items: list[Any]) -> None:
@@ -570,8 +570,16 @@ def main() -> None:
         gc.freeze()
         with tempfile.TemporaryDirectory() as folder:
             copy = Copy(Path(folder))
+            groups: dict[tuple[str, ...], list[Subject]] = {}
             for module in wanted:
-                attempts(copy, module, known, given)
+                one = subject(copy, module, known, given)
+                if one.left:
+                    groups.setdefault(tuple(tests_of(module, copy.folder / "tests/unit")), []).append(one)
+            for files, subjects in groups.items():
+                if files:
+                    attempts(copy, files, subjects, given.out)
+                else:
+                    print(f"no test file imports {' '.join(one.module for one in subjects)}", file=sys.stderr)
         known = read(given.out)
     shown = [found for found in known.values() if found["module"] in wanted]
     for found in shown:
@@ -588,8 +596,19 @@ def _is_wanted(module: str, asked: Sequence[str]) -> bool:
     return not names.isdisjoint(asked)
 
 
-def attempts(copy: Copy, module: str, known: dict[str, dict[str, Any]], given: argparse.Namespace) -> None:
-    """Try mutants of a module, and write what becomes of each into `--out`."""
+@dataclass(frozen=True)
+class Subject:
+    """A module in the copy, with the mutants of it that are to be tried, of so many that there are."""
+
+    module: str
+    file: Path
+    code: str
+    left: list[Mutant]
+    of: int
+
+
+def subject(copy: Copy, module: str, known: dict[str, dict[str, Any]], given: argparse.Namespace) -> Subject:
+    """Draw the mutants of a module that are to be tried."""
     file = copy.folder / PACKAGE / module
     code = file.read_text(encoding="utf-8")
     everyone = mutants_of(module, code)
@@ -598,52 +617,52 @@ def attempts(copy: Copy, module: str, known: dict[str, dict[str, Any]], given: a
     sample = drawn[: given.sample] if given.sample else drawn
     lived = {key for key, found in known.items() if found["outcome"] == SURVIVED}
     left = [m for m in (drawn if given.again else sample) if (m.key in lived if given.again else m.key not in known)]
-    files = tests_of(module, copy.folder / "tests/unit")
-    if not left or not files:
-        print(
-            f"{module}: {len(left)} of {len(everyone)} mutants are to be tried, by {len(files)} files", file=sys.stderr
-        )
-        return
+    return Subject(module, file, code, left, len(everyone))
 
-    def keep(mutant: Mutant, mutated: str, outcome: str) -> None:
-        found = {"key": mutant.key, "outcome": outcome, "of": len(everyone), "module": module, "line": mutant.line}
-        with given.out.open("a", encoding="utf-8") as out:
-            print(json.dumps({**found, "change": change(code, mutated)}), file=out)
 
-    answer = copy.scratch.with_suffix(".left")
-    start = time.monotonic()
+def attempts(copy: Copy, files: Sequence[str], subjects: Sequence[Subject], out: Path) -> None:
+    """Try mutants of modules that the same test files try, and write what becomes of each into `out`."""
+    names = " ".join(one.module for one in subjects)
+    answer, start = copy.scratch.with_suffix(".left"), time.monotonic()
+
+    def keep(one: Subject, mutant: Mutant, mutated: str, outcome: str) -> None:
+        found = {"key": mutant.key, "outcome": outcome, "of": one.of, "module": one.module, "line": mutant.line}
+        with out.open("a", encoding="utf-8") as lines:
+            print(json.dumps({**found, "change": change(one.code, mutated)}), file=lines)
 
     def work(items: list[Any]) -> None:
-        baseline = copy.baseline(file, items)
+        baseline = copy.baseline([one.file for one in subjects], items)
         print(
-            f"{module}: {len(left)} of {len(everyone)} mutants; {len(baseline.seconds)} tests, "
-            f"{sum(baseline.seconds.values()):.0f} CPU s, in {' '.join(files)}; left out: "
-            f"{' '.join(baseline.left_out) or 'none'}; ready after {time.monotonic() - start:.0f} s",
+            f"{names}: {sum(len(one.left) for one in subjects)} of {sum(one.of for one in subjects)} mutants; "
+            f"{len(baseline.seconds)} tests, {sum(baseline.seconds.values()):.0f} CPU s, in {' '.join(files)}; "
+            f"left out: {' '.join(baseline.left_out) or 'none'}; ready after {time.monotonic() - start:.0f} s",
             file=sys.stderr,
             flush=True,
         )
-        outside = []
-        for mutant in left:
-            try:
-                mutated = mutant.code()
-            except SyntaxError:
-                continue
-            outcome = copy.try_within(file, code, mutant.line, mutated, items, baseline)
-            if outcome is None:
-                outside.append(mutant.key)
-            else:
-                keep(mutant, mutated, outcome)
+        outside = set()
+        for one in subjects:
+            for mutant in one.left:
+                try:
+                    mutated = mutant.code()
+                except SyntaxError:
+                    continue
+                outcome = copy.try_within(one.file, one.code, mutant.line, mutated, items, baseline)
+                if outcome is None:
+                    outside.add(mutant.key)
+                else:
+                    keep(one, mutant, mutated, outcome)
         answer.write_bytes(pickle.dumps((baseline, outside)))
         os._exit(0)
 
     if copy.collected(files, work, 24 * 3600) != 0:
-        sys.exit(f"{module}: its tests could not be collected or tried")
+        sys.exit(f"{names}: tests could not be collected or tried: {' '.join(files)}")
     baseline, outside = pickle.loads(answer.read_bytes())
-    for mutant in left:
-        if mutant.key in outside:
-            mutated = mutant.code()
-            keep(mutant, mutated, copy.try_anew(file, mutated, baseline) or SURVIVED)
-    print(f"{module}: {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
+    for one in subjects:
+        for mutant in one.left:
+            if mutant.key in outside:
+                mutated = mutant.code()
+                keep(one, mutant, mutated, copy.try_anew(one.file, mutated, baseline) or SURVIVED)
+    print(f"{names}: {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -266,6 +266,9 @@ def test_which_spread_of_a_pair_counts() -> None:
     assert (alone.spread, alone.free) == (NOISE, 2.0)
     assert pooled.compare(two, "b", "a", noise=0.2).spread == 0.2
     assert pooled.compare(of_all, "c", "a", noise=0.4).spread == 0.4
+    settled = [block(k, a=around(0.1, 0.01), b=[0.0] * 3) for k in range(3)]
+    said = pooled.compare(settled, "a", "b", together=pooled.Spread(0.02, 9.0))  # of settings it says nothing
+    assert (said.spread, said.free, said.verdict) == (0.02, 9.0, 1)
 
 
 def test_unpaired_sides_are_judged_with_those_that_are_steady() -> None:
@@ -278,6 +281,7 @@ def test_unpaired_sides_are_judged_with_those_that_are_steady() -> None:
     for steady, spread, free in (((), 0.1, 4.0), ("abc", with_c, 6.0), ("ac", 0.1, 4.0), ("ab", 0.1, 4.0)):
         seen = pooled.unpaired(cells, "a", "b", steady)
         assert (seen.spread, seen.free) == (pytest.approx(spread * math.sqrt(2)), free)
+        assert math.isnan(seen.between)
         assert (seen.middle, seen.leads, seen.n, seen.pairs, seen.settings) == (pytest.approx(0.3), 1, 3, 3, 1)
         width = pooled.t_value(0.95, free) * spread * math.sqrt(2 / 3)
         assert (seen.low, seen.high) == (pytest.approx(0.3 - width), pytest.approx(0.3 + width))

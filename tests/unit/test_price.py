@@ -50,6 +50,7 @@ def test_a_site_draws_more_than_its_computers() -> None:
 def test_a_machines_file_says_whether_nodes_are_billed_whole() -> None:
     assert tariff(SOLD) == Tariff(2.0, "EUR", 4, True, 1.1)
     assert not tariff(replace(SOLD, cores_per_node_billed=None)).whole_nodes
+    assert Tariff(2.0, "EUR", 4).workers_blocked(1, 1, timed=False) == 1  # unless it is said
 
 
 @pytest.mark.parametrize("workers", [1, 2])
