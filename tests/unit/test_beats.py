@@ -16,6 +16,7 @@ from ddlbench.run import watch as monitoring
 from ddlbench.run.watch import Probe, RankMonitor, WatchResult, diagnose, look, watch
 
 from tests.conftest import until
+from tests.facts import missing
 
 pytestmark = pytest.mark.usefixtures("handlers")  # each test gives back its signals
 soon = partial(until, seconds=20, every_s=0.01)
@@ -82,7 +83,8 @@ def test_a_silent_node_is_named_by_its_first_rank(monitor: RankMonitor, monkeypa
         beats.write_beat(monitor.folder / "beat-0", second)
         beats.write_beat(monitor.folder / "beat-2", min(second, 30))
         monitor.listen()
-        assert monitor.silent == ({2: "did not answer for 40 s"} if second >= 75 else {}), second
+        assert [*monitor.silent] == ([2] if second >= 75 else []), second
+        assert all(missing(why, "40 s") == [] for why in monitor.silent.values())
     assert sorted(read) == ["beat-0"] * 20 + ["beat-2"] * 20
 
 
@@ -105,7 +107,7 @@ def test_a_node_whose_first_rank_ended_is_not_silent(monitor: RankMonitor) -> No
     (monitor.folder / "ended-2.json").unlink()
     monitor.listen()
     look(monitor, {}, seen)
-    assert seen.silent == {2: "did not answer for 40 s"}
+    assert [*seen.silent] == [2] and missing(seen.silent[2], "40 s") == []
 
 
 def test_an_empty_beat_is_no_silence(monitor: RankMonitor, tmp_path: Path) -> None:
@@ -120,9 +122,9 @@ def test_an_empty_beat_is_no_silence(monitor: RankMonitor, tmp_path: Path) -> No
 
 
 def test_a_silent_rank_is_named_by_its_node(monitor: RankMonitor) -> None:
-    write_json(monitor.folder / "silent-3.json", {"why": "did not answer for 40 s, its process is stopped (SIGSTOP)"})
+    write_json(monitor.folder / "silent-3.json", {"why": "stopped (SIGSTOP)"})
     monitor.listen()
-    assert monitor.silent == {3: "did not answer for 40 s, its process is stopped (SIGSTOP)"}
+    assert monitor.silent == {3: "stopped (SIGSTOP)"}
 
 
 @pytest.mark.parametrize("code", [errno.ESTALE, errno.EIO])

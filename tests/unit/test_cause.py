@@ -18,6 +18,8 @@ from ddlbench.run.watch import WatchResult, diagnose
 from snakemake.logging import DefaultFormatter
 from snakemake_interface_logger_plugins.common import LogEvent
 
+from tests.facts import missing
+
 
 @pytest.mark.parametrize(
     ("error", "cause"),
@@ -110,15 +112,15 @@ def failed(folder: Path, when: float | str) -> Path:
 
 def test_the_reason_comes_first_and_a_file_stands_for_the_command(tmp_path: Path) -> None:
     folder = failed(tmp_path / "mini-r1", 4e9)
-    text = said(folder, message="SLURM-job '7' failed, SLURM status is: 'FAILED'.")
+    text = said(folder, message="SLURM-job '7' failed.")
     assert text is not None
     lines = text.splitlines()[1:]  # the time goes first
     assert lines[:3] == [
         "Error in rule train:",
         "    message: mini-r1: rank 0: loss is not finite",
-        "    SLURM-job '7' failed, SLURM status is: 'FAILED'.",
+        "    SLURM-job '7' failed.",
     ]
-    assert f"    command: stands at the head of {folder}/train.log" in lines
+    assert any(missing(line, "command: ", f"{folder}/train.log") == [] for line in lines)
     assert SPEC not in text
     alone = said(folder)
     assert alone is not None
@@ -143,11 +145,11 @@ def told(folder: Path) -> dict[str, Any]:
 def test_the_reason_of_an_earlier_try_is_not_said(tmp_path: Path) -> None:
     """SLURM did not take the job, or it ended before its run began; whatever the clocks of nodes say."""
     folder = failed(tmp_path / "mini-r1", 4e9)
-    text = said(folder, message="SLURM did not take the job: x", by=started(folder), cause="refused by SLURM")
+    text = said(folder, message="invalid partition: x", by=started(folder), cause="refused by SLURM")
     assert text is not None
     assert "not finite" not in text and SPEC not in text and "cause:" not in text
     assert told(folder)["cause"] == "refused by SLURM"
-    assert told(folder)["message"] == "SLURM did not take the job: x"
+    assert told(folder)["message"] == "invalid partition: x"
 
 
 def test_a_supervisor_that_was_killed_is_said(tmp_path: Path) -> None:
@@ -185,7 +187,7 @@ def test_a_run_that_is_asked_for_again_and_refused_has_failed(tmp_path: Path) ->
     folder.mkdir()
     (folder / "run.mllog").touch()
     os.utime(folder / "run.mllog", (1, 1))
-    said(folder, message="SLURM did not take the job: x", by=started(folder), cause="refused by SLURM")
+    said(folder, message="invalid partition: x", by=started(folder), cause="refused by SLURM")
     assert told(folder)["cause"] == "refused by SLURM"
 
 

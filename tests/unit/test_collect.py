@@ -13,6 +13,7 @@ from ddlbench.audit import Material
 from ddlbench.audit.rules.records import failed_runs
 from ddlbench.core import registry
 
+from tests.facts import missing
 from tests.unit.records import RANKS, SPEC, edit_log, reasons, retimed, seal_again, tables, write_record
 
 
@@ -59,7 +60,7 @@ def test_of_a_step_the_last_rank_waits_for_nobody(tmp_path: Path) -> None:
     single = write_record(tmp_path / "b", replace(SPEC, workers=1))
     run = tables(tmp_path / "one", single)[0].iloc[0]
     assert run[["communication_transfer_s", "communication_wait_s"]].isna().all()
-    assert reasons(tmp_path / "one")["communication_wait_s"] == "one worker waits for nobody"
+    assert missing(reasons(tmp_path / "one")["communication_wait_s"], "one worker") == []
 
 
 def test_step_times_are_medians_after_warm_up(tmp_path: Path) -> None:
@@ -110,7 +111,7 @@ def test_the_start_of_an_epoch_is_a_column(tmp_path: Path) -> None:
     before = write_record(tmp_path / "b")
     runs, epochs = tables(tmp_path / "before", before)
     assert runs["epoch_start_s"].isna().all() and epochs["epoch_start_s"].isna().all()
-    assert reasons(tmp_path / "before")["epoch_start_s"] == "the record does not say it"
+    assert "epoch_start_s" in reasons(tmp_path / "before")
 
 
 def test_the_share_of_the_peak_is_that_of_the_runs_precision(tmp_path: Path) -> None:
@@ -124,8 +125,8 @@ def test_the_share_of_the_peak_is_that_of_the_runs_precision(tmp_path: Path) -> 
     assert runs.loc[bf16.id, "mfu"] == pytest.approx(0.4)
     assert runs.loc[[SPEC.id, old.id], "mfu"].isna().all()
     why = pd.read_parquet(tmp_path / "tables/not_measured.parquet").set_index(["run", "column"])["reason"]
-    assert why[SPEC.id, "mfu"] == f"machine {SPEC.machine} has no peak_tflops_per_worker of fp32"
-    assert why[old.id, "mfu"] == "no flops_per_image: the record does not say it"
+    assert missing(why[SPEC.id, "mfu"], SPEC.machine, "peak_tflops_per_worker", "fp32") == []
+    assert missing(why[old.id, "mfu"], "flops_per_image") == []
 
 
 def test_energy_is_whole_or_null(tmp_path: Path) -> None:
@@ -138,7 +139,7 @@ def test_energy_is_whole_or_null(tmp_path: Path) -> None:
     run = tables(tmp_path / "b", write_record(tmp_path / "rb", gpu, ranks=half))[0].iloc[0]
     assert run["device_energy_j"] == 200
     assert run[["host_energy_j", "energy_j", "full_energy_j"]].isna().all()
-    assert reasons(tmp_path / "b")["energy_j"] == "no host_energy_j: energy_uj: Permission denied"
+    assert missing(reasons(tmp_path / "b")["energy_j"], "host_energy_j", "energy_uj", "Permission denied") == []
     # Reasons may also be the record's, under the names that ranks use.
     bare = [{"host": "node7", "local_rank": 0, "host_energy_j": None, "cpu_share": None}]
     why = {"host_energy_j": "no RAPL", "cpu_share": "psutil is not installed"}
@@ -164,21 +165,22 @@ def test_what_is_null_has_a_reason_and_nothing_else(tmp_path: Path) -> None:
         given = given[~given["column"].str.contains("_percent")]
         assert sorted(given["column"]) == sorted(measures.index[measures.isna()])
         assert given["reason"].str.len().gt(10).all()
-    assert reasons(tmp_path / "tables")["cpu_cores"] == "the record does not say it"
+    assert "cpu_cores" in reasons(tmp_path / "tables")
 
 
 def test_communication_that_was_not_measured_stays_null_with_the_record_s_reason(tmp_path: Path) -> None:
-    folder = write_record(tmp_path / "a", not_measured={"communication_s": "it reduces while it computes"})
+    why = "it reduces while it computes"
+    folder = write_record(tmp_path / "a", not_measured={"communication_s": why})
     runs, _ = tables(tmp_path / "tables", retimed(folder, communication_s=float("nan")))
     assert runs["communication_s"].isna().all()
     assert runs["throughput_images_per_s"][0] == pytest.approx(16 / 1.2)  # rank 1: 2 x (0.8 - 0.2) s
     said = reasons(tmp_path / "tables")
     names = ("communication_s", "communication_transfer_s", "communication_wait_s")
-    assert {said[name] for name in names} == {"it reduces while it computes"}
-    assert said["device_energy_j"] == "the device is the CPU"
+    assert {said[name] for name in names} == {why}
+    assert said["device_energy_j"] == RANKS[0]["not_measured"]["device_energy_j"]
     other = write_record(tmp_path / "b", replace(SPEC, timed=False), not_measured={"communication_s": "sometimes"})
     tables(tmp_path / "untimed", other)
-    assert reasons(tmp_path / "untimed")["communication_s"] == "other runs shared the machine (timed: false)"
+    assert missing(reasons(tmp_path / "untimed")["communication_s"], "timed: false") == []
 
 
 def test_interrupted_runs_have_their_time_without_interruptions(tmp_path: Path) -> None:
@@ -234,7 +236,7 @@ def test_failed_runs_without_a_record_are_listed(tmp_path: Path) -> None:
     assert said[0] == "a: rank 3: ValueError: nan"
     assert said[1].startswith("    1970-01-01") and said[1].endswith("a/train.log")
     assert said[2] == "b: timeout"
-    assert failures.lines(rows)[4] == "was-killed: it left no report"
+    assert failures.lines(rows)[4].startswith("was-killed: ")
     assert said[-1] == "... and 1 more"
     collect(folders, tmp_path / "tables")
     table = pd.read_csv(tmp_path / "tables/failures.csv")

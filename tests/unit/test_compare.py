@@ -15,6 +15,7 @@ from ddlbench.core.columns import write_csv
 from ddlbench.settings.config import ConfigError
 from ddlbench.show.page import compared
 
+from tests.facts import missing, refuses
 from tests.unit.records import edit_log, of_two_nodes
 
 STEP = {"data_wait_s": 0.02, "compute_s": 0.2, "communication_transfer_s": 0.03, "communication_wait_s": 0.01}
@@ -46,7 +47,7 @@ def test_a_faster_part_is_named() -> None:
     assert verdict(rows) == verdict(rows, "compute_s") == "faster"
     assert verdict(rows, "data_wait_s") == "cannot tell"
     said = compare.lines(rows)
-    assert said[0].startswith("mnist: faster, time of an epoch -2")
+    assert said[0].startswith("mnist: faster, ") and missing(said[0], "epoch") == []
     named = [line.split(":")[0].strip() for line in said[1:]]
     assert named == ["compute_s", "compute_s on node1", "compute_s on node2"]
 
@@ -66,7 +67,7 @@ def test_one_pair_says_nothing_and_few_say_how_many_more() -> None:
     assert verdict(rows) == "cannot tell"
     assert compare.lines(rows)[0].endswith("(1 pair)")
     rows = compare.rows(runs(1, 3), runs(2, 3, compute_s=0.97))
-    assert "more pairs would probably tell" in compare.lines(rows)[0]
+    assert missing(compare.lines(rows)[0], "more pairs") == []
 
 
 def test_runs_of_several_kinds_are_judged_each_and_together() -> None:
@@ -149,13 +150,13 @@ def test_records_of_two_machine_files_are_compared(tmp_path: Path) -> None:
     assert text.index("STAGE: 2.0 -&gt; 2.1") < text.index("Ratios") < text.index("<img")
     assert "<new>" not in text and "ddp, &lt;new&gt;" in text
     assert compare.same(before, after) == []
-    assert compare.same(before, before)[0].startswith("3 of 3 records are the same on both sides")
+    assert missing(compare.same(before, before)[0], "3 of 3") == []
 
 
 def test_a_side_of_two_machines_is_asked_which(tmp_path: Path) -> None:
     for machine in ("local", "local-2"):
         planted(tmp_path / "kept/old/runs", machine, 1, 0.1, "2.0")
-    with pytest.raises(ConfigError, match=r"machines local, local-2; allowed: old/local or old/local-2$"):
+    with refuses(ConfigError, "local, local-2", "old/local", "old/local-2"):
         compare.side("old", tmp_path)
     assert [len(compare.side(f"old/{name}", tmp_path)[0]) for name in ("local", "local-2", "x")] == [1, 1, 0]
 
@@ -181,7 +182,7 @@ STAGES: dict[str, list[Run]] = {
 def test_another_variable_is_told_with_the_part_that_it_moves() -> None:
     rows = compare.rows(STAGES["old"], STAGES["new"])
     said = compare.lines(rows)
-    assert ": slower, time of an epoch +" in said[0]
+    assert missing(said[0], ": slower, ", "epoch +") == []
     moved = [line.split(":")[0].strip() for line in said[1:]]
     assert {"compute_s", "compute_s on vm"} <= set(moved)
     assert "communication_transfer_s" not in moved
@@ -190,5 +191,5 @@ def test_another_variable_is_told_with_the_part_that_it_moves() -> None:
 
 def test_the_same_software_cannot_be_told() -> None:
     (said,) = compare.lines(compare.rows(STAGES["old"], STAGES["same"]))
-    assert ": cannot tell, time of an epoch " in said
+    assert missing(said, ": cannot tell, ", "epoch") == []
     assert compare.differences(STAGES["old"], STAGES["same"]) == []

@@ -18,6 +18,7 @@ from ddlbench.settings.recipe import RecipeFile
 from ddlbench.settings.study_keys import FileKeys
 from ddlbench.settings.workflow import Config
 
+from tests.facts import refuses
 from tests.unit.spoiled import write_study
 
 README = CONFIG / "README.md"
@@ -96,7 +97,7 @@ def test_options_are_keys() -> None:
     """A framework says its options as JSON schemas; values may be names and numbers."""
     more: Any = class_of({"colour": {"description": "Its colour.", "enum": ["red", 7]}})
     assert value_of(more, {"colour": 7}, "mine.yaml", "runs.one").colour == 7
-    with pytest.raises(ConfigError, match=r'^mine.yaml: runs\.one\.colour: "rad" .*; did you mean red\? .*: 7, red$'):
+    with refuses(ConfigError, 'mine.yaml: runs.one.colour: "rad" ', "red?", "7, red"):
         value_of(more, {"colour": "rad"}, "mine.yaml", "runs.one")
 
 

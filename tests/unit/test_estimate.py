@@ -23,6 +23,7 @@ from ddlbench.settings.machine import Machine, load_machine
 from ddlbench.settings.study import load_study
 from ddlbench.settings.study_keys import MeasureKeys
 
+from tests.facts import missing, refuses
 from tests.specs import JUWELS, pick
 
 LAPTOP = replace(load_machine("local"), workers_per_node=8)
@@ -87,7 +88,7 @@ def test_a_rate_is_of_one_size_of_pictures(paper: Plan) -> None:
     spec = pick(paper, model="resnet50", workers=4, profiled=False)
     small = replace(spec, dataset="cifar10", recipe=replace(spec.recipe, image_size=32))
     found = Estimator(JUWELS, [], []).estimate(small, 50000)
-    assert found.basis == "operations, beside the machine's images_per_s of other models and published efficiencies"
+    assert missing(found.basis, "operations", "images_per_s", "published") == []
     assert found.low_s and found.high_s and found.low_s < 90 * 50000 / (4 * 10_000) < found.high_s / 5.8
     told = replace(JUWELS, images_per_s=(*JUWELS.images_per_s, ("resnet50@32", 10_000.0), ("lenet", 7.0)))
     estimated = Estimator(told, [], []).estimate(small, 50000)
@@ -122,7 +123,7 @@ def test_a_first_guess_is_as_wide_as_models_differ(model: str, published: float)
     low, likely, high, basis = guess
     assert low < published < high
     assert likely / low == pytest.approx(first_guess.SPREAD) == pytest.approx(high / likely)
-    assert basis == "operations, beside the machine's images_per_s of other models"
+    assert missing(basis, "operations", "images_per_s") == [] and "published" not in basis
     # Nothing is said of this machine: wider. A record of it says more than its file.
     bare = first_guess.rate((model, 224), replace(JUWELS, images_per_s=()), {})
     assert bare is not None
@@ -130,7 +131,7 @@ def test_a_first_guess_is_as_wide_as_models_differ(model: str, published: float)
     measured = first_guess.rate((model, 224), machine, {("resnet50", 224): 2436.02})
     assert measured is not None
     assert measured[1] == pytest.approx(2 * likely)
-    assert measured[3] == "operations, beside records of other models or data"
+    assert missing(measured[3], "operations", "records") == [] and "images_per_s" not in measured[3]
 
 
 def test_smaller_pictures_save_at_best_their_share_of_the_operations() -> None:
@@ -145,9 +146,7 @@ def test_nothing_known_is_at_most_the_queues_limit_and_likely_nothing(paper: Pla
     nobody_counted = replace(pick(paper), model="tinynet_a")
     found = Estimator(JUWELS, [], []).estimate(nobody_counted, 1281167, limit_minutes=90)
     assert (found.low_s, found.s, found.high_s) == (0, None, 90 * 60)
-    assert found.basis == (
-        "unknown: no record, no images_per_s, no operations of tinynet_a at 224 pixels; at most the queue's limit"
-    )
+    assert missing(found.basis, "unknown", "images_per_s", "tinynet_a", 224) == []
     found = Estimator(JUWELS, [], []).estimate(nobody_counted, 1281167)
     assert (found.low_s, found.s, found.high_s) == (None, None, None)
 
@@ -186,7 +185,7 @@ def test_other_counts_are_predicted_as_snakemake_predict_does(demo: Plan) -> Non
         expected = [float(value[0]) / workers for value in (made.low, made.images_per_s, made.high)]
         assert rates(spec, records) == pytest.approx(expected)
         found = Estimator(LAPTOP, records, read_published()).estimate(spec, IMAGES)
-        assert (found.by, found.basis) == ("predicted", "4 measured runs, predicted from 1 4 workers")
+        assert found.by == "predicted" and missing(found.basis, "4 measured", "1 4 workers") == []
     assert Estimator(LAPTOP, records, []).estimate(grown(base, 4), IMAGES).by == "measured"
 
 
@@ -208,7 +207,7 @@ def test_beyond_a_node_a_doubling_may_cost_nothing_or_the_worst_published(demo: 
     assert (low, high) == pytest.approx((100 * worst**2, 100))
     assert low < likely < high
     found = Estimator(small, records, read_published()).estimate(grown(base, 4), IMAGES)
-    assert (found.by, found.basis) == ("guessed", "2 measured runs, extrapolated from 1 workers")
+    assert found.by == "guessed" and missing(found.basis, "2 measured", "1 workers") == []
 
 
 def test_another_framework_says_less_and_another_machine_or_model_hardly_anything(demo: Plan) -> None:
@@ -291,13 +290,13 @@ def test_states_and_their_reasons(tmp_path: Path, demo: Plan) -> None:
     log(folder, spec, [(0, 30)], 30, "success")
     assert state(folder, spec, recorded, str(manifest)) == (DONE, "")
     other = recorded | {"recipe": recorded["recipe"] | {"base_lr": 9}, "timed": False}
-    assert state(folder, spec, other, str(manifest)) == (
-        STALE,
-        f"recipe.base_lr 9 -> {spec.recipe.base_lr}; timed false -> true",
-    )
+    now, why = state(folder, spec, other, str(manifest))
+    assert now == STALE
+    assert missing(why, "recipe.base_lr", 9, spec.recipe.base_lr, "timed", "false", "true") == []
     memory = Memory((str(manifest),), {}, "old")
     assert state(folder, spec, recorded, str(manifest), memory, "old") == (DONE, "")
-    assert state(folder, spec, recorded, str(manifest), memory, "new") == (STALE, "rule train has another command")
+    now, why = state(folder, spec, recorded, str(manifest), memory, "new")
+    assert now == STALE and missing(why, "command") == []
     assert state(folder, spec, recorded, "elsewhere", memory)[1].startswith("reads elsewhere, read ")
     manifest.unlink()
     assert state(folder, spec, recorded, str(manifest)) == (DONE, "")  # data that are gone say nothing against it
@@ -391,7 +390,7 @@ def test_a_limit_is_kept_or_refused(paper: Plan, demo: Plan, tmp_path: Path) -> 
     assert unknown == 0
     bill.check_limit(table, hours + 1)
     bill.check_limit([], 0.1)
-    with pytest.raises(ConfigError, match=r"^config/config.yaml: max_gpu_hours: .* would be passed: 540 runs"):
+    with refuses(ConfigError, "config/config.yaml", "max_gpu_hours", 540):
         bill.check_limit(table, hours - 1)
-    with pytest.raises(ConfigError, match="cannot be kept: nothing is known of 48 runs"):
+    with refuses(ConfigError, "max_gpu_hours", 48):
         bill.check_limit(bill_of(demo, tmp_path), 100)

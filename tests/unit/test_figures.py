@@ -18,6 +18,7 @@ from ddlbench.show.figures import _looks, _style
 from ddlbench.show.figures._data import distinguishing, references
 from matplotlib.figure import Figure
 
+from tests.facts import missing
 from tests.unit.drawings import (
     KERNELS,
     MIB,
@@ -144,7 +145,7 @@ def test_shares_of_a_whole_have_no_dots_and_name_the_parts() -> None:
     shown = tables(row(9.0, profiled=True), row(9.0, profiled=True, repeat=2))
     figure = draw("kernel-shares", shown)
     assert not figure.axes[0].get_lines()
-    assert _style.caption(figure, "") == "Middle shares of kernel time: from 50 (computation) down to 5 (other) %."
+    assert missing(_style.caption(figure, ""), "50 (computation)", "5 (other) %") == []
 
 
 def test_efficiency_with_published_numbers() -> None:
@@ -156,8 +157,9 @@ def test_efficiency_with_published_numbers() -> None:
     assert {y for _, y in drawn["ideal"]} == {1}
     # Of ResNet50 with DALI on the CPU: DDP's own, and what holds for any framework; nothing of DALI on the GPU.
     assert drawn["Aach et al. 2023: about"] == [(1024, 0.76)]
-    assert sorted(drawn["Aach et al. 2023: more than"]) == [(256, 0.85), (1024, 0.65), (1024, 0.75)]
-    assert {line.get_label(): line.get_marker() for line in axes.get_lines()}["Aach et al. 2023: more than"] == "^"
+    more = "Aach et al. 2023: more than"
+    assert sorted(drawn[more]) == [(256, 0.85), (1024, 0.65), (1024, 0.75)]
+    assert {line.get_label(): line.get_marker() for line in axes.get_lines()}[more] == "^"
     assert not [text.get_text() for text in axes.texts if text.get_text()]  # they hold for any framework
     assert list(axes.get_xticks()) == [4, 8, 256, 1024]
     assert axes.get_ylim()[0] == 0
@@ -216,7 +218,7 @@ def test_repeats_are_a_median_with_its_interval() -> None:
     expected = over_repeats(rates)
     assert interval == [(8, pytest.approx(expected.low)), (8, pytest.approx(expected.high))]
     assert spread == [(4, pytest.approx(50)), (4, pytest.approx(125))]
-    assert {"n = 3: 95 % interval", "n = 1: 5 % to 95 % of its steps"} <= set(said(figure))
+    assert {text.split(":")[0] for text in said(figure) if "%" in text} == {"n = 3", "n = 1"}
 
 
 JOINED = ["accuracy-batch-size", "accuracy-epochs", "loss-samples"]  # what joins repeats, and says of how many
@@ -348,7 +350,7 @@ def test_step_times() -> None:
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("median step [ms]", "framework, workers\n(CPU core)")
     parts = {"data wait", "forward", "backward", "communication", "optimizer", "communication not measured"}
     assert set(legend(figure)) == parts
-    assert "n = 1: 5 % to 95 % of its steps" in said(figure)
+    assert [text.split(":")[0] for text in said(figure) if "%" in text] == ["n = 1"]
 
 
 def test_step_times_are_medians_of_repeats_and_have_a_panel_a_loader() -> None:
@@ -389,7 +391,7 @@ def test_lines_of_one_number_of_workers_are_bars_the_best_first() -> None:
     assert [round(patch.get_width(), 1) for patch in axes.patches] == [9.1, 8.0, 7.1]
     assert [text.get_text() for text in axes.texts] == ["9.1", "8", "7.1"]
     said = _style.caption(figure, registry.member("figures", "throughput").__doc__)
-    assert "Throughput on 4 workers.\nBars are medians" in said and "logarithmic" not in said
+    assert missing(said, "Throughput on 4 workers", "Bars", "medians") == [] and "logarithmic" not in said
 
 
 def test_the_shortest_training_of_a_worker_count_stands_first() -> None:

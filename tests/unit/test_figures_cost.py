@@ -44,7 +44,7 @@ def test_models_that_were_not_run_stand_apart() -> None:
     numbers = [138_357_544, 1_012_611_432, 6_720_127_976]  # of 4 bytes: weights, gradients, momentum on 4 workers
     for framework, size in (("deepspeed", 12), ("zero1", 8 + 4 / 4)):
         assert computed[framework] == pytest.approx([n * size / 2**30 for n in numbers])
-    assert "formula of the ZeRO paper" in said(figure)
+    assert any("ZeRO" in text for text in said(figure))
     assert not [patch for axes in figure.axes for patch in axes.patches]  # a bar has no length on a logarithmic axis
 
 

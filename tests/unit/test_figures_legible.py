@@ -146,9 +146,10 @@ def test_a_caption_begins_with_the_result_of_its_figure(plot: str) -> None:
 def test_a_picture_carries_its_caption(tmp_path: Path) -> None:
     _style.save(draw("throughput", ONE), tmp_path / "said", "5 < 6. How to read it.")
     assert picture.caption(tmp_path / "said.svg") == "5 < 6. How to read it."
-    kinds = "Peak. On GPUs tensors. On CPUs the process."  # nothing about what the figure has not
-    assert _style.caption(Figure(), kinds, "cpu") == "Peak.\nOn CPUs the process."
-    assert _style.caption(Figure(), kinds, "cuda") == "Peak.\nOn GPUs tensors."
+    on_cpus, on_gpus = "On CPUs the process.", "On GPUs tensors."
+    kinds = f"Peak. {on_gpus} {on_cpus}"  # nothing about what the figure has not
+    assert _style.caption(Figure(), kinds, "cpu") == f"Peak.\n{on_cpus}"
+    assert _style.caption(Figure(), kinds, "cuda") == f"Peak.\n{on_gpus}"
 
 
 def test_below_a_picture_stand_its_result_and_one_sentence_on_how_to_read_it() -> None:

@@ -13,6 +13,7 @@ from ddlbench.core import files, living
 from ddlbench.data import crew, prepare
 from ddlbench.run import facts
 
+from tests.facts import missing, refuses
 from tests.kills import killed_at
 from tests.specs import run_spec
 
@@ -49,17 +50,18 @@ def test_an_error_is_a_line_on_the_terminal_and_a_traceback_in_the_log(
     assert ended.value.code == 1
     told = capsys.readouterr()
     assert told.out == ""
-    assert told.err == f"OSError: [Errno 28] No space left\\non device (more in {log})\n"
+    (line,) = told.err.splitlines()
+    assert missing(line, "OSError: ", "[Errno 28]", r"left\non", log) == []
     assert log.read_text().startswith("drawing\nTraceback ")
 
 
 def test_an_error_is_told_where_the_disk_of_the_log_is_full(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit), files.logged("/dev/full"):
         raise ValueError("wrong")
-    assert capsys.readouterr().err == "ValueError: wrong (more in /dev/full)\n"
+    assert missing(capsys.readouterr().err, "ValueError: wrong", "/dev/full") == []
     with pytest.raises(SystemExit), files.logged("/dev/full"):
         print("all is well")
-    assert capsys.readouterr().err == "OSError: [Errno 28] No space left on device (more in /dev/full)\n"
+    assert missing(capsys.readouterr().err, "OSError: [Errno 28]", "/dev/full") == []
 
 
 SIZE = 40 * 4096
@@ -115,11 +117,11 @@ def test_a_record_says_driver_gpu_and_data(tmp_path: Path, monkeypatch: pytest.M
     driver = tmp_path / "nvidia"
     (driver / "gpus/0000:03:00.0").mkdir(parents=True)
     (driver / "gpus/0000:03:00.0/information").write_text("Model: \t\t NVIDIA A100-SXM4-40GB\nIRQ:   \t\t 67\n")
-    (driver / "version").write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.86.15  Release Build\nGCC\n")
+    (driver / "version").write_text("NVRM version: NVIDIA  570.86.15  Release\nGCC\n")
     monkeypatch.setattr(facts, "NVIDIA", driver)
     said = facts.facts(run_spec(), ["python"], None, form(tmp_path / "data"))
     assert said["gpu"] == "NVIDIA A100-SXM4-40GB"
-    assert said["driver"] == "NVIDIA UNIX x86_64 Kernel Module 570.86.15 Release Build"
+    assert said["driver"] == "NVIDIA 570.86.15 Release"
     assert re.fullmatch("[0-9a-f]{64}", said["data_sha256"])
     assert said["data_cached_share"] == 1.0
     monkeypatch.setattr(facts, "NVIDIA", tmp_path / "none")
@@ -149,10 +151,8 @@ def test_each_count_of_parts_is_printed_once(
     said.add(1000)
     said.add(1000)
     said.end()
-    assert [line.split(",")[0] for line in capsys.readouterr().out.splitlines()] == [
-        "mnist5k raw: 1 of 2 class folders",
-        "mnist5k raw: 2 of 2 class folders",
-    ]
+    lines = [line.split(",")[0] for line in capsys.readouterr().out.splitlines()]
+    assert [missing(line, "mnist5k raw", f"{n} of 2", "class folders") for n, line in enumerate(lines, 1)] == [[], []]
 
 
 def test_no_room_for_locks_is_said_with_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,5 +160,5 @@ def test_no_room_for_locks_is_said_with_its_place(monkeypatch: pytest.MonkeyPatc
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(crew, "ProcessPoolExecutor", full)
-    with pytest.raises(crew.CrewError, match="/dev/shm: No space left"):
+    with refuses(crew.CrewError, "/dev/shm", "No space left"):
         crew.Crew(2)

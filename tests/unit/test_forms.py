@@ -18,6 +18,7 @@ from ddlbench.data.target import TargetError
 from ddlbench.data.verify import verify
 from ddlbench.train.loaders._share import share, shuffled
 
+from tests.facts import refuses
 from tests.sources import Memory, Sample, contents, picture, some
 
 
@@ -125,7 +126,7 @@ def test_any_number_of_processes_gives_the_same_bytes(tmp_path: Path, form: str)
 @pytest.mark.parametrize("form", registry.members("forms"))
 def test_a_bad_picture_stops(tmp_path: Path, form: str) -> None:
     source = some(60, 20, bad=frozenset({"class1/00001.png"}))
-    with pytest.raises(BadImage, match=r"train/class1/00001\.png: is bad"):
+    with refuses(BadImage, "train/class1/00001.png: ", "bad"):
         made(source, form, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [f".{form}.lock"]
 
@@ -144,7 +145,7 @@ def test_bad_pictures_are_skipped_and_listed(tmp_path: Path, form: str) -> None:
         assert sum(len(records(s)) for s in tfrecord.shards(tmp_path / "tfrecord", "train")) == 58
     if samples := registry.member("forms", form).samples(tmp_path / form, "train"):
         assert len(samples) == len(samples.labels) == 58
-    with pytest.raises(TargetError, match="without 2 pictures that were skipped"):  # not taken under the other policy
+    with refuses(TargetError, "2 pictures", "skipped"):  # not taken under the other policy
         made(some(60, 20, bad=bad), form, tmp_path)
     assert Manifest.read(tmp_path / form) == manifest
 
@@ -152,7 +153,7 @@ def test_bad_pictures_are_skipped_and_listed(tmp_path: Path, form: str) -> None:
 def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
     source = some(6, 3)
     source.samples["train"][3] = source.samples["train"][0]
-    with pytest.raises(SourceError, match=r"train/class0/00000\.png is there twice"):
+    with refuses(SourceError, "train/class0/00000.png", "twice"):
         made(source, "raw", tmp_path)
 
 
@@ -203,7 +204,7 @@ def test_a_tree_is_used_where_it_lies(tmp_path: Path) -> None:
 def test_a_tree_with_a_picture_that_its_source_does_not_name_is_refused(tmp_path: Path) -> None:
     source = tree(tmp_path / "site")
     (tmp_path / "site/train/class0/late.png").write_bytes(b"")
-    with pytest.raises(SourceError, match=r"class0/late\.png: is no picture of the data set"):
+    with refuses(SourceError, "class0/late.png: ", "no picture"):
         made(source, "raw", tmp_path)
 
 

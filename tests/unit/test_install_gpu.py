@@ -14,6 +14,7 @@ from ddlbench.core import registry
 from ddlbench.settings.machine import load_machine
 
 from tests.conftest import ROOT
+from tests.facts import missing
 from tests.unit.test_envs import LOCKED, REQUIREMENTS, pins
 from tests.unit.test_install import executable, install, project  # noqa: F401  (a fixture)
 
@@ -70,7 +71,7 @@ def test_three_versions_of_python_will_do(project: Path, version: str, good: boo
     done = install(project, "python")
     assert done.returncode == 1
     assert ("needs Python 3.11, 3.12 or 3.13" in done.stderr) is not good
-    assert bool(re.search("install stopped at step 2|headers are missing", done.stderr)) is good
+    assert bool(re.search("step 2|headers", done.stderr)) is good
 
 
 def test_a_torch_without_cuda_stops_it_before_anything_is_compiled(project: Path) -> None:  # noqa: F811
@@ -80,7 +81,7 @@ def test_a_torch_without_cuda_stops_it_before_anything_is_compiled(project: Path
     done = install(project, GPU="1")
     assert done.returncode == 1
     assert [line[:11] for line in done.stdout.splitlines()] == ["install 1/7", "install 2/7"]
-    assert "the torch that pip gives here is a build without CUDA" in done.stderr
+    assert missing(done.stderr, "torch", "without CUDA") == []
     assert "make clean" in done.stderr
     assert not (project / ".venv/.installed-gpu").exists()
 
@@ -139,7 +140,7 @@ def test_a_toolkit_of_another_release_is_refused(nccl: Path) -> None:
     executable(nccl / "cuda/bin/nvcc", "#!/bin/bash\necho Cuda compilation tools, release 12.6, V12.6.20\n")
     done = build(nccl, CUDA_HOME=str(nccl / "cuda"))
     assert done.returncode == 1
-    assert f"CUDA_HOME={nccl}/cuda has no nvcc of CUDA 13" in done.stderr
+    assert missing(done.stderr, f"CUDA_HOME={nccl}/cuda", "nvcc", "CUDA 13") == []
     assert not (nccl / "installed").exists()
 
 
@@ -147,7 +148,7 @@ def test_a_torch_without_cuda_is_refused(nccl: Path) -> None:
     executable(nccl / "python", "#!/bin/bash\necho\n")
     done = build(nccl)
     assert done.returncode == 1
-    assert "this torch is a build without CUDA" in done.stderr
+    assert missing(done.stderr, "torch", "without CUDA") == []
 
 
 def test_an_environment_for_gpus_is_asked_for_by_name(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from ddlbench.settings.machine import Machine, Partition
 from ddlbench.slurm.jobs import node_resources
 from ddlbench.train.assignment import TELLING, seen_here
 
+from tests.facts import missing, refuses
 from tests.specs import JUWELS, LAPTOP, pick
 from tests.unit.spoiled import write_machine
 
@@ -49,7 +50,8 @@ def test_sbatch_and_srun_get_the_machines_flags(paper: Plan) -> None:
     spec = pick(paper, framework="horovod", loader="dali-gpu", workers=8)
     assert "--threads-per-core=1" in launch.command(spec, JUWELS)
     asked = launch.resources(spec, JUWELS, 60, None)
-    assert asked["slurm_extra"] == "--ntasks-per-node=4 --signal=USR1@120 --exclusive --threads-per-core=1"
+    flags = str(asked["slurm_extra"]).split()
+    assert flags == ["--ntasks-per-node=4", "--signal=USR1@120", "--exclusive", "--threads-per-core=1"]
     assert "per-core" not in str(launch.resources(spec, replace(JUWELS, slurm_flags=()), 60, None))
 
 
@@ -270,7 +272,7 @@ def test_a_block_s_minutes_take_the_place_of_the_guess(paper: Plan) -> None:
 
 def test_minutes_that_no_queue_gives_are_refused(paper: Plan, demo: Plan) -> None:
     study = replace(paper.study, blocks=(replace(paper.study.blocks[0], minutes=1441),), figures=())
-    with pytest.raises(ConfigError, match=r"minutes: 1441 is not allowed; allowed: at most 1440, .*juwels-booster"):
+    with refuses(ConfigError, "minutes: 1441 ", 1440, "juwels-booster"):
         make_plan(study, JUWELS)
     long = replace(demo.study, blocks=tuple(replace(block, minutes=99_999) for block in demo.study.blocks))
     assert list(make_plan(long, LAPTOP).runs) == list(demo.runs)  # it has no queue
@@ -325,12 +327,10 @@ def absent(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
 def test_missing_packages_are_named_with_what_installs_them(demo: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     absent(monkeypatch, "horovod", "nvidia.dali")
     lines = missing_packages([job.spec for job in demo.runs.values()], LAPTOP)
-    assert lines == [
-        "framework horovod is not installed (no Python package horovod); "
-        f"install it with: {registry.member('frameworks', 'horovod').INSTALL}",
-        "loader dali-cpu is not installed (no Python package nvidia.dali); "
-        f"install it with: {registry.member('loaders', 'dali-cpu').INSTALL}",
-    ]
+    horovod, dali = registry.member("frameworks", "horovod"), registry.member("loaders", "dali-cpu")
+    assert len(lines) == 2
+    assert missing(lines[0], "framework horovod", "Python package horovod", horovod.INSTALL) == []
+    assert missing(lines[1], "loader dali-cpu", "Python package nvidia.dali", dali.INSTALL) == []
 
 
 def test_only_a_job_knows_what_modules_bring(paper: Plan, monkeypatch: pytest.MonkeyPatch) -> None:

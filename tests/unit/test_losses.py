@@ -21,6 +21,7 @@ from ddlbench.core.record import STEP_COLUMNS, STEP_PARTS, Event
 from ddlbench.records import ours
 from ddlbench.show.figures import efficiency_loss
 
+from tests.facts import missing
 from tests.specs import run_spec
 from tests.unit.drawings import OPTIONS, bars, draw, legend
 from tests.unit.records import RANKS, SPEC, fit_log, of_two_nodes, with_clocks, write_record
@@ -298,7 +299,7 @@ def test_records_name_the_slow_host(tmp_path: Path) -> None:
     assert [row["verdict"] for row in rows[1:]] == [LIKE] * 3
     (said, *_) = nodes.lines(rows)
     assert said.startswith("node8 compute")
-    assert said.endswith("epochs of 3 runs, mostly by rank 0 there: hardware")
+    assert missing(said, "node8 compute", "3 runs", "rank 0", "hardware") == []
     write_csv(rows, nodes.COLUMNS, tmp_path / "machines/here/nodes.csv")
     assert next(iter(pd.read_csv(tmp_path / "machines/here/nodes.csv")["host"])) == "node8"
 

@@ -15,6 +15,7 @@ from ddlbench.show.figures import _data, _style, accuracy_map, speed_up_map
 from ddlbench.show.page import picture
 from matplotlib.axes import Axes
 
+from tests.facts import missing
 from tests.unit.drawings import OPTIONS, SCALING, SPEC, draw
 
 FLOPS = {"vit_base_patch16_224": 1e11, "resnet50": 5e8, "lenet5": 4e6}
@@ -63,7 +64,7 @@ def test_speed_up_of_each_setting_by_operations() -> None:
     assert named == ["lenet5", "resnet50", "vit_base_patch16_224"]
     assert [t.get_text() for t in axes.get_xticklabels()] == ["cifar10\nset", "cifar100\nset"]  # ViT's set is that set
     assert numbers(axes) == {(x, y): v for y, v in enumerate(("1.00", "2.01", "8.03")) for x in (0, 1)}
-    assert figure.axes[-1].get_ylabel().startswith("time of ddp over time of the other")
+    assert missing(figure.axes[-1].get_ylabel(), "ddp", "over") == []
     assert said(axes)[0.5, 2.5] == "8.03\n7.99 to 8.07"
     assert {text.get_weight() for text in axes.texts} == {"bold", "normal"}  # by half a percent: not told apart
     assert min(text.get_fontsize() for text in axes.texts) >= _style.SMALL
@@ -96,7 +97,7 @@ def test_a_map_keeps_its_colours_on_a_dark_page(tmp_path: Path) -> None:
     draw("speed-up-map", {"runs": runs({"lenet5": 1.0})}).savefig(tmp_path / "map.svg")
     draw("throughput", SCALING).savefig(tmp_path / "lines.svg")
     css = Path(picture.__file__).with_name("page.css").read_text(encoding="utf-8")
-    assert ".picture img.colours { filter: none; }" in css
+    assert re.search(r"\.picture img\.colours \{\s*filter: none;\s*\}", css)
     made = {name: picture.image(tmp_path / f"{name}.svg", "A") for name in ("map", "lines")}
     assert re.search('<img class="[^"]*colours', made["map"])
     assert not re.search('<img class="[^"]*colours', made["lines"])

@@ -16,6 +16,7 @@ from ddlbench.train.counters import NotMeasuredError, Rapl, loader_processes, ne
 from ddlbench.train.measure import Meter
 
 from tests.conftest import until
+from tests.facts import missing, refuses
 
 RAPL = "class/powercap"
 
@@ -66,7 +67,7 @@ def test_host_energy_that_may_not_be_read_has_a_reason(tmp_path: Path) -> None:
     zone(tmp_path, "0", "package-0", 1)
     (tmp_path / RAPL / "intel-rapl:0/energy_uj").unlink()
     (tmp_path / RAPL / "intel-rapl:0/energy_uj").mkdir()  # root may read everything, but no folder
-    with pytest.raises(NotMeasuredError, match="intel-rapl:0/energy_uj: Is a directory"):
+    with refuses(NotMeasuredError, "intel-rapl:0/energy_uj: ", "directory"):
         Rapl(tmp_path)
 
 
@@ -126,7 +127,7 @@ def test_every_null_has_a_reason_and_nothing_else(tmp_path: Path) -> None:
         "device_clock_mhz", "device_power_limit_w", "device_temperature_c", "near_cores_share",
         "host_energy_j", "network_sent_bytes", "network_received_bytes",
     }  # fmt: skip
-    assert "the device is the CPU" in found["not_measured"]["device_energy_j"]
+    assert missing(found["not_measured"]["device_energy_j"], "CPU") == []
 
 
 def test_what_is_the_nodes_is_measured_once_a_node(tmp_path: Path) -> None:

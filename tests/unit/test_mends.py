@@ -15,6 +15,8 @@ from ddlbench import mends
 from ddlbench.core import notes
 from ddlbench.run.watch import remove_build_locks, watch
 
+from tests.facts import missing, refuses
+
 
 @pytest.mark.parametrize(
     ("installed", "tried", "refused"),
@@ -42,7 +44,7 @@ def test_a_mend_is_for_its_releases(installed: str, tried: str, refused: bool, m
 def test_a_private_name_that_is_gone_is_one_sentence() -> None:
     owner = type("Owner", (), {"_here": 3})
     assert mends.private(owner, "_here", "torch", ("2.13",), "its_file") == 3
-    with pytest.raises(mends.ReleaseError, match=r"^torch \S+ has no _gone, which ddlbench/mends/its_file.py needs"):
+    with refuses(mends.ReleaseError, "torch", "_gone", "ddlbench/mends/its_file.py"):
         mends.private(owner, "_gone", "torch", ("2.13",), "its_file")
 
 
@@ -64,7 +66,7 @@ def test_a_rank_of_horovod_does_not_wait_for_ever(tmp_path: Path) -> None:
     command, variables = [sys.executable, "-c", program], os.environ | {"DDLBENCH_FOLDER": str(tmp_path)}
     done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=50)
     assert (done.returncode, done.stdout) == (1, "trains\n")
-    assert "timed out waiting 1 s for other ranks" in notes.read(tmp_path, "failure")[3]["message"]
+    assert missing(notes.read(tmp_path, "failure")[3]["message"], "timed out", "1 s") == []
 
 
 def test_a_missing_compiler_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +121,7 @@ def _patched() -> dict[str, Callable[[], object]]:
 @pytest.mark.parametrize("name", _patched())
 def test_another_release_is_refused_before_anything_is_changed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mends.registry, "release", lambda _: "99.1+cu130")
-    with pytest.raises(mends.ReleaseError, match=rf" 99\.1 was not tried with ddlbench/mends/{name}\.py"):
+    with refuses(mends.ReleaseError, 99.1, f"ddlbench/mends/{name}.py"):
         _patched()[name]()
 
 

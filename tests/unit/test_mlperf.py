@@ -20,6 +20,7 @@ from ddlbench.show.figures import Options
 from ddlbench.show.figures._make import selected, write_data
 
 from tests.conftest import ROOT
+from tests.facts import missing, refuses
 from tests.unit import drawings
 
 START = 1_650_000_000_000  # ms
@@ -218,18 +219,18 @@ def test_a_run_without_a_successful_end_has_no_speed(stop: str | None, tmp_path:
     made = values(tmp_path, log(stop=stop))
     assert made["status"] == stop  # of submissions
     assert "throughput_images_per_s" not in made
-    assert made["why"]["train_s"].startswith("the run did not end well")
+    assert missing(made["why"]["train_s"], "not end well") == []
 
 
 def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RefusedError, match="has no MLPerf line"):
+    with refuses(RefusedError, "MLPerf"):
         mlperf.read(place(tmp_path, b"\x00" * 1000))
     with pytest.raises(RefusedError, match="more than one training"):
         again = [text.replace("16500", "16600") for text in LINES]
         mlperf.read(place(tmp_path, [*LINES, *again], name="two"))
     path = place(tmp_path, LINES, name="lost")
     (tmp_path / "Org/systems/lost.json").write_text('{"number of nodes" : "2", }')
-    with pytest.raises(RefusedError, match="nothing says on how many accelerators"):
+    with refuses(RefusedError, "accelerators"):
         mlperf.read(path)
 
 
@@ -270,7 +271,7 @@ def test_logs_that_cannot_be_true_are_refused_by_name_and_no_other(tmp_path: Pat
     assert pd.read_parquet(tmp_path / "tables/runs.parquet")["run"].tolist() == ["Org-box_n1_fw-resnet-result_0"]
     refused = pd.read_parquet(tmp_path / "tables/refused.parquet").set_index("file")
     assert {Path(file).parents[3].name for file in refused.index} == {*SPOILED, *(f"nodes {name}" for name in SYSTEMS)}
-    assert refused["what"].str.contains("cannot be|is no|is less|nothing says").all(), refused["what"].tolist()
+    assert not refused["what"].str.contains("Error").any(), refused["what"].tolist()  # none is a crash
 
 
 def test_a_log_without_a_batch_leaves_it_null_in_every_table(tmp_path: Path) -> None:
@@ -316,7 +317,7 @@ def test_a_log_of_another_name_is_named_as_not_read(tmp_path: Path) -> None:
     result.with_name("README.md").write_text(LINES[0])
     collect(mlperf.find(tmp_path), tmp_path / "tables", read=mlperf.read)
     refused = pd.read_parquet(tmp_path / "tables/refused.parquet")
-    assert len(refused) == 5 and refused["what"].str.contains("name is of another form").all()
+    assert len(refused) == 5 and refused["what"].str.contains("name").all()
     assert len(pd.read_parquet(tmp_path / "tables/runs.parquet")) == 1
 
 

@@ -24,6 +24,7 @@ from ddlbench.settings.config import CONFIG
 from ddlbench.show.figures.operations import shown_modules
 from ddlbench.train import profiler
 
+from tests.facts import missing
 from tests.unit.drawings import OPTIONS, legend
 from tests.unit.records import SPEC, seal_again, write_record
 
@@ -191,10 +192,8 @@ def test_kernel_shares_of_profiled_runs(tmp_path: Path) -> None:
     assert percent == pytest.approx([30, 10, 30, 10, 20])
     table = pd.read_parquet(tmp_path / "tables/not_measured.parquet")
     why = table[table["column"] == "communication_percent"].set_index("run")["reason"].to_dict()
-    assert why == {
-        profiled[1].id: "the profiler cannot see how framework ddp communicates here",
-        profiled[2].id: "the profiler left no kernels.parquet",
-    }
+    assert [*why] == [profiled[1].id, profiled[2].id]
+    assert missing(why[profiled[1].id], "framework ddp") == missing(why[profiled[2].id], "kernels.parquet") == []
 
 
 def test_kernel_shares_without_a_device() -> None:

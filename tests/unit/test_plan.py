@@ -20,6 +20,7 @@ from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import Variant, load_study
 
+from tests.facts import missing, refuses
 from tests.specs import LAPTOP, pick, run_spec
 from tests.unit.test_studies import SHORT_ADDS, adds
 
@@ -87,19 +88,19 @@ def test_json_round_trip(paper: Plan, demo: Plan) -> None:
 def test_a_setting_from_another_version_is_refused_by_name(demo: Plan) -> None:
     text = pick(demo).to_json()
     for known, unknown in (('"workers"', '"ranks"'), ('"gamma"', '"delta"')):
-        with pytest.raises(ValueError, match=f"does not know the setting {unknown[1:-1]}"):
+        with refuses(ValueError, unknown[1:-1]):
             RunSpec.from_json(text.replace(known, unknown))
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", "7", '{"recipe": 7}', '{"recipe": {}, "workers": 1}'])
 def test_what_are_no_settings_is_said_so(text: str) -> None:
-    with pytest.raises(ValueError, match="no settings of a run"):
+    with refuses(ValueError, "settings"):
         RunSpec.from_json(text)
 
 
 def test_records_of_today_keep_their_text() -> None:
     """Snakemake compares this text: a byte that changes here makes all finished runs of all users stale."""
-    assert run_spec(recipe="demo").to_json() == (
+    text = (
         '{"dataset": "mnist5k", "device": "cpu", "epochs": 2, "form": null, "framework": "ddp", "global_batch": 64, '
         '"loader": "native", "loader_threads": 1, "machine": "here", "model": "lenet", "of_epochs": null, '
         '"options": [], "profiled": false, "recipe": {"accumulation": 1, "augmentation": "none", "base_batch": 32, '
@@ -111,6 +112,7 @@ def test_records_of_today_keep_their_text() -> None:
         '"weight_decay": 0.0001}, "repeat": 1, "schedule": "step", "timed": true, "workers": 1, '
         '"workers_per_node": 1}'
     )
+    assert run_spec(recipe="demo").to_json() == text
 
 
 def test_what_is_left_out_at_its_default_is_written_otherwise() -> None:
@@ -123,7 +125,8 @@ def test_what_is_left_out_at_its_default_is_written_otherwise() -> None:
     assert RunSpec.from_json(plain.to_json()) == plain
     assert RunSpec.from_json(other.to_json()) == other
     before, now = (json.loads(run.to_json()) for run in (plain, other))
-    assert changes(before, now) == ["interrupt_steps not set -> 7", "recipe.zero_init_last not set -> true"]
+    first, second = changes(before, now)
+    assert missing(first, "interrupt_steps", 7) == missing(second, "recipe.zero_init_last", "true") == []
 
 
 def test_every_key_of_a_recipe_is_a_column(demo: Plan) -> None:
@@ -203,8 +206,8 @@ def test_different_runs_of_one_id_are_refused() -> None:
     with pytest.raises(ConfigError) as error:
         two_blocks(one=("demo", Variant("v-w", OPTIONS), 0.5), two=("demo-v", Variant("w", OPTIONS), 0.5))
     said = str(error.value)
-    assert said.startswith(f"{load_study('demo').path}: runs.two: two different runs would have the same id, local-")
-    assert 'framework "v-w" -> "w"; recipe.name "demo" -> "demo-v"' in said
+    assert said.startswith(f"{load_study('demo').path}: runs.two: ")
+    assert missing(said, "framework", '"v-w"', '"w"', "recipe.name", '"demo"', '"demo-v"') == []
     assert "\n" not in said
 
 
@@ -235,7 +238,7 @@ def test_distinct_runs_have_distinct_ids_or_are_refused(seed: int) -> None:
 def test_an_id_is_a_file_name() -> None:
     plan = two_blocks(one=("r" * 70, Variant("v" * 70, OPTIONS), 0.5))
     assert max(map(len, plan.runs)) <= 240
-    with pytest.raises(ConfigError, match=r"runs\.one: .* ids of at most 240 characters; shorten names"):
+    with refuses(ConfigError, "runs.one", 240):
         two_blocks(one=("r" * 100, Variant("v" * 100, OPTIONS), 0.5))
 
 
@@ -247,16 +250,16 @@ def test_workers_that_the_machine_lacks_are_left_out_if_the_study_says_so() -> N
     assert {planned.spec.workers for planned in one.runs.values()} == {1}
     assert make_plan(study, LAPTOP).left_out == ()
     two = replace(study, blocks=(*(replace(block, workers=(2,)) for block in study.blocks[:2]), study.blocks[2]))
-    with pytest.raises(ConfigError, match=r"figures\.throughput\.runs: .* machine local has 1 workers"):
+    with refuses(ConfigError, "figures.throughput.runs", "local", 1):
         make_plan(two, replace(LAPTOP, workers_per_node=1))
-    with pytest.raises(ConfigError, match=r": runs: .* machine local has 1 workers, fewer than any"):
+    with refuses(ConfigError, ": runs: ", "local", 1):
         make_plan(replace(two, blocks=two.blocks[:2]), replace(LAPTOP, workers_per_node=1))
 
 
 def test_a_study_of_too_many_runs_is_refused_at_once() -> None:
     study = load_study("demo")
     many = replace(study, blocks=(replace(study.blocks[0], repeats=100_000),), figures=())
-    with pytest.raises(ConfigError, match=r"runs\.frameworks: 600000 is not allowed; allowed: at most 20000 runs"):
+    with refuses(ConfigError, "runs.frameworks", 600000, 20000):
         make_plan(many, LAPTOP)
 
 

@@ -19,6 +19,7 @@ from ddlbench.settings.study import load_study
 from ddlbench.train.inference import InferSpec
 from ddlbench.train.inference._measure import AT_LEAST
 
+from tests.facts import missing, refuses
 from tests.specs import JUWELS, LAPTOP, infer_spec, run_spec
 
 IMAGES = {"mnist5k": 4000}
@@ -56,7 +57,7 @@ def test_every_job_has_a_row_after_the_runs(plan: Plan, tmp_path: Path) -> None:
     assert sliced.state == "missing"
     assert sliced.gpu_hours == pytest.approx(2 * sliced.wall_s / 3600)
     assert sliced.price == pytest.approx(3 * sliced.gpu_hours)
-    assert bill.counted([*found.values()]) == "2 runs and 10 jobs of inference"
+    assert missing(bill.counted([*found.values()]), "2 runs", "10 jobs") == []
 
 
 def test_without_records_a_forward_pass_is_a_third_of_a_training_step(plan: Plan, tmp_path: Path) -> None:
@@ -68,7 +69,7 @@ def test_without_records_a_forward_pass_is_a_third_of_a_training_step(plan: Plan
     assert fast.wall_s == pytest.approx(60 + work_s(one(plan, "plain"), 1000.0))
     assert fast.wall_s_low < fast.wall_s < slow.wall_s < slow.wall_s_high
     nobody = rows(replace(plan, machine=LAPTOP), tmp_path)[one(plan, "plain").id]
-    assert "nobody knows how fast lenet answers" in nobody.estimate
+    assert missing(nobody.estimate, "nobody knows", "lenet") == []
     assert nobody.wall_s == 60 + 4.0 * len(one(plan, "plain").batches)
 
 
@@ -79,7 +80,7 @@ def test_records_of_trainings_say_how_fast_and_how_long_to_begin(plan: Plan) -> 
     took = Asking([], Estimator(LAPTOP, [trained], [])).estimate(spec)
     assert took.s == pytest.approx(9 + work_s(spec, 2000.0))
     assert took.s < took.high_s == pytest.approx(300 + 1.5 * work_s(spec, 2000.0))
-    assert took.basis == "a third of a training step by records for each answer"
+    assert missing(took.basis, "third", "records") == []
 
 
 def test_records_of_like_jobs_are_measurements(plan: Plan, tmp_path: Path) -> None:
@@ -90,8 +91,8 @@ def test_records_of_like_jobs_are_measurements(plan: Plan, tmp_path: Path) -> No
     like, other = found[spec.id], found[one(plan, "int8").id]
     assert (like.wall_s_low, like.wall_s, like.wall_s_high, like.estimate_by) == (20, 25, 30, "measured")
     assert (other.wall_s_low, other.wall_s, other.wall_s_high) == pytest.approx((20 / 1.5, 25, 45))
-    assert (other.estimate_by, other.estimate) == ("guessed", "2 measured jobs, in other ways")
-    assert found[one(plan, "plain", "resnet8_half").id].estimate.startswith("a third of a training step")
+    assert other.estimate_by == "guessed" and missing(other.estimate, "2 measured jobs", "other ways") == []
+    assert missing(found[one(plan, "plain", "resnet8_half").id].estimate, "third") == []
 
 
 def test_a_job_is_done_with_its_record_and_its_run(plan: Plan, tmp_path: Path) -> None:
@@ -103,7 +104,7 @@ def test_a_job_is_done_with_its_record_and_its_run(plan: Plan, tmp_path: Path) -
     write(tmp_path, trained.spec, took_s=36.0)
     found = rows(mine, tmp_path)
     assert (found[spec.id].state, found[spec.id].wall_s, found[spec.id].gpu_hours) == ("done", 36.0, 0.01)
-    assert (found[trained.spec.id].state, found[trained.spec.id].why) == ("stale", "the run that it asks is to be made")
+    assert found[trained.spec.id].state == "stale" and missing(found[trained.spec.id].why, "run") == []
 
 
 def test_a_job_that_is_done_wants_no_data_that_are_gone(
@@ -125,7 +126,7 @@ def test_a_job_that_is_done_wants_no_data_that_are_gone(
         start._done, start._states = {}, {spec.id: "done" if run_is_done else "stale"}
         return serving.input(SimpleNamespace(job=job.id))
 
-    assert reads(spec, True) == f"{manifest}: is gone, and {spec.id} is done"
+    assert missing(reads(spec, True), f"{manifest}: ", spec.id) == []
     assert reads(other, True) == manifest
     assert reads(spec, False) == manifest  # `test_a_job_is_done_with_its_record_and_its_run`
     dag.forcerules = [SimpleNamespace(name="infer")]
@@ -157,7 +158,7 @@ def test_the_limit_counts_them(plan: Plan, tmp_path: Path) -> None:
     hours = bill.gpu_hours(jobs)[0]
     assert hours > 0
     bill.check_limit(jobs, 1.01 * hours)
-    with pytest.raises(ConfigError, match="10 jobs of inference are to be made, of about"):
+    with refuses(ConfigError, "10 jobs"):
         bill.check_limit(jobs, 0.99 * hours)
 
 
@@ -177,14 +178,15 @@ def test_snakemake_counts_the_jobs_that_it_will_run(
     if limit > 1:
         start.keep_limit()
         return
-    with pytest.raises(SystemExit, match=r"max_gpu_hours: <0.001 would be passed: 1 job of inference"):
+    with refuses(SystemExit, "max_gpu_hours: <0.001 ", "1 job"):
         start.keep_limit()
 
 
 def test_the_plan_says_how_many_and_from_what(plan: Plan, tmp_path: Path) -> None:
     said = "\n".join(printed.lines(plan, [*rows(plan, tmp_path).values()], ()))
-    assert "2 runs and 10 jobs of inference: rows `inference` are inference jobs." in said
-    assert "Hours of jobs of inference by: a third of a training step by the machine's images_per_s" in said
+    assert missing(said, "2 runs", "10 jobs", "`inference`") == []
+    (line,) = [line for line in said.splitlines() if "third" in line]
+    assert missing(line, "inference", "images_per_s") == []
     assert "of 2 runs are guessed" in said
 
 
@@ -192,14 +194,14 @@ def test_status_shows_them(plan: Plan, tmp_path: Path) -> None:
     found = rows(plan, tmp_path)
     failed, stopped = one(plan, "int8"), one(plan, "compiled")
     (tmp_path / "inference" / failed.id / "failed").mkdir(parents=True)
-    report = {"cause": "killed", "rank": 1, "message": "rank 1 was killed without a word"}
+    report = {"cause": "killed", "rank": 1, "message": "rank 1 was killed"}
     (tmp_path / "inference" / failed.id / "failed/failure.json").write_text(json.dumps(report))
     (tmp_path / "inference" / stopped.id / ".partial").mkdir(parents=True)
     states, _ = status.now(plan, [*found.values()], tmp_path, tmp_path)
     assert states[failed.id] == status.Now("failed")
     assert states[stopped.id] == status.Now("waiting", None, "was stopped")
     said = "\n".join(status.lines(plan, [*found.values()], states, tmp_path, None))
-    assert "2 runs and 10 jobs of inference: 0 done, 0 running, 11 waiting, 1 failed" in said
+    assert missing(said, "2 runs", "10 jobs", "0 done", "0 running", "11 waiting", "1 failed") == []
     assert f"failed  {failed.id}: killed" in said
 
 

@@ -11,6 +11,7 @@ from ddlbench.core import registry
 from ddlbench.core.program import READS
 from ddlbench.run.readings import Line, Output, Reading, UnreadError, lines
 
+from tests.facts import refuses
 from tests.unit.programs import STEP, spec
 
 RATE = r"step (?P<step>\d+) loss (?P<loss>\S+)(?: lr (?P<lr>\S+))? at (?P<samples_per_s>.+?) tok/s"
@@ -108,7 +109,7 @@ def test_numbers_that_count_nothing_are_passed_over(tmp_path: Path) -> None:
     texts = [f"step {step} loss 1 tokens {much}" for step in ("nan", "1e999", 1, 2) for much in ("nan", -1, "1e999")]
     made = read("lines", source(tmp_path, texts, r"step (?P<step>\S+) loss (?P<loss>\S+) tokens (?P<samples>\S+)"))
     assert [(row.step, row.images) for row in made.rows] == [(0, 4), (0, 4)]
-    with pytest.raises(UnreadError, match="from 1 to 1700000000: are these numbers of steps"):
+    with refuses(UnreadError, "from 1", "to 1700000000"):
         read("lines", source(tmp_path, ["step 1 loss 1", "step 1700000000 loss 1"]))
 
 
@@ -306,7 +307,7 @@ def test_of_several_losses_one_is_asked_for(tmp_path: Path) -> None:
     of = source(tmp_path, [], reads="tensorboard")
     for tag in ("loss/box", "loss/class"):
         events_of(of.folder, tag, [3.0, 2.0, 1.0], [0, 10, 30])
-    with pytest.raises(UnreadError, match=r"loss/box, loss/class; say columns"):
+    with refuses(UnreadError, "loss/box", "loss/class", "columns"):
         read("tensorboard", of)
     said = source(tmp_path, [], reads="tensorboard", columns=(("loss", "loss/class"),))
     assert read("tensorboard", said).remarks["scalars"] == {"loss": "loss/class"}

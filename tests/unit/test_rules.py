@@ -34,7 +34,8 @@ def test_an_upgrade_makes_nothing_stale(file: str) -> None:
 
 
 def test_rule_train_has_the_command_that_the_plan_compares() -> None:
-    assert re.search(r"shell:\n +stale\.COMMAND\n", (ROOT / "workflow/rules/train.smk").read_text(encoding="utf-8"))
+    rule = (ROOT / "workflow/rules/train.smk").read_text(encoding="utf-8")
+    assert re.search(r"shell:\s+stale\.COMMAND\n", rule)
 
 
 def options(profile: str) -> dict[str, Any]:

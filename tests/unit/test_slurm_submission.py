@@ -12,6 +12,7 @@ from ddlbench.mends import slurm_plugin
 from ddlbench.slurm import queue
 
 from tests.conftest import until
+from tests.facts import missing
 
 REFUSAL = "sbatch: error: {reason}\nsbatch: error: Batch job submission failed: Job violates accounting/QOS policy"
 MOST = "AssocMaxSubmitJobLimit"
@@ -114,7 +115,7 @@ def test_a_job_that_slurm_takes_later_is_submitted_later(
     command("squeue", f"echo '{queue.marked('9')}'")
     executor.run_job(job())
     assert (executor.jobs, executor.failed) == (["17"], [])
-    assert capsys.readouterr().err.count(f"SLURM takes no more jobs for now ({reason}{limit})") == 1
+    assert missing(capsys.readouterr().err, f"({reason}{limit})") == []
 
 
 @pytest.mark.parametrize(

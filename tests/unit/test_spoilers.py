@@ -20,6 +20,7 @@ from ddlbench.show.figures import Options
 from ddlbench.show.figures._make import write_drawable
 from ddlbench.show.page import partial
 
+from tests.facts import missing
 from tests.unit import pages
 from tests.unit.records import SPEC, write_record
 
@@ -89,7 +90,7 @@ def test_tables_are_made_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(place, spoils(function))
     refused, tables = made(tmp_path)
     assert [row["run"] for row in refused] == tables["refused"]["run"].tolist() == [BAD]
-    assert refused[0]["what"] == "cannot be understood (ZeroDivisionError: no time at all)"
+    assert missing(refused[0]["what"], "ZeroDivisionError: no time at all") == []
     assert set(tables["runs"]["run"]) == set(tables["epochs"]["run"]) == GOOD
 
 

@@ -23,6 +23,7 @@ from ddlbench.records.ours import record
 from ddlbench.run import hold
 from pyarrow.parquet import ParquetFile
 
+from tests.facts import missing
 from tests.unit.records import RANKS, SPEC, edit_log, fit_log, replace_steps, seal_again, write_record
 
 OTHER = replace(SPEC, repeat=2)
@@ -311,7 +312,7 @@ def test_logs_that_cannot_be(tmp_path: Path, what: str) -> None:
 def test_a_failed_log_with_a_later_success(tmp_path: Path) -> None:
     folder = write_record(tmp_path, status="aborted")
     add(folder, "run_stop", status="success")
-    assert refused(tmp_path, folder) == "run.mllog: ends twice: run_stop aborted, and later run_stop success"
+    assert missing(refused(tmp_path, folder), "run.mllog: ", "run_stop aborted", "run_stop success") == []
 
 
 def test_an_empty_log_and_one_of_bytes(tmp_path: Path) -> None:
@@ -418,7 +419,7 @@ def test_steps_that_no_plan_has_are_not_read(tmp_path: Path, monkeypatch: pytest
     replace_steps(many, pd.concat([steps] * 100_000))
     replace_steps(wide, steps.assign(more="x"))
     monkeypatch.setattr(ParquetFile, "read", read_few)
-    assert "has 800000 rows; a record of this run has 8 at most" in refused(tmp_path / "a", many)
+    assert missing(refused(tmp_path / "a", many), 800000, "8 at most") == []
     assert collect([wide], tmp_path / "tables") == []  # columns that nobody knows are not read
     replace_steps(wide, steps.assign(more=[Random(n).randbytes(1 << 18) for n in range(len(steps))]))
-    assert "more than its columns can hold" in refused(tmp_path / "b", wide)
+    assert missing(refused(tmp_path / "b", wide), "its columns") == []
