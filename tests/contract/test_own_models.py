@@ -12,6 +12,7 @@ from ddlbench.settings.own_models import find
 from ddlbench.train import models, own_models
 from ddlbench.train.own_models import ModelError
 
+from tests.facts import missing, refuses
 from tests.specs import run_spec
 from tests.unit.conftest import files  # noqa: F401 (a fixture)
 from tests.unit.spoiled import Files, bad_input
@@ -181,7 +182,7 @@ def test_a_changed_source_is_not_what_was_planned(folder: Path) -> None:
     planned = find(name).sha256
     models.build(name, 5, 8, sha256=planned)
     (folder / "own_test_nets/parts.py").write_text(PARTS + "# more")
-    with pytest.raises(ModelError, match=r"wide\.py: .* was changed since"):
+    with refuses(ModelError, "wide.py: ", "changed"):
         models.build(name, 5, 8, sha256=planned)
 
 
@@ -203,15 +204,16 @@ def test_a_digest_covers_what_is_imported_from_the_folder_and_nothing_else(folde
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "says"),
-    [("absent:f", None, "absent.py: no such file"), ("mine:f", "(" * 10_000, "mine.py"), *bad_input("model")],
+    ("name", "text", "facts"),
+    [("absent:f", None, ("absent.py: no such file",)), ("mine:f", "(" * 10_000, ("mine.py",)), *bad_input("model", 2)],
 )
-def test_what_is_wrong_is_said_without_importing_it(tmp_path: Path, name: str, text: str | None, says: str) -> None:
+def test_what_is_wrong_is_said_without_importing_it(
+    tmp_path: Path, name: str, text: str | None, facts: tuple[str, ...]
+) -> None:
     if text is not None and "/" not in name:
         (tmp_path / f"{name.partition(':')[0]}.py").write_text(text)
-    with pytest.raises(ConfigError, match=says) as error:
+    with refuses(ConfigError, *facts):
         find(name, tmp_path)
-    assert "\n" not in str(error.value)
 
 
 def test_a_module_that_is_installed(tmp_path: Path) -> None:
@@ -222,7 +224,7 @@ def test_a_module_that_is_installed(tmp_path: Path) -> None:
 
 def test_a_study_names_models_of_its_own(files: Files) -> None:  # noqa: F811
     files.spoil("study", "models: [lenet]", "models: [nets.wide:build, lenet]")
-    assert "models/nets/wide.py: no such file" in files.complaint()
+    assert missing(files.complaint(), "models/nets/wide.py: ", "no such file") == []
     (files.folder / "models/nets").mkdir(parents=True)
     (files.folder / "models/nets/wide.py").write_text("def build(classes, side): pass")
     files.load()

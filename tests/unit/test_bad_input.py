@@ -1,6 +1,5 @@
 """What people get wrong: each mistake is one line with the file, the key, the value and what is allowed."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ from ddlbench.plan.runs import make_plan
 from ddlbench.settings.config import CONFIG, ConfigError, names_in
 from ddlbench.settings.study import load_study
 
+from tests.facts import missing, refuses
 from tests.unit.spoiled import MACHINE, Files, bad_input, write_machine
 
 
@@ -25,30 +25,28 @@ def test_what_we_ship_is_good(files: Files, machine: str, recipe: str) -> None:
     load_study("mine", files.folder / "studies")
 
 
-@pytest.mark.parametrize("row", bad_input("mistakes"), ids=lambda row: f"{row[0]}: {row[3]}")
-def test_a_mistake_is_one_line(files: Files, row: tuple[str, ...]) -> None:
-    kind, right, wrong, *says = row
+@pytest.mark.parametrize(("kind", "right", "wrong", "facts"), bad_input("mistakes", 3))
+def test_a_mistake_is_one_line(files: Files, kind: str, right: str, wrong: str, facts: tuple[str, ...]) -> None:
     if kind == "recipe":
         files.spoil("study", "recipe: demo", "recipe: mine")
     files.spoil(kind, right, wrong)
     message = files.complaint()
     assert message.startswith(f"{files.path[kind]}: ")
-    for part in says:
-        assert part in message
+    assert missing(message, *facts) == []
 
 
 def test_all_loaders_are_offered(files: Files) -> None:
     files.spoil("study", "[native]", "[nativ]")
     said, loaders = files.complaint(), ", ".join(registry.members("loaders"))
-    assert f'loaders: "nativ" is not allowed; did you mean native? allowed: {loaders}' in said
+    assert missing(said, 'loaders: "nativ"', "native?", loaders) == []
 
 
 def test_micro_batches_divide_a_workers_share(files: Files) -> None:
     files.spoil("study", "recipe: demo", "recipe: mine")
     files.spoil("recipe", "nesterov: false", "accumulation: 3")
     message = files.complaint()
-    assert message.startswith(f"{files.path['study']}: runs.scaling.batch_per_worker: 64 is not allowed; ")
-    assert "multiples of 1 workers x accumulation 3 of its recipe" in message
+    assert message.startswith(f"{files.path['study']}: runs.scaling.batch_per_worker: 64 ")
+    assert missing(message, "multiples of 1", "accumulation 3") == []
 
 
 @pytest.mark.parametrize("optimizer", ["lars", "lamb"])
@@ -59,8 +57,8 @@ def test_norms_of_layers_need_layers(files: Files, optimizer: str) -> None:
     files.spoil("study", "[ddp]", "[zero]")
     files.spoil("study", "runs:", "variants:\n  zero: {framework: deepspeed, zero_stage: 1}\nruns:")
     message = files.complaint()
-    assert message.startswith(f'{files.path["study"]}: runs.scaling.frameworks: "zero" is not allowed; ')
-    assert f"zero_stage: 1 lays layers end to end, and {optimizer} needs each" in message
+    assert message.startswith(f'{files.path["study"]}: runs.scaling.frameworks: "zero" ')
+    assert missing(message, "zero_stage: 1", optimizer) == []
     files.spoil("study", "zero_stage: 1", "zero_stage: 0")
     files.spoil("recipe", f"optimizer: {optimizer}", f"optimizer: {optimizer}\nlr_scaling: none")
     files.load()
@@ -69,7 +67,7 @@ def test_norms_of_layers_need_layers(files: Files, optimizer: str) -> None:
 def test_workers_beyond_a_node_fill_nodes(files: Files) -> None:
     files.spoil("study", "[1, 2]", "[4, 6]")
     message = files.complaint(lambda: make_plan(load_study("mine", files.folder / "studies"), files.machine("cluster")))
-    assert "runs.scaling.workers: 6 is not allowed; allowed: multiples of 4" in message
+    assert missing(message, "runs.scaling.workers: 6 ", "multiples of 4") == []
 
 
 def test_without_timm_the_job_checks_models(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,12 +80,12 @@ def test_without_timm_the_job_checks_models(files: Files, monkeypatch: pytest.Mo
         registry.models.cache_clear()
 
 
-@pytest.mark.parametrize("row", bad_input("machines"), ids=" ".join)
-def test_keys_of_a_machine_that_do_not_go_together(tmp_path: Path, row: list[str]) -> None:
-    shipped, changes, *says = row
-    with pytest.raises(ConfigError, match=rf"^{re.escape(str(tmp_path))}/mine\.yaml: ") as error:
+@pytest.mark.parametrize(("shipped", "changes", "facts"), bad_input("machines", 2))
+def test_keys_of_a_machine_that_do_not_go_together(
+    tmp_path: Path, shipped: str, changes: str, facts: tuple[str, ...]
+) -> None:
+    with refuses(ConfigError, f"{tmp_path}/mine.yaml: ", *facts):
         write_machine(tmp_path, yaml.safe_load(MACHINE) if shipped == "mine" else shipped, **yaml.safe_load(changes))
-    assert [part for part in says if part not in str(error.value)] == []
 
 
 def test_a_budget_in_eflop_has_its_peak(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from ddlbench.settings.study import load_study
 from ddlbench.settings.workflow import check_config
 
 from tests.conftest import ROOT
+from tests.facts import missing
 from tests.specs import LAPTOP
 from tests.unit.records import write_record
 from tests.unit.spoiled import bad_input
@@ -83,26 +84,27 @@ def test_values_are_what_snakemake_takes_them_for(here: Path) -> None:
     assert {key: ours[key] for key in parse_config(entries)} == parse_config(entries)
 
 
-@pytest.mark.parametrize(("arguments", "says"), bad_input("command"))
-def test_what_people_get_wrong_is_one_line(here: Path, arguments: str, says: str) -> None:
+@pytest.mark.parametrize(("arguments", "facts"), bad_input("command"))
+def test_what_people_get_wrong_is_one_line(here: Path, arguments: str, facts: tuple[str, ...]) -> None:
     written = {"broken": "a: [", "odd": "configfile: odd/settings.yaml", "listed": "configfile: listed.yaml"}
     for name, text in written.items():
         (here / name).mkdir()
         (here / name / "config.yaml").write_text(text)
     (here / "listed.yaml").write_text("[1]\n")
     line = ended("plan", *arguments.split())
-    assert re.search(says, line) and "\n" not in line
+    assert missing(line, *facts) == [] and "\n" not in line
 
 
 def test_a_command_that_is_none_is_guessed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main.main(["plna"])
-    assert "plna: is no command; did you mean plan? allowed: answer, audit, " in capsys.readouterr().err
+    (line,) = capsys.readouterr().err.splitlines()[-1:]
+    assert missing(line, "plna: ", "plan?", "answer", "audit") == []
 
 
 def test_elsewhere_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert ended("status") == "config/config.yaml: is not here; call this in the project's folder"
+    assert ended("status").startswith("config/config.yaml: ")
 
 
 def test_a_folder_that_may_not_be_written_is_one_line(here: Path) -> None:
@@ -113,9 +115,9 @@ def test_a_folder_that_may_not_be_written_is_one_line(here: Path) -> None:
 def test_a_plan_is_a_table_a_text_and_json(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert ended("plan", "--profile", "profiles/slurm", "--study", "demo", "--machine", "local") == 0
     text = capsys.readouterr().out
-    line = "To do the work: snakemake --profile profiles/slurm --config study=demo machine=local\n"
-    assert text.endswith(line)
-    assert (here / "results/demo/local/tables/plan.txt").read_text() == text.removesuffix(line)
+    *lines, line = text.splitlines(keepends=True)
+    assert line.endswith("snakemake --profile profiles/slurm --config study=demo machine=local\n")
+    assert (here / "results/demo/local/tables/plan.txt").read_text() == "".join(lines)
     assert len((here / "results/demo/local/tables/plan.csv").read_text().splitlines()) == 49
     assert ended("plan", "--json") == 0
     rows = json.loads(capsys.readouterr().out)
@@ -138,7 +140,7 @@ def test_status_and_failures(here: Path, capsys: pytest.CaptureFixture[str], mon
     with monkeypatch.context() as full:
         full.setattr(pd.DataFrame, "to_csv", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
         why = ended("failures")
-    assert why == "results/demo/local/tables/failures.csv: No space left on device; make room, and ask again"
+    assert missing(why, "results/demo/local/tables/failures.csv: ", "No space left") == []
     assert f"{failed}: rank 0: no room" in capsys.readouterr().out  # though there is no room for the table
     assert ended("failures") == 0
     assert (here / "results/demo/local/tables/failures.csv").exists()
@@ -150,7 +152,7 @@ def test_work_is_named_while_there_is_some(here: Path, capsys: pytest.CaptureFix
     for path in (*made, Path(layout.page(plan.home))):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    assert ended("failures") == 0 and "To do the work" not in capsys.readouterr().out
+    assert ended("failures") == 0 and "snakemake" not in capsys.readouterr().out
     study = Path(snakefile.written(plan)[0])
     for remembers, works in ((None, True), (snakefile.said(plan), False), ("other", True)):
         os.utime(study, (time.time() + 9, time.time() + 9))  # checked out anew; Snakemake remembers what it said
@@ -160,33 +162,34 @@ def test_work_is_named_while_there_is_some(here: Path, capsys: pytest.CaptureFix
             name = urlsafe_b64encode(layout.page(plan.home).encode()).decode()
             (notes / name).write_text(json.dumps({"params": ["'more'", repr(remembers)]}))
         assert ended("failures") == 0
-        assert ("To do the work" in capsys.readouterr().out) == works, remembers
+        assert ("snakemake" in capsys.readouterr().out) == works, remembers
     Path(layout.page(plan.home)).unlink()
-    assert ended("failures") == 0 and "To do the work: snakemake" in capsys.readouterr().out
+    assert ended("failures") == 0 and "snakemake" in capsys.readouterr().out
 
 
 def test_the_audit_reads_tables_and_says_how_to_make_them(here: Path) -> None:
     line = ended("audit", "--study", "frameworks")
-    assert line.endswith("make them: snakemake --profile profiles/local tables --config study=frameworks")
+    assert line.endswith("snakemake --profile profiles/local tables --config study=frameworks")
 
 
 def test_sides_that_cannot_be_compared_are_one_line(here: Path) -> None:
-    assert ended("compare", "local", "local").startswith("after: 'local' is before's too; allowed: another machine")
-    assert ended("compare", "local", "cluster").startswith("before: 'local' has no timed record that ended well")
+    assert missing(ended("compare", "local", "local"), "after: 'local'", "another machine") == []
+    assert missing(ended("compare", "local", "cluster"), "before: 'local'", "timed record") == []
 
 
 def test_verify_ends_with_an_error_about_what_is_not_there(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert ended("verify", "--processes", "1") == 1
     text = capsys.readouterr().out
-    assert "results/data/mnist5k/raw: has no manifest that can be read" in text
-    assert "--force results/data/mnist5k/raw/manifest.json" in text.splitlines()[-1]
+    assert missing(text, "results/data/mnist5k/raw: ", "no manifest") == []
+    command = text.splitlines()[-1].split()
+    assert command[command.index("--force") + 1] == "results/data/mnist5k/raw/manifest.json"
     assert ended("verify", "elsewhere") == 1  # a folder that is named is of no study
     assert len(capsys.readouterr().out.splitlines()) == 1
 
 
 def test_nodes_of_no_records(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert ended("nodes") == 0
-    assert "0 runs of local on two hosts or more" in capsys.readouterr().out
+    assert missing(capsys.readouterr().out, "0 runs", "local") == []
     assert ended("nodes", "--json") == 0
     assert json.loads(capsys.readouterr().out) == []
 
@@ -217,9 +220,9 @@ def test_a_target_that_is_gone_names_what_took_its_place(name: str) -> None:
 def test_a_command_that_is_gone_names_what_took_its_place(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(gone.COMMANDS, "foo", "is called plan now")
+    monkeypatch.setitem(gone.COMMANDS, "foo", "plan, now")
     assert ended("foo", "--study", "demo") == 2
-    assert capsys.readouterr().err == "foo: is called plan now\n"
+    assert capsys.readouterr().err == "foo: plan, now\n"
     assert not {*gone.COMMANDS} - {"foo"} & {*main.COMMANDS}
 
 
@@ -269,7 +272,7 @@ def test_snakemakes_memory_of_a_run_is_read_from_its_files(here: Path) -> None:
 
 
 def test_a_kept_state_outlives_what_it_was_made_from(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "index.html: is not made yet" in ended("keep", "2026-10")
+    assert missing(ended("keep", "2026-10"), "results/demo/local/index.html: ") == []
     run = next(iter(configuration.read(configuration.of_command_line(None, [])).plan.runs))
     log, page = Path(layout.run_log(run)), Path(layout.page("demo/local"))
     for file, text in ((log, "old"), (page, "a page"), (page.parent / "logs/x.log", "x")):
@@ -284,11 +287,11 @@ def test_a_kept_state_outlives_what_it_was_made_from(here: Path, capsys: pytest.
     assert (kept / "runs" / run / log.name).read_text() == "old"
     assert (kept / "demo/local/index.html").read_text() == "a page" and not (kept / "demo/local/logs").exists()
     assert "is kept already" in ended("keep", "2026-10")
-    assert "is not allowed" in ended("keep", "../x")
+    assert missing(ended("keep", "../x"), "name: '../x'") == []
 
 
 def test_verdicts_are_an_answer(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "is not made yet; make it: snakemake" in ended("verdicts")
+    assert missing(ended("verdicts"), "results/demo/local/tables/verdicts.csv: ", "snakemake") == []
     table = here / "results/demo/local/tables/verdicts.csv"
     table.parent.mkdir(parents=True)
     row = dict.fromkeys(claims.COLUMNS, "x") | {"verdict": claims.NOT_TESTABLE}
@@ -321,14 +324,14 @@ def test_a_terminal_gets_the_answer_and_a_pipe_all(
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert ended("plan") == 0
     short = capsys.readouterr().out
-    assert short.startswith("demo on local: 48 of 48 runs to be made, in ")
+    assert short.startswith("demo on local: ") and missing(short, "48 of 48") == []
     assert len(short.splitlines()) == 4 < 20 < len(whole.splitlines())
     assert ended("plan", "--all") == 0
     assert capsys.readouterr().out == whole
     assert ended("status") == 0
     said = capsys.readouterr().out.splitlines()
-    assert said[1] == "48 runs: 0 done, 0 running, 48 waiting, 0 failed"
-    assert said[2:4] == ["expected end: nothing runs", "More: the same with --all"] and len(said) == 5
+    assert missing(said[1], "48 runs", "0 done", "0 running", "48 waiting", "0 failed") == []
+    assert missing(said[2], "expected end") == missing(said[3], "--all") == [] and len(said) == 5
 
 
 IMAGES = {"mnist5k": 4000}
@@ -371,15 +374,16 @@ def test_a_screen_of_a_study_that_runs_here(tmp_path: Path) -> None:
     (tmp_path / "runs" / failed / "failed/failure.json").write_text('{"cause": "out of memory"}')
     begin(tmp_path / "runs" / stopped)
     text = screen(plan, tmp_path, 2.0)
-    assert "4 runs: 1 done, 1 running, 1 waiting, 1 failed" in text
+    assert missing(text, "4 runs", "1 done", "1 running", "1 waiting", "1 failed") == []
     epochs = plan.runs[running].spec.epochs
-    assert f"  running {running}: epoch {min(2, epochs)} of {epochs}, process {os.getpid()}" in text
-    assert f"  failed  {failed}: out of memory" in text
+    assert f"  running {running}: epoch {min(2, epochs)} of {epochs}, " in text and f"process {os.getpid()}" in text
+    assert missing(text, f"  failed  {failed}: ", "out of memory") == []
     assert f"  waiting {stopped}: was stopped" in text
     # 20 s of the one that runs, 60 s of the other; 10 and 50, 50 and 90.
     ends = [status.datetime.fromtimestamp(NOW + s).strftime("%Y-%m-%d %H:%M") for s in (80, 60, 140)]
-    assert f"expected end: {ends[0]} ({ends[1]} to {ends[2]}), one after another" in text
-    assert "0.5 used by finished runs, 1 for the others (0.8 to 2), of which 0.0111 are used; max_gpu_hours: 2" in text
+    assert f": {ends[0]} ({ends[1]} to {ends[2]})" in text
+    (hours,) = [line for line in text.splitlines() if "max_gpu_hours" in line]
+    assert missing(hours, "0.5 used", "1 for the others", "0.8 to 2", "0.0111 are used", "max_gpu_hours: 2") == []
     # Who held it has died: it runs no longer.
     dead = asdict(living.myself()) | {"born": "long ago"}
     (tmp_path / "runs" / running / hold.HOLDER).write_text(json.dumps(dead))
@@ -403,22 +407,21 @@ def test_a_queue_says_what_runs_and_what_waits(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(survivors, "slurm_jobs", jobs)
     begin(tmp_path / "runs" / first, epochs=0)
     text = screen(plan, tmp_path)
-    assert "4 runs: 0 done, 1 running, 3 waiting, 0 failed" in text
-    assert f"  running {first}: epoch 1 of {plan.runs[first].spec.epochs}, SLURM job 7" in text
-    assert (
-        f"  waiting {third}: SLURM job 9 is held (JobHeldUser) and will not start; to let it: scontrol release 9"
-        in text
-    )
+    assert missing(text, "4 runs", "0 done", "1 running", "3 waiting", "0 failed") == []
+    assert f"  running {first}: epoch 1 of {plan.runs[first].spec.epochs}, " in text and "job 7" in text
+    (held,) = [line for line in text.splitlines() if f"waiting {third}" in line]
+    assert missing(held, "job 9", "JobHeldUser", "scontrol release 9") == []
     assert "  waiting " + second not in text  # it waits as all do
-    assert "  queue   2 of 3 that wait have a SLURM job: 1 Priority, 1 JobHeldUser\n" in text
-    assert "if the queue goes on giving 1 node" in text
+    (queue,) = [line for line in text.splitlines() if line.startswith("  queue ")]
+    assert missing(queue, "2 of 3", "1 Priority", "1 JobHeldUser") == []
+    assert missing(text, "queue", "1 node") == []
     assert len(asked) == 1  # SLURM is asked once
 
     def silent(comments: set[str], folder: Path) -> list[survivors.SlurmJob]:
-        raise ConfigError("SLURM does not answer, try again later")
+        raise ConfigError("no answer")
 
     monkeypatch.setattr(survivors, "slurm_jobs", silent)
-    assert screen(plan, tmp_path).splitlines()[3] == "squeue: SLURM does not answer, try again later"
+    assert screen(plan, tmp_path).splitlines()[3] == "squeue: no answer"
 
 
 def test_an_end_that_nobody_knows_is_not_guessed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -428,7 +431,7 @@ def test_an_end_that_nobody_knows_is_not_guessed(tmp_path: Path, monkeypatch: py
     rows = bill.rows(replace(plan, blocks={"all": tuple(plan.runs)}), IMAGES, tmp_path)
     states = {row.run: status.Now(status.RUNNING) for row in rows}
     text = "\n".join(status.lines(plan, rows, states, tmp_path, None))
-    assert "expected end: nobody knows how long 4 of the runs take" in text
+    assert missing(text, "expected end: nobody knows", "4 of") == []
     assert "? for the others" in text
 
 

@@ -4,7 +4,6 @@ interrupts die once."""
 import errno
 import json
 import os
-import re
 import shutil
 import signal
 import stat
@@ -29,6 +28,7 @@ from ddlbench.train import interruption
 from ddlbench.train.assignment import Assignment
 
 from tests.disks import fill, small_disk
+from tests.facts import missing, refuses
 from tests.kills import killed_at
 from tests.specs import LAPTOP, run_spec
 from tests.unit.records import RANKS, SPEC, reasons, seal_again, tables, write_record
@@ -104,10 +104,10 @@ def test_a_record_that_cannot_be_joined_is_joined_by_the_next_call(
             assert supervisor.execute(SPEC, run, None, TRAINS_NOT) == 1
             failure = json.loads((run / job.FOLDER / job.FAILURE).read_text())
             assert failure["cause"] == ("disk full" if isinstance(error, OSError) else "exception")
-            assert failure["message"].endswith("started again it is not trained again")
+            assert missing(failure["message"], "not trained again") == []
             assert not (run / MLLOG).exists()
     assert supervisor.execute(SPEC, run, None, TRAINS_NOT) == 0
-    assert "was trained to its end by an earlier call; its record is made now" in capsys.readouterr().out
+    assert missing(capsys.readouterr().out, "earlier call", "record") == []
     assert whole(run)
     (said,) = [event for event in read_log(run / MLLOG) if event.key == "ddlbench_ranks"]
     assert said.time_s == 1000  # when its ranks ended
@@ -236,11 +236,11 @@ def test_ids_and_texts_of_other_runs_stay() -> None:
     assert KILLED.columns()["interrupt_steps"] == 60
 
 
-@pytest.mark.parametrize(("interrupt", "says"), [("{steps: 62}", None), *bad_input("interrupt")])
-def test_what_a_study_may_ask(tmp_path: Path, interrupt: str, says: str | None) -> None:
+@pytest.mark.parametrize(("interrupt", "facts"), [("{steps: 62}", ()), *bad_input("interrupt")])
+def test_what_a_study_may_ask(tmp_path: Path, interrupt: str, facts: tuple[str, ...]) -> None:
     block = "{dataset: mnist5k, recipe: demo, models: [lenet], frameworks: [ddp], loaders: [native], workers: [1], "
     block += f"schedules: [step], epochs: 1, global_batch: [64], interrupt: {interrupt}}}"
-    with pytest.raises(ConfigError, match=re.escape(says)) if says else nullcontext():
+    with refuses(ConfigError, *facts) if facts else nullcontext():
         plan = make_plan(write_study(tmp_path, f"title: mine\nruns:\n  all: {block}\nfigures: {{}}\n"), LAPTOP)
         assert [run.spec.interrupt_steps for run in plan.runs.values()] == [62]
 
@@ -304,13 +304,11 @@ def test_records_say_what_an_interruption_took(tmp_path: Path) -> None:
     assert run[["checkpoint_s", "lost_steps", "restart_s", "interrupt_steps"]].tolist() == [0.25, 28, 3.5, 60]
 
 
-@pytest.mark.parametrize(
-    ("dies", "reason"), [(None, "the run was not interrupted"), (60, "the run ended before it was to be interrupted")]
-)
+@pytest.mark.parametrize(("dies", "reason"), [(None, "not interrupted"), (60, "ended before")])
 def test_what_was_not_interrupted_says_so(tmp_path: Path, dies: int | None, reason: str) -> None:
     tables(tmp_path / "tables", write_record(tmp_path / "a", replace(SPEC, interrupt_steps=dies)))
     said = reasons(tmp_path / "tables")
-    assert {said[name] for name in ("checkpoint_s", "lost_steps", "restart_s")} == {reason}
+    assert [missing(said[name], reason) for name in ("checkpoint_s", "lost_steps", "restart_s")] == [[], [], []]
 
 
 def test_without_a_checkpoint_a_run_begins_anew(tmp_path: Path) -> None:
@@ -318,4 +316,4 @@ def test_without_a_checkpoint_a_run_begins_anew(tmp_path: Path) -> None:
     record = write_record(tmp_path / "a", replace(SPEC, interrupt_steps=60), interrupted=note)
     run = tables(tmp_path / "tables", record)[0].iloc[0]
     assert run[["lost_steps", "restart_s"]].tolist() == [60, 0.75]
-    assert reasons(tmp_path / "tables")["checkpoint_s"] == "the run was killed before it had written a checkpoint"
+    assert missing(reasons(tmp_path / "tables")["checkpoint_s"], "killed before", "checkpoint") == []

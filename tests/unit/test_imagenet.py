@@ -5,7 +5,6 @@ What goes into a form: JPEGs as they are, PNG and CMYK made RGB JPEG, everything
 
 import io
 import pickle
-import re
 import struct
 import zlib
 from concurrent.futures import ProcessPoolExecutor
@@ -22,6 +21,7 @@ from ddlbench.data.pictures import encode, mended
 from ddlbench.data.source import BadImage, Place, SourceError
 from PIL import Image
 
+from tests.facts import missing, refuses
 from tests.unit.archives import opened, refused
 from tests.unit.spoiled import bad_input
 
@@ -74,7 +74,7 @@ def test_files_that_are_not_named_like_pictures_are_passed_over(tree: Path) -> N
     assert [e.filename for e in opened(tree).entries("train")] == ["a.JPEG", "c.jpg", "z.JPEG", "b.JPEG"]
     (tree / "train/n01/sub").mkdir()
     (tree / "train/n01/sub/a.JPEG").write_text("a picture")
-    with pytest.raises(SourceError, match=r"sub/a\.JPEG: lies in a folder of its class"):
+    with refuses(SourceError, "sub/a.JPEG: ", "folder"):
         opened(tree).entries("train")
 
 
@@ -83,20 +83,20 @@ def test_a_file_that_is_no_picture_is_told_when_it_is_read(tree: Path) -> None:
     source = opened(tree)
     *good, bad = source.entries("train")
     assert len([source.read(e) for e in good]) == 2
-    with pytest.raises(BadImage, match=r"train/n02/b\.JPEG: is neither JPEG nor PNG"):
+    with refuses(BadImage, "train/n02/b.JPEG: ", "JPEG nor PNG"):
         source.read(bad)
     (tree / "train/n02/b.JPEG").unlink()
-    with pytest.raises(BadImage, match=r"train/n02/b\.JPEG: .*cannot be read: No such file"):
+    with refuses(BadImage, "train/n02/b.JPEG: ", "No such file"):
         source.read(bad)
 
 
 def test_an_unset_folder_is_told() -> None:
-    with pytest.raises(SourceError, match=r"imagenet: nothing says where it lies; data\.sources\.imagenet is a folder"):
+    with refuses(SourceError, "imagenet: ", "data.sources.imagenet"):
         open_source(Place(None, Path()))
 
 
 def test_a_missing_folder_is_told(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match=r"nowhere: holds neither train/ nor ILSVRC2012_img_train\.tar; data"):
+    with refuses(SourceError, "nowhere: ", "train/", "ILSVRC2012_img_train.tar", "data.sources.imagenet"):
         opened(tmp_path / "nowhere")
 
 
@@ -113,18 +113,18 @@ def emptied(tree: Path) -> None:
 
 # What is done to the tree, the split that is asked for, and what is said.
 @pytest.mark.parametrize(
-    ("spoil", "split", "says"),
+    ("spoil", "split", "facts"),
     [
-        (flattened, "val", "val: holds no class folders"),
-        (lambda tree: rmtree(tree / "val"), "val", "val: cannot be read: No such file or directory; data.sources"),
-        (lambda tree: (tree / "val/n02").rename(tree / "val/n03"), "val", "val/n03: n03 is no class of train"),
-        (emptied, "train", "train/n01: holds no pictures (.jpeg, .jpg, .png"),
-        (lambda tree: (tree / "train/n01/A.jpeg").touch(), "train", "train/n01: 2 files of one name: a.jpeg"),
+        (flattened, "val", ("val: ", "no class folders")),
+        (lambda tree: rmtree(tree / "val"), "val", ("val: ", "No such file", "data.sources")),
+        (lambda tree: (tree / "val/n02").rename(tree / "val/n03"), "val", ("val/n03: ", "no class", "train")),
+        (emptied, "train", ("train/n01: ", "no pictures", ".jpeg, .jpg, .png")),
+        (lambda tree: (tree / "train/n01/A.jpeg").touch(), "train", ("train/n01: ", "2 files", "a.jpeg")),
     ],
 )
-def test_what_is_wrong_with_a_tree_is_told(tree: Path, spoil: Any, split: str, says: str) -> None:
+def test_what_is_wrong_with_a_tree_is_told(tree: Path, spoil: Any, split: str, facts: tuple[str, ...]) -> None:
     spoil(tree)
-    assert says in refused(tree, split)
+    assert missing(refused(tree, split), *facts) == []
 
 
 def made(given: str | None) -> Any:
@@ -189,9 +189,9 @@ def test_classes_can_be_told_apart() -> None:
     assert (nearest == y).mean() > 0.9
 
 
-@pytest.mark.parametrize(("given", "complaint"), bad_input("synthetic"))
-def test_text_that_cannot_be_understood_is_told(given: str, complaint: str) -> None:
-    with pytest.raises(SourceError, match=rf"^data\.sources\.synthetic-imagenet: .*{complaint}"):
+@pytest.mark.parametrize(("given", "facts"), bad_input("synthetic"))
+def test_text_that_cannot_be_understood_is_told(given: str, facts: tuple[str, ...]) -> None:
+    with refuses(SourceError, "data.sources.synthetic-imagenet: ", *facts):
         made(given)
 
 
@@ -257,21 +257,21 @@ def with_frame(marker: int = 0xC0, bits: int = 8, size: tuple[int, int] = (21, 3
 
 
 @pytest.mark.parametrize(
-    ("encoded", "reason"),
+    ("encoded", "facts"),
     [
-        (with_frame(size=(65500, 65500)), "says that it has 65500 x 65500 pixels; allowed: at most 89478485"),
-        (with_frame(size=(9460, 9460)), "says that it has 9460 x 9460 pixels"),
-        (with_frame(size=(0, 37)), "cannot be decoded"),
-        (with_frame(bits=12), "cannot be decoded: cannot handle 12-bit layers"),
-        (with_frame(components=2), "cannot be decoded: cannot handle 2-layer images"),
-        (with_frame(components=5), "cannot be decoded: cannot handle 5-layer images"),
-        (png_of(100_000, 100_000), "says that it has 100000 x 100000 pixels"),
-        (png_of(0, 5), "cannot be decoded"),
-        (encode(Image.new("L", (5, 5)), "PNG")[:20], "cannot be decoded"),
+        (with_frame(size=(65500, 65500)), ("65500 x 65500", "89478485")),
+        (with_frame(size=(9460, 9460)), ("9460 x 9460",)),
+        (with_frame(size=(0, 37)), ("decoded",)),
+        (with_frame(bits=12), ("decoded", "12-bit")),
+        (with_frame(components=2), ("decoded", "2-layer")),
+        (with_frame(components=5), ("decoded", "5-layer")),
+        (png_of(100_000, 100_000), ("100000 x 100000",)),
+        (png_of(0, 5), ("decoded",)),
+        (encode(Image.new("L", (5, 5)), "PNG")[:20], ("decoded",)),
     ],
 )
-def test_what_decoders_would_not_read_or_could_not_hold_is_refused(encoded: bytes, reason: str) -> None:
-    with pytest.raises(BadImage, match=re.escape(reason)):
+def test_what_decoders_would_not_read_or_could_not_hold_is_refused(encoded: bytes, facts: tuple[str, ...]) -> None:
+    with refuses(BadImage, "a.JPEG: ", *facts):
         mended(encoded, "a.JPEG")
 
 
@@ -293,10 +293,10 @@ def test_grey_of_16_bits_keeps_its_brightness(maximum: int) -> None:
     ("encoded", "reason"),
     [
         (b"", "is empty"),
-        (b"no picture", "is neither JPEG nor PNG"),
+        (b"no picture", "neither JPEG nor PNG"),
         (b"GIF89a....", "cannot be decoded"),
         (b"RIFF....WAVE", "cannot be decoded"),
-        (b"\0\0\0\x18ftypheic", "is neither JPEG nor PNG"),
+        (b"\0\0\0\x18ftypheic", "neither JPEG nor PNG"),
         (jpeg()[:-4], "ends early"),
         (jpeg(exif=b"Exif\0\0" + jpeg(size=(5, 5)))[:-4], "ends early"),
         (jpeg()[:-40], "cannot be decoded"),

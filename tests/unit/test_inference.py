@@ -21,6 +21,7 @@ from ddlbench.train.inference import InferSpec
 from ddlbench.train.inference._measure import AT_LEAST, AT_MOST, requests
 from ddlbench.train.inference._record import FORMAT
 
+from tests.facts import missing
 from tests.specs import LAPTOP, infer_spec
 from tests.unit.spoiled import STUDY, Files, bad_input
 
@@ -98,28 +99,28 @@ def study_with(files: Files, inference: object, **changes: object) -> None:
 TRAIN = {"runs": "scaling", "members": ["plain"]}
 
 
-@pytest.mark.parametrize(("inference", "changes", "says"), bad_input("inference"))
-def test_a_mistake_is_one_line(files: Files, inference: str, changes: str, says: str) -> None:
+@pytest.mark.parametrize(("inference", "changes", "facts"), bad_input("inference", 2))
+def test_a_mistake_is_one_line(files: Files, inference: str, changes: str, facts: tuple[str, ...]) -> None:
     asked = yaml.safe_load(inference)
     if isinstance(asked, dict):
         asked = {key: value for key, value in {**TRAIN, **asked}.items() if value is not None}
     study_with(files, asked, **{"figures": {}} | yaml.safe_load(changes))
     said = files.complaint()
     assert said.startswith(f"{files.path['study']}: inference")
-    assert says in said
+    assert missing(said, *facts) == []
 
 
 def test_models_that_train_in_fp16_are_refused(files: Files) -> None:
     files.path["recipe"].write_text(files.path["recipe"].read_text() + "precision: fp16\n")
     block = {"frameworks": ["ddp"], "loaders": ["native"], "workers": [1], "global_batch": [256]}
     study_with(files, TRAIN, recipe="mine", figures={}, runs={"scaling": block})
-    assert "its recipe mine has precision fp16; allowed: fp32, tf32, bf16" in files.complaint()
+    assert missing(files.complaint(), "recipe mine", "precision fp16", "fp32, tf32, bf16") == []
 
 
 def test_a_figure_of_latency_needs_the_key(files: Files) -> None:
     files.spoil("study", "plot: efficiency", "plot: latency")
     files.spoil("study", "    reference: aach2023\n", "")
-    assert 'figures.efficiency.plot: "latency" is not allowed; the study has no key inference' in files.complaint()
+    assert missing(files.complaint(), 'figures.efficiency.plot: "latency"', "key inference") == []
 
 
 def test_a_model_is_asked_once_by_its_smallest_run(files: Files) -> None:
@@ -173,9 +174,9 @@ def test_a_record_becomes_rows(tmp_path: Path) -> None:
 def test_a_way_that_could_not_be_tried_says_why(tmp_path: Path) -> None:
     spec = infer_spec(member="compiled")
     bare = {name: record(spec)[name] for name in ("format", "spec", "facts")}
-    (tmp_path / "inference.json").write_text(json.dumps(bare | {"reason": "there is no C++ compiler"}))
+    (tmp_path / "inference.json").write_text(json.dumps(bare | {"reason": "no C++ compiler"}))
     rows = inference.rows([tmp_path], [spec])
-    assert [(row["batch"], row["reason"]) for row in rows] == [(b, "there is no C++ compiler") for b in (1, 64)]
+    assert [(row["batch"], row["reason"]) for row in rows] == [(b, "no C++ compiler") for b in (1, 64)]
     assert {row["latency_p50_s"] for row in rows} == {None}
     assert len(tables.frame("inference", rows)) == 2
 
@@ -183,10 +184,10 @@ def test_a_way_that_could_not_be_tried_says_why(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"format": 2}, "has format 2; this version reads 1"),
+        ({"format": 2}, "format 2; .* 1"),
         ({"spec": json.loads(infer_spec(repeat=2).to_json())}, "is of other settings"),
-        ({"correct": 1001}, "has more answers than pictures"),
-        ({"other_answers": -1, "correct": -1, "plain_correct": -1}, "has more answers than pictures"),
+        ({"correct": 1001}, "more answers than"),
+        ({"other_answers": -1, "correct": -1, "plain_correct": -1}, "more answers than"),
         ({"batches": [{"batch": 1, "first_s": 0.5, "latencies_s": [0.002, float("nan")]}]}, "times that cannot be"),
         ({"batches": [{"batch": 1, "first_s": 0.5, "latencies_s": []}]}, "times that cannot be"),
         ({"batches": [{"batch": 1, "first_s": -0.5, "latencies_s": [0.002]}]}, "times that cannot be"),

@@ -24,6 +24,7 @@ from ddlbench.settings.config import ConfigError
 from ddlbench.settings.dataset import load_dataset
 from ddlbench.train.loaders import torchvision
 
+from tests.facts import missing, refuses
 from tests.sources import picture
 from tests.specs import run_spec
 from tests.unit.spoiled import Files, bad_input
@@ -95,7 +96,7 @@ def test_one_in_so_many_is_for_validation(
     manifest = described(form, validation_every=3)
     assert sizes(manifest)["val"] == {"ein Hund": 0, "Äpfel": 2, "犬": 1}
     assert sizes(manifest)["train"] == {"ein Hund": 2, "Äpfel": 5, "犬": 2}
-    assert manifest.source["validation"] == "one picture in 3 of each class, by name" and manifest.root is None
+    assert missing(manifest.source["validation"], 3) == [] and manifest.root is None
     assert verify([tmp_path / "data" / form]) == []
     assert Manifest.read(tmp_path / "data" / form) == manifest
 
@@ -104,10 +105,10 @@ def test_the_rule_is_said_and_takes_pictures_by_name(
     described: Callable[..., Manifest], pictures: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     classes(pictures, a=5)
-    described(validation_every=2)
-    assert "one picture in 2 of each class, by name" in capfd.readouterr().out
+    rule = described(validation_every=2).source["validation"]
+    assert missing(rule, 2) == [] and rule in capfd.readouterr().out
     assert sorted(p.name for p in (tmp_path / "data/raw/val/a").iterdir()) == ["bild 01 ü.png", "bild 03 ü.png"]
-    with pytest.raises(TargetError, match=r"one picture in 2 .* asked for is .*one picture in 5 .* rm -r "):
+    with refuses(TargetError, rule, rule.replace("2", "5"), "rm -r"):
         described(validation_every=5)  # another rule is another form
     shutil.rmtree(tmp_path / "data/raw")
     described(validation_every=5)
@@ -146,7 +147,7 @@ def test_shards_of_others(
 
 def test_one_class_one_picture(described: Callable[..., Manifest], pictures: Path) -> None:
     classes(pictures / "train", only=1)
-    with pytest.raises(SourceError, match=r"mine\.yaml: validation_every: 10: no class has .* in a folder val"):
+    with refuses(SourceError, "mine.yaml", "validation_every", 10, "val"):
         described()
     classes(pictures / "val", only=1)
     assert sizes(described()) == {"train": {"only": 1}, "val": {"only": 1}}
@@ -155,15 +156,15 @@ def test_one_class_one_picture(described: Callable[..., Manifest], pictures: Pat
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
-        (lambda top: None, "holds no class folders; allowed: "),
-        (lambda top: top.rmdir(), "pictures: cannot be read: No such file"),
-        (lambda top: classes(top, a=3, b=0), "pictures/b: holds no pictures"),
-        (lambda top: classes(top, a=5), r"validation_every: 10: .*; allowed: at most 5"),
-        (lambda top: (classes(top / "train", a=3), classes(top / "val", b=1)), "val/b: b is no class of train"),
+        (lambda top: None, "no class folders"),
+        (lambda top: top.rmdir(), "pictures: .*No such file"),
+        (lambda top: classes(top, a=3, b=0), "pictures/b: .*no pictures"),
+        (lambda top: classes(top, a=5), "validation_every: 10: .*at most 5"),
+        (lambda top: (classes(top / "train", a=3), classes(top / "val", b=1)), "val/b: .*no class .*train"),
         (lambda top: (classes(top, a=20), (top / "a/BILD 00 ü.png").write_bytes(b"")), "2 files of one name"),
-        (lambda top: (top / "x.tar").write_bytes(b"no tar"), r"x\.tar: ends early or is damaged"),
-        (lambda top: shard(top / "x.tar", {"jpg": b"x"}), r"x\.tar: sample some/where/0 has jpg; allowed: cls"),
-        (lambda top: shard(top / "x.tar", {"cls": b"1"}), r"x\.tar: sample some/where/0 has cls; allowed: cls and"),
+        (lambda top: (top / "x.tar").write_bytes(b"no tar"), r"x\.tar: .*damaged"),
+        (lambda top: shard(top / "x.tar", {"jpg": b"x"}), r"x\.tar: .*some/where/0 .*jpg.*cls"),
+        (lambda top: shard(top / "x.tar", {"cls": b"1"}), r"x\.tar: .*some/where/0 has cls;"),
         (lambda top: shard(top / "x.tar", {"jpg": b"x", "cls": b"../../up"}), r"cls is '\.\./\.\./up'"),
         (lambda top: shard(top / "x.tar", {"jpg": b"x", "cls": b"a" * 300}), "cls is 'aaa"),
         (
@@ -172,17 +173,17 @@ def test_one_class_one_picture(described: Callable[..., Manifest], pictures: Pat
         ),
         (
             lambda top: [shard(top / f"{n}.tar", {"jpg": b"x", "cls": b"1"}) for n in ("set-0", "train-val-1")],
-            r"train-val-1\.tar: its name says train and val",
+            r"train-val-1\.tar: .*train and val",
         ),
         (
             lambda top: (classes(top / "train", a=3), classes(top, validation=3)),
-            "validation: holds pictures and no class folders",
+            "validation: .*no class folders",
         ),
-        (lambda top: (classes(top / "train", a=3), classes(top, test=3)), "test: holds pictures and no class folders"),
-        (lambda top: classes(top, a=20, valid=20), "valid: holds pictures and no class folders"),
+        (lambda top: (classes(top / "train", a=3), classes(top, test=3)), "test: .*no class folders"),
+        (lambda top: classes(top, a=20, valid=20), "valid: .*no class folders"),
         (
             lambda top: (classes(top / "train", a=3), classes(top / "Training", a=3)),
-            "Training: there is train beside it",
+            "Training: .*train",
         ),
     ],
 )
@@ -203,7 +204,7 @@ def test_bad_pictures_stop_or_are_skipped(described: Callable[..., Manifest], pi
     (pictures / "a/bild 00 ü.png").write_bytes(b"no picture")
     (pictures / "a/gone.png").symlink_to("nowhere")
     (pictures / "a/phone.heic").write_bytes(b"\0\0\0\x18ftypheic")
-    with pytest.raises(BadImage, match=r"bild 00 ü\.png: is neither JPEG nor PNG"):
+    with refuses(BadImage, "bild 00 ü.png", "JPEG", "PNG"):
         described()
     manifest = described(on_error="skip")
     assert sizes(manifest) == {"train": {"a": 17}, "val": {"a": 2}}
@@ -218,7 +219,7 @@ def test_a_form_does_not_go_into_the_users_folder(
     classes(pictures, a=20)
     (tmp_path / "data").mkdir()
     (tmp_path / "data/raw").symlink_to(pictures)
-    with pytest.raises(TargetError, match="the same folder, or one lies within the other"):
+    with refuses(TargetError, tmp_path / "data/raw", pictures):
         described()
 
 
@@ -238,21 +239,21 @@ def test_the_plan_guesses_and_says_so(described: Callable[..., Manifest], pictur
     pictures.with_name("away").rename(pictures)
 
 
-@pytest.mark.parametrize(("text", "says"), bad_input("pictures"))
-def test_a_wrong_description_is_one_line(files: Files, text: str, says: str) -> None:
+@pytest.mark.parametrize(("text", "facts"), bad_input("pictures"))
+def test_a_wrong_description_is_one_line(files: Files, text: str, facts: tuple[str, ...]) -> None:
     folder = files.folder / "datasets"
     folder.mkdir()
     files.spoil("study", "dataset: mnist5k", "dataset: flowers")
-    assert 'dataset: "flowers" is not allowed' in files.complaint()
+    assert missing(files.complaint(), "dataset", '"flowers"') == []
     (folder / "flowers.yaml").write_text(text)
-    with pytest.raises(ConfigError, match=rf"^{folder}/flowers\.yaml: {says}"):
+    with refuses(ConfigError, f"{folder}/flowers.yaml: ", *facts):
         files.load()
 
 
 def test_a_name_of_ours_stays_ours(files: Files) -> None:
     (files.folder / "datasets").mkdir()
     (files.folder / "datasets/mnist5k.yaml").write_text("folder: /x")
-    assert "mnist5k.yaml: ddlbench has a data set of this name" in files.complaint()
+    assert missing(files.complaint(), "mnist5k.yaml") == []
 
 
 KINDS = {"webp": "WEBP", "gif": "GIF", "bmp": "BMP", "tif": "TIFF", "TIFF": "TIFF", "jpeg": "JPEG"}
@@ -358,8 +359,9 @@ def test_a_validation_set_that_was_cut_is_in_the_facts_of_a_run(
     described: Callable[..., Manifest], pictures: Path, tmp_path: Path
 ) -> None:
     classes(pictures, a=20)
-    described()
-    assert facts(run_spec(), [], data=tmp_path / "data/raw")["validation"] == "one picture in 10 of each class, by name"
+    rule = described().source["validation"]
+    assert missing(rule, 10) == []
+    assert facts(run_spec(), [], data=tmp_path / "data/raw")["validation"] == rule
     shutil.rmtree(tmp_path / "data/raw")
     (pictures / "a").rename(pictures / "b")
     classes(pictures / "train", a=2)

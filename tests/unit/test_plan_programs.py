@@ -1,7 +1,6 @@
 """A study's key `programs`: runs of a program of the user's own, in the plan and its bill."""
 
 import json
-import re
 import shlex
 import sys
 from collections import Counter
@@ -18,6 +17,7 @@ from ddlbench.preflight import promise
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.study import load_study
 
+from tests.facts import missing, refuses
 from tests.specs import JUWELS, LAPTOP
 from tests.unit import programs
 from tests.unit.spoiled import bad_input
@@ -101,14 +101,14 @@ def test_a_change_of_its_files_makes_its_runs_stale(planned: Planned, tmp_path: 
     assert {row.run for row in rows(plan, tmp_path) if row.state == "done"} == {first}
     (tmp_path / "train.py").write_text("print('step 2')")
     (row,) = (row for row in rows(planned(), tmp_path) if row.state != "missing")
-    assert (row.run, row.state, row.why) == (first, "stale", "files of the program changed")
+    assert (row.run, row.state) == (first, "stale") and missing(row.why, "files", "program") == []
     assert row.wall_s is None  # its record tells what the old files took
 
 
 def test_before_records_nobody_knows_what_it_takes_and_then_they_say(planned: Planned, tmp_path: Path) -> None:
     plan = planned(repeats=2)
     assert {(row.wall_s, row.gpu_hours) for row in rows(plan, tmp_path)} == {(None, None)}
-    with pytest.raises(ConfigError, match=r"max_gpu_hours: 1 cannot be kept: nothing is known of 8 runs \(plain\)"):
+    with refuses(ConfigError, "max_gpu_hours: 1 ", "8 runs", "plain"):
         bill.check_limit(rows(plan, tmp_path), 1.0)
     first, *_ = plan.runs
     programs.make(tmp_path / "runs", plan.runs[first].spec)
@@ -116,7 +116,7 @@ def test_before_records_nobody_knows_what_it_takes_and_then_they_say(planned: Pl
     again = found[first[:-1] + "2"]
     assert found[first].wall_s == again.wall_s and again.estimate_by == "measured"
     assert sum(row.wall_s is None for row in found.values()) == 6
-    assert "6 runs of plain are not counted" in "\n".join(printed.lines(plan, [*found.values()], ()))
+    assert missing("\n".join(printed.lines(plan, [*found.values()], ())), "6 runs of plain") == []
 
 
 def test_a_programs_minutes_are_its_time_limit(planned: Planned, tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_programs_minutes_are_its_time_limit(planned: Planned, tmp_path: Path)
     specs = {on_queue(None), on_queue(90), on_queue(90, minutes=45), on_queue(None, runs={"all": {"minutes": 45}})}
     assert len(specs) == 1
     assert limits == [{1440}, {90}, {45}, {45}]
-    with pytest.raises(ConfigError, match=r"plain\.yaml: minutes: 2000 is not allowed; allowed: at most 1440"):
+    with refuses(ConfigError, "plain.yaml: minutes: 2000 ", 1440):
         on_queue(2000)
 
 
@@ -151,7 +151,7 @@ def test_what_failed_is_a_failed_run(planned: Planned, tmp_path: Path) -> None:
     assert kinds.of_folder(left.parent).RULE == "train"
 
 
-@pytest.mark.parametrize(("changes", "where", "words"), bad_input("programs"))
-def test_a_mistake_is_one_line(planned: Planned, changes: str, where: str, words: str) -> None:
-    with pytest.raises(ConfigError, match=rf"mine\.yaml: {re.escape(where)}.*{re.escape(words)}.*$"):
+@pytest.mark.parametrize(("changes", "facts"), bad_input("programs"))
+def test_a_mistake_is_one_line(planned: Planned, changes: str, facts: tuple[str, ...]) -> None:
+    with refuses(ConfigError, "mine.yaml: ", *facts):
         planned(**yaml.safe_load(changes))

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from ddlbench.settings import program as program_file
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.program import ProgramFile, load_program, reveal
 
+from tests.facts import refuses
 from tests.unit.spoiled import bad_input
 
 GIVEN = {
@@ -56,12 +56,10 @@ def test_its_settings_make_runs_and_fill_the_command(tmp_path: Path) -> None:
     assert spec(programs[0]).id == "local-mine-precision_bf16-layers_2-2workers-bs16-r1"
 
 
-@pytest.mark.parametrize("row", bad_input("program"), ids=" ".join)
-def test_a_wrong_key_is_one_line(tmp_path: Path, row: list[str]) -> None:
-    changes, *says = row
-    with pytest.raises(ConfigError, match=rf"^{re.escape(str(tmp_path))}/config/programs/mine\.yaml: .*$") as error:
+@pytest.mark.parametrize(("changes", "facts"), bad_input("program"))
+def test_a_wrong_key_is_one_line(tmp_path: Path, changes: str, facts: tuple[str, ...]) -> None:
+    with refuses(ConfigError, f"{tmp_path}/config/programs/mine.yaml: ", *facts):
         load(tmp_path, **yaml.safe_load(changes))
-    assert [part for part in says if part not in str(error.value)] == []
 
 
 def test_a_change_of_its_files_changes_its_digest_and_nothing_else_does(tmp_path: Path) -> None:
@@ -133,7 +131,7 @@ def test_a_secret_is_in_no_run_and_its_program_gets_it(tmp_path: Path) -> None:
     other = load(tmp_path, **words | {"command": "train --token NEW --licence 'L 1' {folder}"}, resume="--api-key=K")
     assert spec(other.programs()[0]) == run  # another token makes no run stale
     load(tmp_path, **words | {"command": "train --token S3CRET"})
-    with pytest.raises(ConfigError, match=r"mine\.yaml: command: is another one"):
+    with refuses(ConfigError, "mine.yaml: command: "):
         reveal(program, folder)
 
 

@@ -14,17 +14,18 @@ from ddlbench.settings.config import ConfigError, read_yaml, typed
 from ddlbench.settings.study import load_study
 from ddlbench.settings.workflow import check_config
 
+from tests.facts import missing, refuses
 from tests.unit.spoiled import Files, bad_input
 
 
 @pytest.mark.parametrize("kind", ["study", "machine", "recipe", "config"])
-@pytest.mark.parametrize(("text", "says"), bad_input("no mapping"))
-def test_a_file_that_is_no_mapping(files: Files, kind: str, text: str, says: str) -> None:
+@pytest.mark.parametrize(("text", "facts"), bad_input("no mapping"))
+def test_a_file_that_is_no_mapping(files: Files, kind: str, text: str, facts: tuple[str, ...]) -> None:
     files.spoil("study", "recipe: demo", "recipe: mine")
     files.path[kind].write_text(text, encoding="utf-8")
     message = files.complaint()
     assert message.startswith(f"{files.path[kind]}: ")
-    assert says in message
+    assert missing(message, *facts) == []
 
 
 def bomb() -> str:
@@ -36,13 +37,13 @@ def bomb() -> str:
 
 # Text of a title, then what is said of it: these hung, ended in a traceback, or were taken for something else.
 HARD_TO_READ = [
-    (bomb(), "has more than 100000 values, those of aliases counted at each use"),
-    ("[" * 5000 + "]" * 5000, "is nested too deeply; allowed: 50 levels"),
-    ("[" * 60 + "]" * 60, "is nested too deeply; allowed: 50 levels"),
-    ("[" * 130_000 + "]" * 130_000, "is nested too deeply; allowed: 50 levels"),
-    ("9" * 400, f'title: "{"9" * 199}... is not allowed; allowed: a number of at most 18 digits'),
-    ("9" * 5000, f'title: "{"9" * 199}... is not allowed; allowed: a number of at most 18 digits'),
-    ("x" * 300_000, "has 300"),
+    (bomb(), "100000 values"),
+    ("[" * 5000 + "]" * 5000, "50 levels"),
+    ("[" * 60 + "]" * 60, "50 levels"),
+    ("[" * 130_000 + "]" * 130_000, "50 levels"),
+    ("9" * 400, "18 digits"),
+    ("9" * 5000, "18 digits"),
+    ("x" * 300_000, "300"),
 ]
 
 
@@ -54,7 +55,7 @@ def test_what_is_hard_to_read_is_refused_at_once(files: Files, text: str, says: 
     sys.setrecursionlimit(2**14)  # as mypy does, and others
     said = files.complaint()
     sys.setrecursionlimit(before)
-    assert said.startswith(f"{files.path['study']}: {says}")
+    assert said.startswith(f"{files.path['study']}: ") and says in said
     assert time.process_time() - began < 5
 
 
@@ -92,7 +93,7 @@ def test_words_mean_what_they_look_like(tmp_path: Path, text: str, value: object
 def test_numbers_that_readers_of_yaml_take_for_others_are_refused(tmp_path: Path, text: str) -> None:
     """In YAML 1.1, as which Snakemake reads config.yaml, 010 is 8 and 1:30 is 90."""
     (tmp_path / "a.yaml").write_text(f"a:\n  b: [1, {text}]\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match=rf'a\.yaml: a\.b\.1: "{text}" is not allowed; '):
+    with refuses(ConfigError, f'a.yaml: a.b.1: "{text}" '):
         read_yaml(tmp_path / "a.yaml")
 
 
@@ -121,19 +122,19 @@ def test_aliases_and_merges(tmp_path: Path, text: str, value: object) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("a: {<<: {x: 1, x: 2}}", "x: is given twice, in lines 1 and 1"),
+        ("a: {<<: {x: 1, x: 2}}", "lines 1 and 1"),
         ("a: {<<: 1}", "<< takes a mapping"),
         ("a: &s {b: *s}", "line 1, column 4: "),
         (
             "a: " + "".join(f"&a{n} [*a{n - 1}], " if n else "[&a0 [x], " for n in range(60)) + "]",
             "is nested too deeply",
         ),
-        ("? [a]\n: b", "line 1, column 3: a list or a mapping where a key should be"),
+        ("? [a]\n: b", "line 1, column 3: "),
         ("a: *b", "line 1, column 4: "),
         ("a: 1\n---\nb: 2\n", "is not YAML: line 2, column 1: "),
         ('a: "\\UFFFFFFFF"', "is not YAML: "),
-        ("a: !!str 5", "line 1, column 4: !!str: tags are not allowed"),
-        ("a: !mine 5", "line 1, column 4: !mine: tags are not allowed"),
+        ("a: !!str 5", "line 1, column 4: !!str"),
+        ("a: !mine 5", "line 1, column 4: !mine"),
     ],
 )
 def test_what_yaml_can_say_and_no_file_may(tmp_path: Path, text: str, says: str) -> None:
@@ -169,8 +170,8 @@ def test_a_folder_where_a_file_should_be(files: Files) -> None:
 def test_a_missing_file(files: Files, key: str, folder: str, right: str) -> None:
     files.spoil("config", f"{key}: mine", f"{key}: {right}x")
     message = files.complaint()
-    assert message.startswith(f"{files.folder / folder / right}x.yaml: no such file; did you mean {right}? allowed: ")
-    assert message.endswith(f"; one of your own: ddlbench new {key} {right}x")
+    assert message.startswith(f"{files.folder / folder / right}x.yaml: no such file; ")
+    assert missing(message, f"{right}?", f"ddlbench new {key} {right}x") == []
 
 
 def test_a_missing_folder(tmp_path: Path) -> None:
@@ -270,10 +271,10 @@ def test_helpers_are_no_data_sets() -> None:
     [
         ({1: 2}, "1: unknown key"),
         ({None: 2, True: 3}, "(None|True): unknown key"),
-        ({"max_gpu_hours": 10**400}, r"max_gpu_hours: 10{199}\.\.\. is not allowed; allowed: .*, below 2\^63"),
-        ({"max_gpu_hours": 10**5000}, "has a number of more than 4300 digits"),
-        ({"max_gpu_hours": float("nan")}, "max_gpu_hours: NaN is not allowed"),
-        ({"account": date(2024, 1, 1)}, 'account: "2024-01-01" is not allowed; allowed: text'),
+        ({"max_gpu_hours": 10**400}, r"max_gpu_hours: 10{199}\.\.\. .*2\^63"),
+        ({"max_gpu_hours": 10**5000}, ".* 4300 digits"),
+        ({"max_gpu_hours": float("nan")}, "max_gpu_hours: NaN "),
+        ({"account": date(2024, 1, 1)}, 'account: "2024-01-01" .*text'),
         ({"data": {"sources": {1: "x", None: "y"}}}, "data.sources.(1|None): unknown data set"),
     ],
 )

@@ -17,6 +17,7 @@ from ddlbench.settings.study import load_study
 from ddlbench.show.page import about
 
 from tests.conftest import ROOT
+from tests.facts import refuses
 from tests.specs import JUWELS, LAPTOP
 from tests.unit.spoiled import bad_input
 
@@ -134,15 +135,11 @@ def test_a_figure_that_names_a_block_twice_or_that_of_two_studies(tmp_path: Path
     assert len(figure_runs(plan, "memory") or ()) == 12 + 18
 
 
-@pytest.mark.parametrize(("named", "says"), bad_input("borrowed"))
-def test_a_block_that_cannot_be_borrowed_is_one_line(tmp_path: Path, named: str, says: str) -> None:
+@pytest.mark.parametrize(("named", "facts"), bad_input("borrowed"))
+def test_a_block_that_cannot_be_borrowed_is_one_line(tmp_path: Path, named: str, facts: tuple[str, ...]) -> None:
     studies = borrowing(tmp_path, [named])
-    with pytest.raises(ConfigError) as error:
+    with refuses(ConfigError, f"{studies / 'mine.yaml'}: figures.memory.runs", *facts):
         load_study("mine", studies)
-    said = str(error.value)
-    assert said.startswith(f"{studies / 'mine.yaml'}: figures.memory.runs")
-    assert says in said
-    assert "\n" not in said
 
 
 def test_published_records_and_runs_are_not_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,8 +149,7 @@ def test_published_records_and_runs_are_not_mixed(tmp_path: Path, monkeypatch: p
     published = yaml.safe_load((studies / "mlperf.yaml").read_text())
     published["figures"]["throughput"]["runs"] = ["demo/loaders"]
     (studies / "mlperf.yaml").write_text(yaml.safe_dump(published))
-    says = r'figures: \["demo/loaders"\] is not allowed; allowed: no runs beside records of others'
-    with pytest.raises(ConfigError, match=says):
+    with refuses(ConfigError, 'figures: ["demo/loaders"]', "no runs"):
         load_study("mlperf", studies)
 
 
@@ -161,9 +157,8 @@ def test_a_mistake_in_a_study_that_lends_is_told_of_that_study(tmp_path: Path) -
     studies = borrowing(tmp_path, ["frameworks/all"])
     lender = studies / "frameworks.yaml"
     lender.write_text(lender.read_text().replace("recipe: demo", "recipe: dmeo"))
-    with pytest.raises(ConfigError, match="did you mean demo") as error:
+    with refuses(ConfigError, f"{lender}: recipe: ", "demo?"):
         load_study("mine", studies)
-    assert str(error.value).startswith(f"{lender}: recipe: ")
 
 
 SMALL = {
@@ -286,7 +281,7 @@ def test_every_machine_is_planned(
 
 @pytest.mark.parametrize("name", ["aach2023", "aach2023-short"])
 def test_small_machines_are_told_of_the_twin(name: str) -> None:
-    with pytest.raises(ConfigError, match="study aach2023-small is for small machines"):
+    with refuses(ConfigError, "study aach2023-small"):
         make_plan(load_study(name), LAPTOP)
 
 
