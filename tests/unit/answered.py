@@ -54,3 +54,25 @@ def by_question(found: First) -> dict[str, Answer]:
 def only(rows: Rows, question: str, **more: object) -> Answer:
     """The answer to one question."""
     return by_question(first(rows, **more))[question]  # type: ignore[arg-type]
+
+
+STUDIES: dict[str, Rows] = {
+    "sides": [
+        *ran(900.0, top1=0.65, framework="powersgd"),
+        *(one for n in (1, 2, 4) for one in ran(500.0 * n, framework="ddp", workers=n)),
+        *(one for n in (1, 2, 4) for one in ran(450.0 * n**0.9, framework="horovod", workers=n)),
+        *(one for loader in ("native", "synthetic") for one in ran(400.0, loader=loader)),
+    ],
+    "learning": [
+        one
+        for schedule, tops in {"step": (0.77, 0.768, 0.4), "cosine": (0.76, 0.5, 0.51)}.items()
+        for size, top in zip((256, 4096, 65536), tops, strict=True)
+        for one in ran(100.0, top1=top, schedule=schedule, global_batch=size)
+    ],
+    "costs": [
+        one | {"peak_device_memory_bytes": 2.0**33 if framework == "ddp" else 2.0**32, "full_energy_j": 1e6 * n}
+        for framework in ("ddp", "zero-1")
+        for n in (1, 2)
+        for one in ran(100.0 * n, framework=framework, workers=n)
+    ],
+}

@@ -20,7 +20,7 @@ from ddlbench.core.registry import OWN
 from ddlbench.show.page import shown
 from ddlbench.show.page.numbers import plain
 
-from tests.unit.answered import NOISE, Rows, by_question, first, noisy, only, ran
+from tests.unit.answered import NOISE, STUDIES, Rows, by_question, first, noisy, only, ran
 
 WIDE = (0.0, 0.3, -0.3)
 RNG = np.random.default_rng
@@ -432,28 +432,6 @@ def test_what_was_killed_is_in_no_answer() -> None:
 def test_a_figure_of_many_sides_has_the_fastest_and_the_one_taken() -> None:
     answer = only([one for n in range(24) for one in ran(100.0 + n, WIDE, framework=f"f{n}")], "framework")
     assert len(answer.rows) == 16 and answer.hidden == 8 and sum(row.taken for row in answer.rows) == 1
-
-
-STUDIES: dict[str, Rows] = {
-    "sides": [
-        *ran(900.0, top1=0.65, framework="powersgd"),
-        *(one for n in (1, 2, 4) for one in ran(500.0 * n, framework="ddp", workers=n)),
-        *(one for n in (1, 2, 4) for one in ran(450.0 * n**0.9, framework="horovod", workers=n)),
-        *(one for loader in ("native", "synthetic") for one in ran(400.0, loader=loader)),
-    ],
-    "learning": [
-        one
-        for schedule, tops in {"step": (0.77, 0.768, 0.4), "cosine": (0.76, 0.5, 0.51)}.items()
-        for size, top in zip((256, 4096, 65536), tops, strict=True)
-        for one in ran(100.0, top1=top, schedule=schedule, global_batch=size)
-    ],
-    "costs": [
-        one | {"peak_device_memory_bytes": 2.0**33 if framework == "ddp" else 2.0**32, "full_energy_j": 1e6 * n}
-        for framework in ("ddp", "zero-1")
-        for n in (1, 2)
-        for one in ran(100.0 * n, framework=framework, workers=n)
-    ],
-}
 
 
 @pytest.mark.parametrize("study", STUDIES)
