@@ -26,6 +26,7 @@ from ddlbench.core.recipe import Recipe
 from ddlbench.core.record import STEPS
 
 from tests.conftest import ROOT
+from tests.facts import missing, refuses
 from tests.unit.audit_clean import changed, found, one, study
 from tests.unit.audit_faults import FAULTS, set_one
 from tests.unit.records import SPEC, edit_log, replace_steps, with_clocks, write_record
@@ -141,9 +142,7 @@ def test_the_page_is_that_of_the_rules() -> None:
 def test_a_finding_names_the_deviating_run_first() -> None:
     (row,) = found("same-precision", changed(FAULTS["same-precision"], STUDY))
     assert row["runs"].split("; ")[0] == STUDY["runs"].loc[6, "run"]
-    assert row["evidence"] == (
-        "number formats differ (cluster, mnist5k, lenet, demo, step, 3 epochs): bf16 in 1 run, fp32 in 47 runs"
-    )
+    assert missing(row["evidence"], "cluster", "lenet", "bf16 in 1", "fp32 in 47") == []
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -153,7 +152,7 @@ def test_a_rule_that_lacks_a_column_says_so(rule: str) -> None:
         without = {**WHOLE, table: WHOLE[table].drop(columns=column)}
         (row,) = audit(Material(without), [rule])
         assert row["severity"] == _findings.NOT_CHECKED
-        assert row["evidence"] == f"column {column} of {table} is missing"
+        assert missing(row["evidence"], column, table) == []
         rest = {name: t for name, t in WHOLE.items() if name != table}
         rows = audit(Material(rest), [rule])  # `convergence` and `numbers` are made; they lack to none
         assert [row["evidence"] for row in rows] == [f"table {table} is missing"] * (
@@ -220,7 +219,7 @@ def test_rows_without_a_value_are_counted_as_not_checked() -> None:
     tables = changed(FAULTS["same-precision"], STUDY)
     tables["runs"].loc[:2, "precision"] = None
     skipped, finding = sorted(found("same-precision", tables), key=lambda row: row["severity"] != "not checked")
-    assert skipped["evidence"] == "column precision of runs has no value in 3 of 48 rows"
+    assert missing(skipped["evidence"], "precision", "runs", 3, 48) == []
     assert finding["severity"] == "error"
 
 
@@ -240,7 +239,7 @@ def test_a_study_without_a_successful_run_was_not_checked(tmp_path: Path) -> Non
     assert collect([], tmp_path) == []
     rows = audit(of_study(tmp_path))
     assert {row["severity"] for row in rows} == {"not checked"}
-    assert "table runs has no successful run" in {row["evidence"] for row in rows}
+    assert any(missing(row["evidence"], "runs", "successful") == [] for row in rows)
 
 
 @pytest.mark.parametrize(("column", "value"), [("workers", "four"), ("global_batch", float("inf")), ("repeat", 0)])
@@ -248,7 +247,7 @@ def test_counts_that_are_none_are_refused(column: str, value: object) -> None:
     tables = study()
     tables["runs"][column] = tables["runs"][column].astype(object)
     one(tables, **{column: value})
-    with pytest.raises(ValueError, match=rf"table runs: {column} of \S+ is .*; allowed: numbers from 1 on"):
+    with refuses(ValueError, "runs", column, 1):
         of_tables(tables)
 
 
@@ -264,7 +263,7 @@ def test_columns_of_another_kind_stop_no_other_rule() -> None:
 def test_runs_without_a_name_are_refused() -> None:
     tables = study()
     tables["runs"] = tables["runs"].drop(columns="run")
-    with pytest.raises(ValueError, match="table runs has no column run"):
+    with refuses(ValueError, "table runs", "column run"):
         of_tables(tables)
 
 
@@ -322,8 +321,7 @@ def test_a_fast_repeat_did_nothing_wrong() -> None:
 
 def test_drift_is_said_in_percent_with_its_interval() -> None:
     (row,) = found("drift", changed(FAULTS["drift"], STUDY))
-    said = "from the first to the last of 48 runs, 1.3 h, rates moved by -2.9 % (-3.0 to -2.8 %) (cluster)"
-    assert row["evidence"] == said
+    assert missing(row["evidence"], "48 runs", "1.3 h", "-2.9 %", "-3.0 to -2.8 %", "(cluster)") == []
 
 
 @pytest.mark.more

@@ -8,6 +8,7 @@ from ddlbench.analysis import claims
 from ddlbench.analysis.claims import CONTRADICTED, NOT_TESTABLE, SUPPORTED, UNDECIDED
 from ddlbench.settings.config import CONFIG
 
+from tests.facts import missing
 from tests.unit.drawings import repeats, row
 
 FILE = CONFIG / "references/claims.csv"
@@ -109,9 +110,9 @@ def test_a_claim_may_ask_for_a_gpu_and_for_a_base(tmp_path: Path) -> None:
     assert judged(tmp_path, line.format("A100", 4), *SCALING)["verdict"] == SUPPORTED
     said = judged(tmp_path, line.format("H100", 4), *SCALING)
     assert said["verdict"] == NOT_TESTABLE
-    assert said["why"] == "asked of gpu H100; runs here that meet its other conditions have NVIDIA A100-SXM4-40GB"
+    assert missing(said["why"], "gpu H100", "NVIDIA A100-SXM4-40GB") == []
     said = judged(tmp_path, line.format("A100", 1), *SCALING)
-    assert said["why"] == "asked of ref_workers 1; runs here that meet its other conditions have 4"
+    assert missing(said["why"], "ref_workers 1", 4) == []
 
 
 def test_verdicts_for_people(tmp_path: Path) -> None:
@@ -121,8 +122,8 @@ def test_verdicts_for_people(tmp_path: Path) -> None:
     table = pd.DataFrame([MORE | run for run in SCALING])
     shares = table[["run"]].assign(communication_percent=1.0, computation_percent=2.0)
     decided, counts = claims.lines(claims.verdicts(claims.read(tmp_path / "claims.csv"), table, shares))
-    assert decided.startswith("contradicted: it scales (s, p): 190 (187.7 to 192.4), n = 3, on here (cuda)")
-    assert counts == "2 claims: 1 contradicted, 0 supported, 0 undecided, 1 not testable here"
+    assert missing(decided, "contradicted", "it scales (s, p)", 190, "187.7 to 192.4", "n = 3", "here (cuda)") == []
+    assert missing(counts, "2 claims", "1 contradicted", "0 supported", "0 undecided", "1 not testable") == []
 
 
 def test_one_run_decides_nothing(tmp_path: Path) -> None:
@@ -244,13 +245,13 @@ def test_sides_differ_in_nothing_but_what_is_compared(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("speed,workers=8,,above,1,", "quantity is speed; allowed: efficiency"),
-        ("throughput,workers=8,,over,1,", "relation is over; allowed: above"),
-        ("throughput,workers=8,,above,,", "an ordering has no value"),
-        ("throughput,workers=8,workers=4,ordering,3,", "an ordering has no value"),
-        ("throughput,workers=8,,ordering,,", "compare with a right side"),
-        ("throughput,gpus=8,,above,1,", "gpus=8; allowed: columns of runs"),
-        (",,,,,", "neither a quantity nor a reason"),
+        ("speed,workers=8,,above,1,", "speed.*efficiency"),
+        ("throughput,workers=8,,over,1,", "over.*above"),
+        ("throughput,workers=8,,above,,", "ordering"),
+        ("throughput,workers=8,workers=4,ordering,3,", "ordering"),
+        ("throughput,workers=8,,ordering,,", "right side"),
+        ("throughput,gpus=8,,above,1,", "gpus=8.*columns"),
+        (",,,,,", "quantity.*reason"),
     ],
 )
 def test_a_claim_that_is_none_is_named(tmp_path: Path, line: str, says: str) -> None:
@@ -261,9 +262,10 @@ def test_a_claim_that_is_none_is_named(tmp_path: Path, line: str, says: str) -> 
 def test_claims_of_aach2023_stand_where_its_text_has_them() -> None:
     """It has no Throughput section; its captions of Figures 3 to 7 say how much runs vary."""
     ours = {one.id.removeprefix("aach2023-"): one for one in claims.read(FILE) if one.source == "aach2023"}
-    assert {one.place for one in ours.values()} == {
-        *("Abstract", "Introduction", "Efficiency section", "Accuracy section", "Conclusion", "Table 2"),
-        *("Data loaders and dataset compression section", "JUWELS HPC system and software stack section"),
+    places = {one.place.partition(" section")[0] for one in ours.values()}
+    assert places == {
+        *("Abstract", "Introduction", "Efficiency", "Accuracy", "Conclusion", "Table 2"),
+        *("Data loaders and dataset compression", "JUWELS HPC system and software stack"),
         "Captions of Figures 3 to 7",
     }
     assert ours["variance-5"].place == "Captions of Figures 3 to 7"

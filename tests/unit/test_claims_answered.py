@@ -13,6 +13,7 @@ from ddlbench.settings.machine import load_machine
 from ddlbench.settings.recipe import load_recipe
 from ddlbench.settings.study import load_study
 
+from tests.facts import missing
 from tests.specs import JUWELS, LAPTOP
 from tests.unit import told
 from tests.unit.drawings import row
@@ -77,7 +78,7 @@ def test_each_claim_is_judged_by_a_shipped_study_or_says_why_not() -> None:
 def test_where_a_source_contradicts_itself_the_verdict_says_so() -> None:
     table = judged("aach2023-short", "aach2023", "").loc[sorted(CONTRADICTING)]
     assert set(table["verdict"]) == {claims.CONTRADICTED}
-    assert table["why"].str.contains("its own|its Efficiency section").all()
+    assert table["why"].str.contains("its own|its Efficiency").all()
 
 
 def test_runs_that_a_source_never_made_are_in_none_of_its_verdicts() -> None:
@@ -102,15 +103,15 @@ def test_no_other_study_says_anything_to_a_claim(study: str) -> None:
 def test_a_claim_says_which_of_its_conditions_no_run_meets() -> None:
     few = {"loader": "torchvision", "form": "raw"}
     for wrong, why in (
-        ({"dataset": "cifar10"}, "asked of dataset imagenet; runs here that meet its other conditions have cifar10"),
-        ({"device": "cpu"}, "asked of device cuda; runs here that meet its other conditions have cpu"),
-        ({"recipe": load_recipe("demo").at(256)}, "asked of recipe aach2023; runs here"),
+        ({"dataset": "cifar10"}, ("dataset imagenet", "cifar10")),
+        ({"device": "cpu"}, ("device cuda", "cpu")),
+        ({"recipe": load_recipe("demo").at(256)}, ("recipe aach2023",)),
     ):
         rows = [row(100.0, framework=name, **few, **wrong) for name in ("ddp", "horovod", "zero-1")]
         ours = [one for one in OURS if one.source == "aach2023" and one.quantity == "throughput"]
         table = claims.verdicts(ours, frame("runs", rows), frame("kernels", []))
         assert set(table["verdict"]) == {claims.NOT_TESTABLE}
-        assert table["why"].str.startswith(why).all()
+        assert [missing(said, *why) for said in table["why"]] == [[]] * len(table)
 
 
 def test_stages_of_zero_are_known_by_every_name_that_a_study_gives_them() -> None:

@@ -24,6 +24,7 @@ from ddlbench.settings.config import ConfigError
 from ddlbench.slurm import queue as slurm
 from snakemake.jobs import Job
 
+from tests.facts import missing, refuses
 from tests.unit.records import SPEC, edit_log, write_record
 
 HERE = socket.gethostname()
@@ -74,7 +75,7 @@ def test_a_living_process_keeps_it(tmp_path: Path) -> None:
         [sys.executable, "-c", program, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert other.stdout is not None and other.stdout.readline() == "\n"
-    with pytest.raises(hold.HeldError, match=f"being made by process {other.pid} on {HERE}"), hold.held(tmp_path):
+    with refuses(hold.HeldError, f"process {other.pid}", HERE), hold.held(tmp_path):
         pass
     other.kill()
     other.communicate()
@@ -117,7 +118,7 @@ def test_our_own_job_was_queued_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_who_cannot_be_asked_about_keeps_it(tmp_path: Path) -> None:
     leave(tmp_path, living.Process("elsewhere", 1, "then", ""))
-    with pytest.raises(hold.HeldError, match=f"if it does not, remove {tmp_path / hold.HOLDER}"), hold.held(tmp_path):
+    with refuses(hold.HeldError, f"remove {tmp_path / hold.HOLDER}"), hold.held(tmp_path):
         pass
 
 
@@ -155,11 +156,11 @@ def test_only_jobs_of_this_folder_that_make_what_is_planned_count(
 @pytest.mark.parametrize(
     ("job", "says"),
     [
-        (("RUNNING", "None"), ("waiting for 1 SLURM jobs", "scancel 7", "these jobs have ended", "7 running: JOB\n")),
+        (("RUNNING", "None"), ("1 SLURM jobs", "scancel 7", "have ended", "7 running: JOB\n")),
         # It would be waited for in vain.
         (
             ("PENDING", "JobHeldUser"),
-            ("7 pending: JOB: it is held (JobHeldUser) and will not start", "scontrol release 7"),
+            ("7 pending: JOB: ", "(JobHeldUser)", "scontrol release 7"),
         ),
     ],
 )
@@ -196,7 +197,7 @@ def test_supervisors_of_this_machine_are_waited_for(tmp_path: Path, capsys: Any)
 
 def test_nothing_is_submitted_while_slurm_does_not_answer(tmp_path: Path, command: Any) -> None:
     command("squeue", "echo 'Unable to contact slurm controller' >&2; exit 1")
-    with pytest.raises(ConfigError, match="try again later: Unable to contact slurm controller"):
+    with refuses(ConfigError, "try again", "Unable to contact slurm"):
         survivors.slurm_jobs({"x"}, tmp_path)
 
 
@@ -305,7 +306,7 @@ def test_a_job_that_was_submitted_twice_takes_no_log(tmp_path: Path) -> None:
     assert second.wait() == 1
     assert "trains" in (folder / "train.log").read_text()
     (refused,) = folder.glob("refused-*.log")
-    assert f"is being made by process {first.pid}" in refused.read_text()
+    assert missing(refused.read_text(), f"process {first.pid}") == []
     (tmp_path / "go").touch()
     assert first.wait() == 3
     said = (folder / "train.log").read_text()
@@ -319,7 +320,8 @@ def test_a_late_job_leaves_the_finished_record_and_its_log(tmp_path: Path) -> No
     for asked in ({hold.ASKED: str(MADE_S - 1)}, {}):  # by a Snakemake, by hand
         assert run(folder, "false", **asked).wait() == 0
         (refused,) = folder.glob("refused-*.log")
-        assert refused.read_text() == f"{SPEC.id}: is already made; that record stays\n"
+        (line,) = refused.read_text().splitlines()
+        assert missing(line, SPEC.id, "already made") == []
         refused.unlink()
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert run(folder, "false", **{hold.ASKED: str(MADE_S + 1)}).wait() == 1  # asked for anew: it is made again

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
+from tests.facts import missing
 
 TOOLS = ("bash", "cat", "date", "dirname", "env", "git", "grep", "head", "make", "mkdir", "tail", "touch")
 
@@ -52,22 +53,23 @@ def test_a_failed_step_shows_its_errors_without_warnings_and_says_what_to_do(pro
     steps = done.stdout.splitlines()
     assert [line[:11] for line in steps] == ["install 1/6", "install 2/6"]
     assert steps[1].endswith(" ... failed")
-    assert "ERROR: No matching distribution found for torch" in done.stderr
+    assert missing(done.stderr, "No matching distribution", "torch") == []
     assert "WARNING" not in done.stderr
-    assert "install stopped at step 2" in done.stderr
-    assert "A package could not be fetched" in done.stderr
+    assert missing(done.stderr, "step 2", "package", "fetched") == []
+
     assert (project / ".venv/install.log").read_text().count("WARNING") == 60
     assert not (project / ".venv/.installed").exists()
 
 
 def test_a_full_disk_is_said(project: Path) -> None:
-    assert "The disk is full" in failing(project, "OSError: [Errno 28] No space left on device\\n").stderr
+    full = "OSError: [Errno 28] No space left on device\\n"
+    assert missing(failing(project, full).stderr, "disk is full") == []
 
 
 def test_an_error_that_is_not_known_is_shown(project: Path) -> None:
     stderr = failing(project, "something else\\n").stderr
     assert "something else" in stderr
-    assert "All of it: .venv/install.log" in stderr
+    assert missing(stderr, ".venv/install.log") == []
 
 
 def test_horovod_can_be_left_out_and_added_later(project: Path) -> None:
@@ -93,7 +95,7 @@ def test_horovod_can_be_left_out_and_added_later(project: Path) -> None:
     assert install(project).returncode == 0  # as it was
     again = install(project, HOROVOD="1")
     assert again.returncode == 1
-    assert "install stopped at step 5: Horovod" in again.stderr
+    assert missing(again.stderr, "step 5", "Horovod") == []
     assert "make install HOROVOD=0" in again.stderr
 
 
@@ -153,7 +155,7 @@ def test_another_file_of_the_same_version_is_refused(locked: Project) -> None:
     locked.lock[0] = f"inner==1.0 --hash=sha256:{'1' * 64}"
     done = locked.install("outer")
     assert done.returncode == 1
-    assert {"pip": "DO NOT MATCH THE HASHES", "uv": "Hash mismatch"}[locked.installer] in done.stderr
+    assert {"pip": "MATCH THE HASHES", "uv": "Hash mismatch"}[locked.installer] in done.stderr
     assert locked.installed == set()
 
 
@@ -161,7 +163,7 @@ def test_what_the_lock_does_not_name_is_refused(locked: Project) -> None:
     del locked.lock[0]
     done = locked.install("outer")
     assert (done.returncode, locked.installed) == (1, set())
-    assert "ERROR: inner 3.0 is not in envs/lock.txt" in done.stderr
+    assert missing(done.stderr, "ERROR", "inner 3.0", "envs/lock.txt") == []
 
 
 def test_what_a_package_needs_comes_in_the_version_of_the_lock_and_torch_as_pip_has_it(locked: Project) -> None:
@@ -169,7 +171,7 @@ def test_what_a_package_needs_comes_in_the_version_of_the_lock_and_torch_as_pip_
     locked.lock.append(f"torch==2.13.0 --hash=sha256:{'3' * 64}")
     done = locked.install("torch", "outer")
     assert (done.returncode, locked.installed) == (0, {"torch", "inner", "outer"}), done.stderr
-    assert done.stdout.startswith("note: torch 2.13.0+cpu has no hash in envs/lock.txt; it is from ")
+    assert missing(done.stdout, "note", "torch 2.13.0+cpu", "envs/lock.txt") == []
     assert (locked.site / "inner.py").read_text() == "version = '1.0'\n"
 
 
@@ -177,7 +179,7 @@ def test_a_label_is_for_torch_alone(locked: Project) -> None:
     locked.wheel("inner", "1.0+better")
     done = locked.install("outer")
     assert (done.returncode, locked.installed) == (1, set())
-    assert "ERROR: inner 1.0+better is not in envs/lock.txt" in done.stderr
+    assert missing(done.stderr, "ERROR", "inner 1.0+better", "envs/lock.txt") == []
 
 
 def test_a_wheelhouse_has_what_is_installed_from_it_without_any_other_place(locked: Project, tmp_path: Path) -> None:
@@ -196,7 +198,7 @@ def test_a_file_with_another_digest_is_not_brought(locked: Project, tmp_path: Pa
     locked.lock[0] = f"inner==1.0 --hash=sha256:{'1' * 64}"
     done = locked.install("outer", f"--wheelhouse={tmp_path / 'brought'}")
     assert done.returncode == 1
-    assert "DO NOT MATCH THE HASHES" in done.stderr
+    assert "MATCH THE HASHES" in done.stderr
 
 
 def test_an_install_from_a_wheelhouse_leaves_all_other_places_aside(project: Path) -> None:

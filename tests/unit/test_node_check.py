@@ -19,34 +19,37 @@ from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import load_study
 
 from tests.conftest import until
+from tests.facts import missing
 from tests.specs import JUWELS
 
 SAYS = "for n in 1 2 3 4; do echo line $n; done; echo; exit"
 
 
 @pytest.mark.parametrize(
-    ("command", "found"),
+    ("command", "facts"),
     [
         ("true", None),
         ("bash -c 'echo all is well'", None),
-        (f"bash -c '{SAYS} 3'", "ended with exit code 3: line 2 | line 3 | line 4"),
-        ("false", "ended with exit code 1, without a word"),
-        ("bash -c 'echo on stderr >&2; exit 1'", "ended with exit code 1: on stderr"),
-        ("bash -c 'kill -TERM $$'", "was ended by signal 15, without a word"),
-        ("no-such-check -r 1", "could not be started: No such file or directory"),
-        ("/", "could not be started: Permission denied"),
+        (f"bash -c '{SAYS} 3'", ("exit code 3", "line 2 | line 3 | line 4")),
+        ("false", ("exit code 1",)),
+        ("bash -c 'echo on stderr >&2; exit 1'", ("exit code 1", "on stderr")),
+        ("bash -c 'kill -TERM $$'", ("signal 15",)),
+        ("no-such-check -r 1", ("started", "No such file")),
+        ("/", ("started", "Permission denied")),
         (r"printf '\033[31mred\377\n'", None),
     ],
 )
-def test_how_a_check_ended(command: str, found: str | None, tmp_path: Path) -> None:
-    assert node_check.failure(command, 60, tmp_path) == found
+def test_how_a_check_ended(command: str, facts: tuple[str, ...] | None, tmp_path: Path) -> None:
+    found = node_check.failure(command, 60, tmp_path)
+    assert (found is None) == (facts is None) and missing(found, *(facts or ())) == []
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_a_check_prints_is_one_line_of_text(tmp_path: Path) -> None:
     noisy = r"""bash -c 'yes noise | head -100000; printf "\033[31mred\377\n"; exit 1'"""
     found = node_check.failure(noisy, 60, tmp_path)
-    assert found == "ended with exit code 1: noise | noise | \\x1b[31mred\ufffd"
+    assert found is not None and len(found.splitlines()) == 1
+    assert missing(found, "exit code 1", "noise | noise | \\x1b[31mred\ufffd") == []
 
 
 def ended(pid: int) -> bool:
@@ -62,7 +65,7 @@ def test_a_check_that_does_not_end_is_ended(tmp_path: Path) -> None:
     child = tmp_path / "child"
     began = time.monotonic()
     found = node_check.failure(f"bash -c 'echo waiting; sleep 300 & echo $! > {child}; wait'", 2, tmp_path)
-    assert found == "did not end within 2 s (node_check_timeout_s): waiting"
+    assert missing(found, "2 s", "node_check_timeout_s", "waiting") == []
     assert time.monotonic() - began < 60
     # It was killed with its parent, but nobody waits for it here: it may take a moment to end.
     until(lambda: ended(int(child.read_text())), 10)

@@ -18,6 +18,7 @@ from ddlbench.settings.machine import load_machine
 from ddlbench.settings.recipe import load_recipe
 from ddlbench.settings.study import load_study
 
+from tests.facts import missing, refuses
 from tests.specs import run_spec
 from tests.unit.spoiled import Files
 
@@ -208,8 +209,8 @@ def test_a_model_that_cannot_choose_how_blocks_begin_is_refused_in_the_plan(
     files.spoil("study", "[lenet]", f"[{model}]")
     files.spoil("recipe", "warmup_epochs: 1", "warmup_epochs: 0\nzero_init_last: true")
     if refused:
-        says = f"{files.path['recipe']}: zero_init_last: true is not allowed; model {model} has no"
-        assert files.complaint().startswith(says)
+        said = files.complaint()
+        assert missing(said, f"{files.path['recipe']}: zero_init_last: true", f"model {model}") == []
     else:
         files.load()
 
@@ -242,10 +243,10 @@ def test_polynomial_of_a_run_that_is_only_measured_is_the_whole_runs() -> None:
 @pytest.mark.parametrize(
     ("changes", "recipe", "says"),
     [
-        ({"schedule": "cosine", "epochs": 6}, {}, "fall from 0.025 to 0.00669873, where the schedule stands"),
+        ({"schedule": "cosine", "epochs": 6}, {}, "0.025 to 0.00669873"),
         ({"schedule": "exponential"}, {"gamma": 0.5, "exponential_start": "training"}, "fall from 0.025 to 0.003125"),
         ({"schedule": "step"}, {"step_epochs": (3.0,)}, "fall from 0.025 to 0.01"),
-        ({"global_batch": 32}, {}, "fall from 0.025 to 0.0125, the rate of recipe aach2023 at 32 images a step"),
+        ({"global_batch": 32}, {}, "0.025 to 0.0125"),
         ({"global_batch": 32, "schedule": "polynomial"}, {"warmup_lr": 0.02}, "fall from 0.02 to 0.0125"),
     ],
 )
@@ -303,6 +304,5 @@ def test_values_between_two_rows_are_interpolated() -> None:
 
 @pytest.mark.parametrize("batch", [1631, 67841, 256])
 def test_batch_sizes_outside_the_table_are_refused(batch: int) -> None:
-    says = f"recipes/mlperf-lars.yaml: by_batch: {batch} is not allowed; allowed: batch sizes from 1632 to 67840"
-    with pytest.raises(ConfigError, match=says):
+    with refuses(ConfigError, f"recipes/mlperf-lars.yaml: by_batch: {batch}", 1632, 67840):
         load_recipe("mlperf-lars").at(batch)

@@ -16,6 +16,7 @@ from ddlbench.commands import configuration
 from ddlbench.core.spec import RunSpec
 from ddlbench.core.zero import held_bytes, optimizer_bytes
 
+from tests.facts import missing
 from tests.specs import JUWELS, run_spec
 from tests.unit.drawings import repeats, row
 from tests.unit.records import SPEC
@@ -301,18 +302,18 @@ def test_the_table_has_the_chosen_interval_beside_the_best() -> None:
 @pytest.mark.parametrize(
     ("terms", "killed", "why"),
     [
-        (TERMS, {}, "no interrupted run of these settings left a checkpoint"),
-        (TERMS, {"framework": "horovod"}, "no interrupted run of these settings left a checkpoint"),
-        (TERMS, {"workers": 4}, "no interrupted run of these settings left a checkpoint"),
-        (TERMS, {"restart_s": None}, "no interrupted run of these settings left a checkpoint"),
-        (replace(TERMS, node_hours_between=None), {"epochs": 2}, "the machine's file does not say how often nodes are"),
+        (TERMS, {}, "checkpoint"),
+        (TERMS, {"framework": "horovod"}, "checkpoint"),
+        (TERMS, {"workers": 4}, "checkpoint"),
+        (TERMS, {"restart_s": None}, "checkpoint"),
+        (replace(TERMS, node_hours_between=None), {"epochs": 2}, "the machine's file"),
     ],
 )
 def test_what_cannot_be_said_is_not_said(terms: Terms, killed: dict[str, object], why: str) -> None:
     other = {"interrupt_steps": 60, "checkpoint_s": 20.0, "restart_s": 60.0} | killed
     table = made(run(), *([run(**other)] if killed else []), terms=terms)
     (row,) = table[table["framework"] == "ddp"].to_dict("records")
-    assert str(row["why"]).startswith(why)
+    assert missing(row["why"], why) == []
     assert (row["node_hours"], row["cost"], row["interval"]) == (20, 160, "chosen")
     assert math.isnan(row["loss_cost"])
     assert math.isnan(row["expected_s"])

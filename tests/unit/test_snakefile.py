@@ -16,6 +16,7 @@ from ddlbench.run import survivors
 from ddlbench.settings.config import ConfigError
 from snakemake.script import PythonScript
 
+from tests.facts import missing, refuses
 from tests.unit.records import write_record
 
 STARTS_JOBS = {"is_main_process": True, "executor_plugin": object(), "dryrun": False, "cores": 2}
@@ -94,16 +95,16 @@ def test_a_run_that_the_plan_has_not_is_named(monkeypatch: pytest.MonkeyPatch, t
     of = training(monkeypatch, tmp_path, [], is_main_process=False)
     with pytest.raises(SystemExit) as ended:
         of.input(SimpleNamespace(run="gone-r1"))
-    assert str(ended.value) == "gone-r1: is not a run of study demo on machine local; was the study edited?"
+    assert missing(ended.value, "gone-r1", "study demo", "machine local") == []
 
 
 def test_a_complaint_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     def complain(*_: Any) -> None:
-        raise ConfigError("config/studies/demo.yaml: no such thing")
+        raise ConfigError("demo.yaml: no such thing")
 
     of = training(monkeypatch, tmp_path, [])
     monkeypatch.setattr(reads, "check_software", complain)
-    with pytest.raises(SystemExit, match=r"^config/studies/demo.yaml: no such thing$"):
+    with pytest.raises(SystemExit, match=r"^demo.yaml: no such thing$"):
         of.input(wildcards(of))
 
 
@@ -137,18 +138,18 @@ def test_a_folder_of_another_user_is_named(closed: str, tmp_path: Path, monkeypa
     with pytest.raises(SystemExit, match=f"^{tmp_path / closed}: not writable"):
         snakefile.check_folder(tmp_path)
     monkeypatch.setattr("os.statvfs", lambda path: SimpleNamespace(f_bavail=0, f_blocks=9))
-    with pytest.raises(SystemExit, match=f"^{tmp_path}: its disk is full.*; make room, and start again$"):
+    with refuses(SystemExit, f"{tmp_path}: ", "disk is full"):
         snakefile.check_folder(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("study: demo\naccount: 2024-13-45\n", "Snakemake cannot read it: month must be in 1..12"),
+        ("study: demo\naccount: 2024-13-45\n", "month must be"),
         ("study: demo\nmachine: &m [*m]\n", "is not YAML: line 2, column 10: "),
-        ("study: demo\nmax_gpu_hours: 1:30\n", 'max_gpu_hours: "1:30" is not allowed; '),
-        ("study: !!int x\n", "is not YAML: line 1, column 8: !!int: tags are not allowed"),
-        ("study: " + "[" * 5000 + "\n", "is nested too deeply; allowed: 50 levels"),
+        ("study: demo\nmax_gpu_hours: 1:30\n", 'max_gpu_hours: "1:30" '),
+        ("study: !!int x\n", "line 1, column 8: !!int"),
+        ("study: " + "[" * 5000 + "\n", "50 levels"),
     ],
 )
 def test_what_snakemake_would_stumble_over_is_one_line(tmp_path: Path, text: str, says: str) -> None:
@@ -156,7 +157,8 @@ def test_what_snakemake_would_stumble_over_is_one_line(tmp_path: Path, text: str
     file.write_text(text, encoding="utf-8")
     with pytest.raises(SystemExit) as error, snakefile.complaints():
         configuration.load(file)
-    assert str(error.value).startswith(f"{file}: {says}") and "\n" not in str(error.value)
+    assert str(error.value).startswith(f"{file}: ") and says in str(error.value)
+    assert "\n" not in str(error.value)
     file.write_text("study: demo\n", encoding="utf-8")
     assert configuration.load(file) == {"study": "demo"}
 
@@ -177,7 +179,7 @@ def test_nothing_starts_whose_data_lie_nowhere(monkeypatch: pytest.MonkeyPatch, 
     of.start.workflow.dag.needrun_jobs = lambda: [SimpleNamespace(rule=SimpleNamespace(name="train"), wildcards=run)]
     of.start.keep_limit()
     monkeypatch.setattr(registry.member("datasets", "mnist5k"), "NEEDS", "name the folder")
-    with pytest.raises(SystemExit, match=r"^config/config.yaml: data.sources.mnist5k: is missing; name the folder$"):
+    with refuses(SystemExit, "config/config.yaml: data.sources.mnist5k: ", "missing", "name the folder"):
         of.start.keep_limit()
 
 

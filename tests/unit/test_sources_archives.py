@@ -17,6 +17,7 @@ from ddlbench.data.prepare import write_form
 from ddlbench.data.source import BadImage, Place, SourceError
 from PIL import Image
 
+from tests.facts import missing, refuses
 from tests.unit.archives import (
     GNU,
     PAX,
@@ -113,10 +114,10 @@ def test_the_devkit_says_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_another_devkit_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "validation_synsets.txt").unlink()
-    assert "nothing says the classes of ILSVRC2012_img_val.tar" in refused(folder, "val")
+    assert missing(refused(folder, "val"), "classes", "ILSVRC2012_img_val.tar") == []
     path = devkit(folder, monkeypatch)
     path.write_bytes(path.read_bytes()[:-200])
-    assert f"{imagenet.DEVKIT}: is not the published file: its MD5 is" in refused(folder, "val")
+    assert missing(refused(folder, "val"), f"{imagenet.DEVKIT}: ", "MD5") == []
     monkeypatch.setitem(imagenet.MD5, imagenet.DEVKIT, hashlib.md5(path.read_bytes()).hexdigest())
     assert f"{imagenet.DEVKIT}: cannot be read" in refused(folder, "val")
 
@@ -127,9 +128,9 @@ def test_a_picture_in_an_archive_that_cannot_be_used_is_named(folder: Path) -> N
     (folder / TRAIN).write_bytes(train(by_synset))
     source = opened(folder)
     entry = next(e for e in source.entries("train") if e.filename == "n01440764_7.JPEG")
-    with pytest.raises(BadImage, match=r"ILSVRC2012_img_train\.tar: n01440764_7\.JPEG: is neither JPEG nor PNG"):
+    with refuses(BadImage, "ILSVRC2012_img_train.tar: n01440764_7.JPEG: ", "JPEG nor PNG"):
         source.read(entry)
-    with pytest.raises(BadImage, match=r"ILSVRC2012_img_train\.tar: .* 10 bytes at \d+, found 0"):
+    with refuses(BadImage, "ILSVRC2012_img_train.tar: ", 10, 10**9, "found 0"):
         source.read(entry._replace(offset=10**9))
 
 
@@ -139,7 +140,7 @@ REFUSED = {
     "device": (member("d.JPEG", type=tarfile.BLKTYPE), "'d.JPEG' is refused"),
     "pipe": (member("p.JPEG", type=tarfile.FIFOTYPE), "'p.JPEG' is refused"),
     "sparse": (member("s.JPEG", type=tarfile.GNUTYPE_SPARSE), "'s.JPEG' is refused"),
-    "twice": (member("N01440764_9.jpeg", picture(1)), "2 members of one name: n01440764_9.jpeg"),
+    "twice": (member("N01440764_9.jpeg", picture(1)), "one name: n01440764_9.jpeg"),
 }
 
 
@@ -183,7 +184,7 @@ def test_an_inner_archive_that_ends_early_is_refused(folder: Path) -> None:
 
 def test_a_missing_validation_archive_is_told(folder: Path) -> None:
     (folder / VAL).unlink()
-    assert f"{VAL}: cannot be read: No such file" in refused(folder, "val")
+    assert missing(refused(folder, "val"), f"{VAL}: ", "No such file") == []
 
 
 def flipped(data: bytes, at: bytes, more: int) -> bytes:
@@ -193,12 +194,12 @@ def flipped(data: bytes, at: bytes, more: int) -> bytes:
 
 GOOD = member("n01440764.tar", tar(member("a.JPEG", picture(1))))
 LIST = "validation_synsets.txt"
-NO_SYNSET = "member {!r} is not the archive of a synset, <synset>.tar"
+NO_SYNSET = "{!r} is not"
 # The file, what becomes of its bytes, and what is said behind its name.
 FAULTS: list[tuple[str, Callable[[bytes], bytes], str]] = [
     (TRAIN, lambda _: tar(GOOD, REFUSED["symlink"][0]), "'l.JPEG' is refused"),
-    (TRAIN, lambda _: tar(GOOD, member("a.JPEG", picture(1))), "member 'a.JPEG' is not the archive of a synset"),
-    (TRAIN, lambda _: tar(GOOD, member("x/N01440764.tar", GOOD[1])), "2 inner archives of one name: n01440764"),
+    (TRAIN, lambda _: tar(GOOD, member("a.JPEG", picture(1))), "'a.JPEG' is not"),
+    (TRAIN, lambda _: tar(GOOD, member("x/N01440764.tar", GOOD[1])), "one name: n01440764"),
     *(
         (TRAIN, lambda _, inner=inner: tar(member("n01440764.tar", inner)), "n01440764.tar: holds no pictures")
         for inner in (tar(), tar(member("readme.txt", b"x")), tar(member("n01", type=tarfile.DIRTYPE)))
@@ -207,18 +208,18 @@ FAULTS: list[tuple[str, Callable[[bytes], bytes], str]] = [
         (TRAIN, lambda _, name=name: tar(member("n01440764.tar"), member(f"train/{name}")), NO_SYNSET.format(name))
         for name in (".tar", "..tar", "...tar", ".hidden.tar")
     ),
-    (TRAIN, lambda _: b"", "ends early or is damaged after its beginning"),
-    (TRAIN, lambda _: b"text" * 999, "ends early or is damaged after its beginning"),
-    (TRAIN, gzip.compress, "ends early or is damaged after its beginning"),
+    (TRAIN, lambda _: b"", "after its beginning"),
+    (TRAIN, lambda _: b"text" * 999, "after its beginning"),
+    (TRAIN, gzip.compress, "after its beginning"),
     (TRAIN, lambda _: tar(), "holds no archives of synsets"),
     (VAL, lambda _: tar(), "holds no pictures"),
     (
         VAL,
         lambda data: flipped(data, b"ILSVRC2012_val_00000003", 150),  # in the checksum of a header
-        "ends early or is damaged after member 'ILSVRC2012_val_00000004.JPEG'",
+        "member 'ILSVRC2012_val_00000004.JPEG'",
     ),
     (LIST, lambda _: b"n01\xff\n", "cannot be read: 'utf-8' codec"),
-    (LIST, lambda text: text.replace(b"n01443537", b"n09999999"), "n09999999 is no class of train"),
+    (LIST, lambda text: text.replace(b"n01443537", b"n09999999"), "n09999999 is no class"),
     (LIST, lambda text: text + b"n01443537\n", "7 lines for the 6 pictures in"),
 ]
 
@@ -246,7 +247,7 @@ def test_a_header_of_many_digits_takes_no_time(folder: Path) -> None:
     data = info.tobuf(tarfile.USTAR_FORMAT) + body + bytes(-len(body) % 512) + tar(member("a.JPEG"))
     (folder / VAL).write_bytes(data)
     began = time.process_time()
-    assert "is damaged after its beginning: a header with a number of more than 255 digits" in refused(folder, "val")
+    assert missing(refused(folder, "val"), "damaged", "header", 255) == []
     assert time.process_time() - began < 2
 
 
@@ -267,9 +268,8 @@ def test_other_archives_than_those_that_were_published_are_refused(
         path = folder / name
         whole = path.read_bytes()
         path.write_bytes(whole[: len(whole) // 2].ljust(len(whole), b"\0"))
-        with pytest.raises(SourceError, match=rf"{name}: is not the published file: its MD5 is") as error:
+        with refuses(SourceError, f"{name}: ", "MD5"):
             imagenet.open_source(place)
-        assert "\n" not in str(error.value)
         path.write_bytes(whole)
 
 
@@ -352,5 +352,5 @@ def test_names_with_line_ends_and_escape_characters_are_printed_safely(folder: P
     (entry,) = source.entries("val")
     with pytest.raises(BadImage) as error:
         source.read(entry)
-    assert r"a\n\x1b[31mred.JPEG: is neither JPEG nor PNG" in str(error.value)
+    assert missing(error.value, r"a\n\x1b[31mred.JPEG: ", "JPEG nor PNG") == []
     assert str(error.value).isprintable()
