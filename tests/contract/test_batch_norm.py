@@ -20,6 +20,8 @@ from ddlbench.train import batch_norm, models
 from ddlbench.train.loaders._share import share
 from torch import nn
 
+from tests.facts import refuses
+
 FRAMEWORKS = [
     pytest.param(name, marks=pytest.mark.skipif(find_spec(name) is None and name == "horovod", reason="not installed"))
     for name in registry.members("frameworks")
@@ -83,7 +85,7 @@ def test_on_a_cpu_they_refuse(framework: str, tmp_path: object) -> None:
     batch_norm.synchronise(model, registry.member("frameworks", framework).sync_batch_norm())
     dist.init_process_group("gloo", f"file://{tmp_path}/meet", rank=0, world_size=1)
     try:
-        with pytest.raises(ValueError, match="expected input tensor to be on GPU"):
+        with refuses(ValueError, "GPU"):
             model(torch.randn(6, 3, 11, 11))
     finally:
         dist.destroy_process_group()
@@ -111,7 +113,7 @@ def test_a_plan_refuses_statistics_that_would_count_no_images() -> None:
 
 def test_pytorchs_batch_norm_still_refuses_one_value() -> None:
     """Else accept_one_value is not needed any more."""
-    with pytest.raises(ValueError, match="more than 1 value per channel"):
+    with refuses(ValueError, "more than 1"):
         nn.BatchNorm2d(3)(torch.ones(1, 3, 1, 1))
 
 

@@ -12,6 +12,7 @@ from ddlbench.train.loop import Training
 from ddlbench.train.setup import Setup
 
 from tests.contract.engine_cases import Case, spec_of
+from tests.facts import missing, refuses
 
 
 class Time:
@@ -61,7 +62,7 @@ def test_long_first_epochs_hear_a_signal_in_time(clock, first):
 
 def test_a_loss_that_is_no_number_ends_the_run_and_names_its_step(clock):
     losses = [torch.tensor(value) for value in (1.0, float("nan"), 2.0)]
-    with pytest.raises(LossError, match="the loss of step 11 is nan"):
+    with refuses(LossError, "step 11", "nan"):
         alone().agree(0, losses, 10)
 
 
@@ -103,6 +104,6 @@ def test_a_loss_that_is_no_number_names_the_option_that_can_diverge(clock: Time,
     with pytest.raises(LossError) as caught:
         Training.agree(training)
     said, _, why = str(caught.value).partition("; ")
-    assert (said, caught.value.step) == ("the loss of step 8 is nan", 8)
+    assert missing(said, "step 8", "nan") == [] and caught.value.step == 8
     assert bool(why) == (compression != "none")
-    assert not why or why.startswith("option compression: 1-bit-adam: A weight that had no gradient before freeze_step")
+    assert not why or missing(why, "compression", "1-bit-adam", "freeze_step") == []

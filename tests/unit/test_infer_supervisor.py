@@ -4,6 +4,7 @@ Real ranks: tests/contract/test_inference.py.
 """
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -18,6 +19,7 @@ from ddlbench.run import infer
 from ddlbench.run.hold import held
 from ddlbench.settings.config import ConfigError
 
+from tests.facts import missing, refuses
 from tests.sources import some
 from tests.specs import infer_spec, run_spec
 from tests.unit.records import seal_again, write_record
@@ -109,18 +111,20 @@ def test_what_ranks_leave_becomes_the_record(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("does", "cause", "says"),
+    ("does", "cause", "facts"),
     [
-        pytest.param("raises", "exception", "rank 1: exception: ValueError: no such picture", marks=pytest.mark.slow),
-        ("stops", "stopped answering", "rank 1 did not answer for 7 s, its process is stopped (SIGSTOP)"),
+        pytest.param("raises", "exception", ("rank 1", "ValueError: no such picture"), marks=pytest.mark.slow),
+        ("stops", "stopped answering", ("rank 1", "7 s", "SIGSTOP")),
     ],
 )
-def test_a_rank_that_fails_ends_the_job_and_is_named(does: str, cause: str, says: str, tmp_path: Path) -> None:
+def test_a_rank_that_fails_ends_the_job_and_is_named(
+    does: str, cause: str, facts: tuple[str, ...], tmp_path: Path
+) -> None:
     job = execute(tmp_path, does, 7.0)  # ranks beat every 5 s, and late where the machine is busy
     assert job.code != 0
     message = job.output.splitlines()[-1]
-    assert f" failed: {says} (on " in message
-    assert f"what it left is in {job.folder}/failed" in message
+    assert missing(message, " failed: ", *facts) == [] and " (on " in message
+    assert missing(message, f"{job.folder}/failed") == []
     assert job.left == {"failed"}  # neither a record of before, nor that of another try
     report = json.loads((job.folder / "failed/failure.json").read_text())
     assert (report["cause"], report["rank"]) == (cause, 1)
@@ -130,7 +134,7 @@ def test_a_rank_that_fails_ends_the_job_and_is_named(does: str, cause: str, says
 def test_a_launcher_that_ends_well_without_a_record_is_a_failure(tmp_path: Path) -> None:
     job = execute(tmp_path, "nothing")
     assert job.code == 1
-    assert "the launcher ended well but there is no inference.json" in job.output
+    assert missing(job.output, "ended well", "inference.json") == []
     assert job.left == {"failed"}
 
 
@@ -138,7 +142,7 @@ def test_only_one_supervisor_makes_a_job(tmp_path: Path, monkeypatch: pytest.Mon
     spec = infer_spec(run=run_spec(machine="local"), trained=False)
     given = ["--folder", str(tmp_path), "--spec", spec.to_json(), "--manifest", str(tmp_path / "manifest.json")]
     monkeypatch.setattr(sys, "argv", ["infer", *given, "--", "true"])
-    with held(tmp_path), pytest.raises(SystemExit, match="is being made by process"):
+    with held(tmp_path), refuses(SystemExit, f"process {os.getpid()}"):
         infer.main()
 
 
@@ -147,4 +151,4 @@ def test_damaged_pictures_are_named_before_a_rank_starts(tmp_path: Path) -> None
     assert (job.code, job.left) == (1, {"failed"})
     failure = json.loads((job.folder / "failed/failure.json").read_text())
     assert failure["cause"] == "data damaged"
-    assert f"{tmp_path}/data: val/class0/: cannot be read: No such file" in failure["message"]
+    assert missing(failure["message"], f"{tmp_path}/data: val/class0/: ", "No such file") == []
