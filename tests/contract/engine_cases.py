@@ -76,6 +76,8 @@ MORE: list[tuple[str, str, dict[str, Any]]] = [
     ("horovod", "horovod-autotune", {"autotune": True}),
     ("deepspeed", "zero1-buckets", {"zero_stage": 1, "bucket_mb": 0.01}),
     ("deepspeed", "zero2-buckets", {"zero_stage": 2, "bucket_mb": 0.01}),
+    ("deepspeed", "zero1-overlap", {"zero_stage": 1, "bucket_mb": 0.01, "overlap_comm": True}),
+    ("deepspeed", "zero2-overlap", {"zero_stage": 2, "bucket_mb": 0.01, "overlap_comm": True}),
     ("deepspeed", "zero3-buckets", {"zero_stage": 3, "bucket_mb": 0.01}),
     ("horovod", "horovod-fp16", {"compression": "fp16"}),
     ("deepspeed", "offload1", {"zero_stage": 1, "offload": "optimizer"}),

@@ -76,6 +76,7 @@ def test_ddp_broadcasts_no_buffers_by_whichever_word_torch_knows(ddp: type, monk
 DROPPING = {"progressive_layer_dropping": True}
 LAYERS, VIT = "progressive_layer_dropping", {"model": "vit_small_patch16_224"}
 POWER = {"compression": "powersgd"}
+OVERLAP = {"overlap_comm": True}
 GRAPHS = {"compile": True, "compile_mode": "reduce-overhead"}
 BIT, ADAMW, FP16, CLIPPED = (
     {"compression": "1-bit-adam"},
@@ -99,6 +100,8 @@ REFUSED: list[tuple[str, dict[str, Any], dict[str, Any], str, dict[str, Any]]] =
     ("fsdp", {"channels_last": True}, {}, "channels_last", {"options": {}}),
     ("horovod", {"channels_last": True}, {}, "channels_last", {"options": {}}),
     ("deepspeed", {"bucket_mb": 1}, {}, "bucket_mb", {"options": {"bucket_mb": 1} | zero(1)}),
+    ("deepspeed", OVERLAP, {}, "overlap_comm", {"options": OVERLAP | zero(1)}),
+    ("deepspeed", OVERLAP | zero(3), {}, "overlap_comm", {"options": OVERLAP | zero(2)}),
     ("deepspeed", {"offload": "optimizer"}, {}, "offload", {"options": zero(1, "optimizer")}),
     ("deepspeed", zero(2, "parameters"), {}, "offload", {"options": zero(3, "parameters")}),
     ("deepspeed", zero(1), {"optimizer": "lars"}, "zero_stage", {"options": zero(0)}),
@@ -225,6 +228,44 @@ def test_deepspeed_is_told_all_that_it_would_choose_itself():
     assert (run.batch_per_worker, settings(run, 1000)["train_micro_batch_size_per_gpu"]) == (8, 2)
     assert settings(run, 1000)["gradient_clipping"] == 2.0
     assert settings(run, 1000)["zero_optimization"]["offload_param"]["device"] == "cpu"
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_what_a_variant_does_not_say_is_deepspeeds_own_default(stage):
+    """Whether it overlaps depends on the stage: false with ZeRO 1 and 2, true with 3."""
+    from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
+
+    ours = _deepspeed_options.settings(spec("deepspeed", options=zero(stage)), numbers=1000)["zero_optimization"]
+    whole, default = DeepSpeedZeroConfig(**ours), DeepSpeedZeroConfig(stage=stage)
+    names = ("overlap_comm", "contiguous_gradients", "allgather_bucket_size", "reduce_scatter", "round_robin_gradients")
+    assert {name: getattr(whole, name) for name in names} == {name: getattr(default, name) for name in names}
+    assert (whole.overlap_comm, whole.contiguous_gradients) == (stage == 3, True)
+
+
+@pytest.mark.parametrize("stage", [1, 2])
+def test_zero_overlaps_where_a_variant_says_so(stage):
+    from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
+
+    run = spec("deepspeed", options=zero(stage) | OVERLAP)
+    assert DeepSpeedZeroConfig(**_deepspeed_options.settings(run, numbers=1000)["zero_optimization"]).overlap_comm
+
+
+def test_the_size_of_gathers_is_nothing_that_deepspeed_heeds():
+    """Why there is no option allgather_bucket_size: with torch's all_gather_into_tensor all is gathered at once."""
+    from deepspeed.runtime import utils
+
+    sent = []
+
+    class Comm:
+        def __getattr__(self, name):
+            return lambda *args, **kwargs: sent.append(name) or (2 if name == "get_world_size" else name[:3] == "has")
+
+    whole = torch.zeros(64)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(utils, "dist", Comm())
+        utils.all_gather_dp_groups([whole], [[*whole.chunk(2)]], [None], 2, allgather_bucket_size=8)
+    assert sent.count("all_gather_into_tensor") == 1
+    assert "all_gather" not in sent
 
 
 def test_fsdp_gathers_stages_block_by_block():

@@ -17,14 +17,19 @@ Method = Callable[..., Any]
 MESSAGES = ("all_reduce", "all_gather", "all_gather_into_tensor")
 
 
-def watch_reductions(engine: Any, zero: Any, stage: int, timed: Callable[[Method], Method], last: Method) -> None:
+def watch_reductions(
+    engine: Any, zero: Any, stage: int, overlaps: bool, timed: Callable[[Method], Method], last: Method
+) -> None:
     """Wrap in `timed` what reduces gradients; `last` says whether a micro-batch is its step's last.
 
+    Where ZeRO 1 or 2 `overlaps`, a bucket waits for the one before, and after the backward pass all is waited for.
     Raises ReleaseError.
     """
     mends.only_for("deepspeed", ("0.19",), "deepspeed_watchers")
-    if stage == 2:
+    if stage == 2 or overlaps:
         zero.reduce_ipg_grads = timed(zero.reduce_ipg_grads)
+    if overlaps:
+        engine.allreduce_gradients = timed(engine.allreduce_gradients)
     elif stage < 2:
         reduce, of_last = engine.allreduce_gradients, timed(engine.allreduce_gradients)
         # Called after each micro-batch, and reduces after the last.

@@ -35,7 +35,14 @@ OPTIONS: Options = _common.OPTIONS | {
         *range(4),
     ),
     "bucket_mb": number(
-        "With zero_stage 1, 2 or 3: at most so many MiB of gradients are reduced together.", 2000, exclusiveMinimum=0
+        "With zero_stage 1, 2 or 3: at most so many MiB of gradients are reduced together. DeepSpeed's own default is "
+        "5e8 numbers, 1907 MiB.",
+        2000,
+        exclusiveMinimum=0,
+    ),
+    "overlap_comm": flag(
+        "With zero_stage 1 or 2: reduce each full bucket of gradients while the backward pass goes on. DeepSpeed's own "
+        "default is false there and true with zero_stage 3, which is left so."
     ),
     "offload": one_of(
         "What ZeRO keeps in the host's memory. optimizer: its state, with zero_stage 1, 2 or 3; "
@@ -87,6 +94,8 @@ def refuses(spec: RunSpec) -> str | None:
     recipe, dropping = spec.recipe, spec.option("progressive_layer_dropping")
     if spec.option("bucket_mb") != OPTIONS["bucket_mb"]["default"] and stage == 0:
         return "option bucket_mb: zero_stage 0 has buckets of its own; needs zero_stage 1, 2 or 3"
+    if spec.option("overlap_comm") and stage not in (1, 2):
+        return f"option overlap_comm: needs zero_stage 1 or 2, not {stage}; zero_stage 3 overlaps by itself"
     if offload == "optimizer" and stage == 0:
         return "option offload: optimizer needs zero_stage 1, 2 or 3"
     if offload == "parameters" and stage != 3:
@@ -121,6 +130,10 @@ def settings(spec: RunSpec, numbers: int) -> dict[str, Any]:
         # In numbers, and taken at once: never more than the whole model.
         "reduce_bucket_size": max(1, min(round(spec.option("bucket_mb") * 2**20 / 4), numbers)),
     }
+    # What is not named is DeepSpeed's own default. No options are contiguous_gradients, without which DeepSpeed 0.19.6 trains
+    # something else (docs/measurements/deepspeed-features.md), and allgather_bucket_size, which it does not heed.
+    if spec.option("overlap_comm"):
+        zero["overlap_comm"] = True
     if spec.device == "cpu":
         # DeepSpeed starts many gathers and waits for the last; only on GPUs are the others over then.
         zero["stage3_allgather_sequential"] = True

@@ -90,8 +90,8 @@ def start(device: str) -> None:
 class Engine(_common.Engine):
     """The model as DeepSpeed runs it, which owns the backward pass and the update.
 
-    `waits`: the reduction after the backward pass (zero_stage 0, 1), that of each full bucket and of the rest (2); the
-    messages of the update, which gather the parameters (1, 2); the compressed messages of a one-bit optimizer,
+    `waits`: the reduction after the backward pass (zero_stage 0, 1), that of each full bucket and of the rest (2, and 1
+    with overlap_comm, where a bucket waits for the one before); the messages of the update, which gather the parameters (1, 2); the compressed messages of a one-bit optimizer,
     compressing included; None with zero_stage 3.
     """
 
@@ -111,7 +111,11 @@ class Engine(_common.Engine):
         self.zero: Any = self.engine.optimizer if self.stage else None
         self._part, self._last = 0, True
         self.profiles = spec.option("flops_profiler") and self.engine.global_rank == 0
-        deepspeed_watchers.watch_reductions(self.engine, self.zero, self.stage, self._timed, lambda: self._last)
+        self._waiting = False
+        overlaps = spec.option("overlap_comm")
+        deepspeed_watchers.watch_reductions(
+            self.engine, self.zero, self.stage, overlaps, self._timed, lambda: self._last
+        )
         if self.compressed:
             deepspeed_one_bit.take_first_step(self.optimizer)
             self.engine.enable_backward_allreduce = True
@@ -125,9 +129,16 @@ class Engine(_common.Engine):
             model.register_forward_pre_hook(self._drop_layers, with_kwargs=True)
 
     def _timed(self, reduce: Callable[..., Any]) -> Callable[..., Any]:
+        """`reduce`, whose time is a wait; within another such wait it is part of that one."""
+
         def timed(*args: Any, **kwargs: Any) -> Any:
-            before = self.clock.mark()
-            result = reduce(*args, **kwargs)
+            if self._waiting:
+                return reduce(*args, **kwargs)
+            self._waiting, before = True, self.clock.mark()
+            try:
+                result = reduce(*args, **kwargs)
+            finally:
+                self._waiting = False
             self.waits = [*(self.waits or []), (before, self.clock.mark())]
             return result
 
