@@ -27,6 +27,7 @@ JUDGES = {
     "aach2023-short": {"aach2023", "comparison2022"},
     "deepspeed-features": {"deepspeed-article"},
     "horovod-vs-deepspeed": {"aach2023", "comparison2022"},
+    "language-inference": {"deepspeed-article"},
     "language-model": {"comparison2022", "deepspeed-article"},
     "language-model-small": {"comparison2022"},
     "liang2023": {"liang2022", "liang2023"},

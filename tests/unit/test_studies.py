@@ -217,7 +217,7 @@ def test_deepspeed_features_freeze_while_there_are_steps_to_compress() -> None:
         "asked": 1,
     }
     jobs = [job.spec for job in plans[""].beside.values()]
-    ways = {"plain": [1], "compiled": [1], "deepspeed": [1], "int8": [1], "tensor-slicing": [2, 4]}
+    ways = {"plain": [1], "compiled": [1], "deepspeed-engine": [1], "int8": [1], "tensor-slicing": [2, 4]}
     asked = Counter((spec.member, spec.workers) for spec in jobs)
     assert asked == {(member, workers): 3 for member, counts in ways.items() for workers in counts}
     assert {(spec.run.id, spec.run.recipe.precision, spec.trained) for spec in jobs} == {

@@ -4,6 +4,7 @@ Their packages are looked for beside this Python, or in the environment that DDL
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -62,3 +63,29 @@ def test_a_program_has_a_speed_up(project: Path, program: str, packages: str, ba
     assert set(steps["rank"]) == {0, 1} and (steps.groupby("step")["images"].sum() == 2 * batch).all()
     assert loss is None or losses.iloc[-10:].mean() < loss < losses.iloc[:3].mean() + 0.5
     assert_nothing_to_do(snakemake(project, "-n", *options, "--", FIGURE))
+
+
+@pytest.mark.slow
+def test_a_model_that_two_workers_share_has_a_rate(project: Path) -> None:
+    """A program that trains nothing: its steps are requests, which count once however many ranks work on them."""
+    environment = os.environ.get(NAMED)
+    python = f"{environment}/bin/python" if environment else sys.executable
+    if subprocess.run([python, "-c", "import transformers"], capture_output=True).returncode:
+        pytest.skip(f"{python} has no transformers; name an environment that has: {NAMED}=<folder>")
+    path = project / "config/programs/language-inference.yaml"
+    text = path.read_text()
+    for setting, value in (("framework", "deepspeed-autotp"), ("size", "bert-small")):
+        text = re.sub(rf"^  {setting}: .*$", f"  {setting}: [{value}]", text, flags=re.MULTILINE)
+    path.write_text(text + (f"environment: {environment}\n" if environment else ""))
+    study = STUDY.format(program="language-inference", batch=8).replace("batch_per_worker", "global_batch")
+    (project / "config/studies/mine.yaml").write_text(study)
+    options = ("--config", "study=mine", "machine=local")
+    assert (done := snakemake(project, *options, "--", FIGURE)).returncode == 0, done.stdout
+    drawn = pd.read_csv((project / FIGURE).with_suffix(".csv")).set_index("workers")
+    assert set(drawn.index) == {1, 2}
+    assert set(drawn["framework"]) == {"deepspeed-autotp"}
+    for workers in (1, 2):
+        (found,) = project.glob(f"results/runs/*{workers}workers*/steps.parquet")
+        steps = pd.read_parquet(found)
+        assert set(steps["rank"]) == set(range(workers))
+        assert (steps.groupby("step")["images"].sum() == 8).all()
