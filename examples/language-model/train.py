@@ -5,11 +5,14 @@ under Horovod by horovodrun. Its only word to ddlbench is the recorder (three li
 """
 
 import argparse
+import atexit
 import contextlib
 import json
 import os
 import random
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import torch
@@ -32,9 +35,16 @@ SIZES = {
     "gpt-1.3e9": {"model": "gpt", "layers": 24, "hidden": 2048, "heads": 16, "vocabulary": 50257},
     "gpt-2.7e9": {"model": "gpt", "layers": 32, "hidden": 2560, "heads": 32, "vocabulary": 50257},
 }
-# DeepSpeed's ways: stages of ZeRO, the optimizer's state on the host, progressive layer dropping.
+# DeepSpeed's ways: stages of ZeRO, the optimizer's state on the host, progressive layer dropping. On the host PyTorch's
+# fused AdamW updates, or DeepSpeed's own optimizer where the name ends with CPU_ADAM.
+CPU_ADAM = "-cpu-adam"
 ZERO = {"deepspeed": {"stage": 0}} | {f"zero-{stage}": {"stage": stage} for stage in (1, 2, 3)}
-ZERO |= {f"{name}-offload": {**zero, "offload_optimizer": {"device": "cpu"}} for name, zero in [*ZERO.items()][1:]}
+OFFLOAD = {f"{name}-offload": {**zero, "offload_optimizer": {"device": "cpu"}} for name, zero in [*ZERO.items()][1:]}
+OFFLOAD |= {f"{name}{CPU_ADAM}": zero for name, zero in OFFLOAD.items()}
+# The optimizer's state on a disk of the node, --nvme. It needs libaio to be compiled, and was never run.
+NVME = "zero-3-nvme"
+OFFLOAD[NVME] = {"stage": 3, "offload_optimizer": {"device": "nvme"}}
+ZERO |= OFFLOAD
 ZERO |= {"pld": {"stage": 0}}
 THETA = 0.5  # of layer dropping: the share of the last block that is kept in the end
 SOON = 100  # gamma of layer dropping is this over the steps (Zhang and He 2020)
@@ -111,18 +121,53 @@ def batches(source: Markov, args: argparse.Namespace, rank: int):
         yield tokens.masked_fill(masked, args.vocabulary), tokens.masked_fill(~masked, -100)
 
 
+def host_threads(ranks: int) -> int:
+    """Cores for each of so many ranks of this computer: those that this process may use, its share if these are all."""
+    mine = len(os.sched_getaffinity(0))
+    return max(1, mine // ranks) if mine == os.cpu_count() else mine
+
+
+def zero_settings(framework: str, disk: str) -> dict:
+    """DeepSpeed's settings of ZeRO; `disk` is a folder of this rank's own, for what goes to a disk."""
+    zero = ZERO[framework]
+    if framework != NVME:
+        return zero
+    return {**zero, "offload_optimizer": {**zero["offload_optimizer"], "nvme_path": disk}}
+
+
+def cpu_adam(parameters, lr: float) -> torch.optim.Optimizer:
+    """DeepSpeed's AdamW for the host, which is compiled at its first start. Exits where that cannot be done."""
+    from deepspeed.ops.adam import DeepSpeedCPUAdam
+
+    try:
+        return DeepSpeedCPUAdam(parameters, lr=lr, weight_decay=0.0)
+    except Exception as error:
+        sys.exit(f"DeepSpeedCPUAdam needs a C++ compiler and ninja ({error}); without them: zero-2-offload")
+
+
 def engine(model: torch.nn.Module, args: argparse.Namespace, device: torch.device):
     """`(model, optimizer, backward, update)`: a model to call, a function of its loss, one that updates its weights."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=0.0, fused=True)
+    if args.framework in OFFLOAD:  # whose optimizer works on the host, and would have one thread
+        threads = host_threads(int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+        os.environ["OMP_NUM_THREADS"] = str(threads)  # what DeepSpeed compiles has OpenMP of its own
+        torch.set_num_threads(threads)
+    if args.framework.endswith(CPU_ADAM) or args.framework == NVME:
+        optimizer = cpu_adam(model.parameters(), args.lr)
+    else:
+        optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=0.0, fused=True)
     if args.framework in ZERO:
         import deepspeed
 
-        zero = ZERO[args.framework]
+        disk = ""
+        if args.framework == NVME:
+            disk = tempfile.mkdtemp(prefix="ddlbench-", dir=args.nvme)
+            atexit.register(shutil.rmtree, disk, ignore_errors=True)
+        zero = zero_settings(args.framework, disk)
         settings = {"train_micro_batch_size_per_gpu": args.batch_per_worker, "zero_optimization": zero}
         if args.framework == "pld":
             settings["progressive_layer_drop"] = {"enabled": True, "theta": THETA, "gamma": SOON / args.steps}
         # Weights and gradients are float32 under every framework, also where the network computes in bf16: DeepSpeed's
-        # own bf16 would compare number formats. AdamW is fused also where its state is on the host.
+        # own bf16 would compare number formats.
         settings |= {"zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False}
         settings |= {"gradient_clipping": 1.0}
         wrapped, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=settings)
@@ -207,6 +252,7 @@ def main() -> None:
     parser.add_argument("--precision", choices=sorted(DTYPES), default="fp32")
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--nvme", default=tempfile.gettempdir(), help="folder on a disk of the node, for zero-3-nvme")
     parser.add_argument("--out", type=Path, default=Path(), help="folder of result.json")
     parser.set_defaults(**SIZES[parser.parse_known_args()[0].size])
     args = parser.parse_args()
@@ -230,6 +276,7 @@ def main() -> None:
         floor = source.floor(args.model, MASKED, args.sequence)
         last = torch.stack(losses[-10:]).mean().item()
         result = {"loss": last, "floor": floor, "steps": len(losses), "formats": formats}
+        result |= {"optimizer": type(optimizer).__name__, "threads": torch.get_num_threads()}
         result["blocks"] = model.computed / (model.passes * len(model.blocks))  # the share that was computed
         (args.out / "result.json").write_text(json.dumps(result))
         print(f"loss of the last 10 steps {last:.4f}, lowest possible {floor:.4f}")

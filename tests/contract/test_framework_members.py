@@ -13,12 +13,14 @@ from ddlbench import mends
 from ddlbench.core import beats, registry
 from ddlbench.core.spec import RunSpec
 from ddlbench.mends import deepspeed_on_cpu, timm_layer_dropping
+from ddlbench.plan import launch
 from ddlbench.settings.keys import class_of, value_of
 from ddlbench.settings.machine import load_machine
 from ddlbench.train.clock import Clock
 from ddlbench.train.frameworks import _deepspeed_options
 
 from tests.contract.engine_cases import Case, spec_of
+from tests.specs import infer_spec
 
 FRAMEWORKS = registry.members("frameworks")
 
@@ -240,6 +242,21 @@ def test_what_a_variant_does_not_say_is_deepspeeds_own_default(stage):
     names = ("overlap_comm", "contiguous_gradients", "allgather_bucket_size", "reduce_scatter", "round_robin_gradients")
     assert {name: getattr(whole, name) for name in names} == {name: getattr(default, name) for name in names}
     assert (whole.overlap_comm, whole.contiguous_gradients) == (stage == 3, True)
+
+
+def test_an_optimizer_on_the_host_has_the_cores_that_loaders_leave():
+    machine = replace(load_machine("juwels-booster"), cores_per_worker=12, loader_threads=4)
+    environment = registry.member("frameworks", "deepspeed").environment
+    alone, moved = (spec("deepspeed", options=options) for options in (zero(2), zero(2, "optimizer")))
+    assert "OMP_NUM_THREADS" not in environment(alone, machine)
+    assert environment(moved, machine)["OMP_NUM_THREADS"] == "8"
+    assert launch.environment(moved, machine)["OMP_NUM_THREADS"] == "8"
+    said = replace(machine, environment=(("OMP_NUM_THREADS", "3"),))
+    assert launch.environment(moved, said)["OMP_NUM_THREADS"] == "3"
+    busy = replace(machine, loader_threads=12)
+    assert environment(moved, busy)["OMP_NUM_THREADS"] == "1"
+    assert "OMP_NUM_THREADS" not in environment(moved, load_machine("local"))
+    assert launch.environment(infer_spec(member="deepspeed-engine"), machine)["OMP_NUM_THREADS"] == "1"
 
 
 @pytest.mark.parametrize("stage", [1, 2])

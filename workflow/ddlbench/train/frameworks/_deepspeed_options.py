@@ -46,7 +46,8 @@ OPTIONS: Options = _common.OPTIONS | {
     ),
     "offload": one_of(
         "What ZeRO keeps in the host's memory. optimizer: its state, with zero_stage 1, 2 or 3; "
-        "parameters: these too, with zero_stage 3.",
+        "parameters: these too, with zero_stage 3. The recipe's optimizer then works there: on GPU machines on the cores "
+        "that loaders leave.",
         "none",
         "optimizer",
         "parameters",
@@ -130,8 +131,8 @@ def settings(spec: RunSpec, numbers: int) -> dict[str, Any]:
         # In numbers, and taken at once: never more than the whole model.
         "reduce_bucket_size": max(1, min(round(spec.option("bucket_mb") * 2**20 / 4), numbers)),
     }
-    # What is not named is DeepSpeed's own default. No options are contiguous_gradients, without which DeepSpeed 0.19.6 trains
-    # something else (docs/measurements/deepspeed-features.md), and allgather_bucket_size, which it does not heed.
+    # What is not named is DeepSpeed's own default. No options are contiguous_gradients, without which DeepSpeed 0.19.6
+    # trains something else (docs/measurements/deepspeed-features.md), and allgather_bucket_size, which has no effect.
     if spec.option("overlap_comm"):
         zero["overlap_comm"] = True
     if spec.device == "cpu":

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ddlbench.core import registry
 from ddlbench.core.files import write_json
 from ddlbench.core.record import COMMS, FLOPS
+from ddlbench.core.spec import RunSpec
 from ddlbench.mends import (
     ReleaseError,
     deepspeed_devices,
@@ -32,7 +33,6 @@ from ddlbench.train.frameworks._common import bytes_of, tensors_in
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from ddlbench.core.spec import RunSpec
     from ddlbench.settings.machine import Machine
     from ddlbench.train.frameworks import Clock, MakeOptimizer
 
@@ -54,8 +54,14 @@ sync_batch_norm = _common.sync_batch_norm
 
 
 def environment(spec: RunSpec, machine: Machine) -> dict[str, str]:
-    """Tells DeepSpeed the accelerator, which it would otherwise guess from installed packages."""
-    return {"DS_ACCELERATOR": machine.device, **_common.environment(spec, machine)}
+    """Tells DeepSpeed the accelerator, which it would otherwise guess from installed packages. With offload from a GPU
+    the optimizer works on the host, on all cores that loaders leave, unless the machine's file says how many."""
+    told = {"DS_ACCELERATOR": machine.device, **_common.environment(spec, machine)}
+    given = {name for name, _ in machine.environment}
+    trains = isinstance(spec, RunSpec)  # jobs of inference ask for these variables too
+    if machine.device == "cuda" and trains and spec.option("offload") != "none" and "OMP_NUM_THREADS" not in given:
+        told["OMP_NUM_THREADS"] = str(max(1, machine.cores_per_worker - machine.loader_threads))
+    return told
 
 
 def lacks(device: str, options: Mapping[str, Any]) -> str | None:
@@ -91,8 +97,8 @@ class Engine(_common.Engine):
     """The model as DeepSpeed runs it, which owns the backward pass and the update.
 
     `waits`: the reduction after the backward pass (zero_stage 0, 1), that of each full bucket and of the rest (2, and 1
-    with overlap_comm, where a bucket waits for the one before); the messages of the update, which gather the parameters (1, 2); the compressed messages of a one-bit optimizer,
-    compressing included; None with zero_stage 3.
+    with overlap_comm, where a bucket waits for the one before); the messages of the update, which gather the parameters
+    (1, 2); the compressed messages of a one-bit optimizer, compressing included; None with zero_stage 3.
     """
 
     def __init__(self, model: nn.Module, make_optimizer: MakeOptimizer, spec: RunSpec, clock: Clock) -> None:
