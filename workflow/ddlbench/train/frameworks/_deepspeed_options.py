@@ -46,8 +46,8 @@ OPTIONS: Options = _common.OPTIONS | {
     ),
     "offload": one_of(
         "What ZeRO keeps in the host's memory. optimizer: its state, with zero_stage 1, 2 or 3; "
-        "parameters: these too, with zero_stage 3. The recipe's optimizer then works there: on GPU machines on the cores "
-        "that loaders leave.",
+        "parameters: these too, with zero_stage 3. The recipe's optimizer then works there: on GPU machines on the "
+        "cores that loaders leave.",
         "none",
         "optimizer",
         "parameters",
