@@ -117,6 +117,23 @@ def test_loss_over_samples() -> None:
     assert axes.get_xlabel() == "images trained on [thousands]"
 
 
+def test_images_per_joule_stay_on_more_workers_at_best() -> None:
+    """3600 images of each run; of one run nobody knows the energy."""
+    shown = tables(
+        row(100.0, workers=1) | {"energy_j": 900.0},
+        row(180.0, workers=2) | {"energy_j": 1200.0},
+        row(300.0, workers=4) | {"energy_j": None},
+        row(90.0, workers=1, framework="horovod") | {"energy_j": 1800.0},
+        row(150.0, workers=2, framework="horovod") | {"energy_j": 1800.0},
+    )
+    (axes,) = draw("images-per-joule", shown).axes
+    drawn = lines(axes)
+    assert drawn["ddp"] == [(1, 4.0), (2, 3.0)]
+    assert drawn["horovod"] == [(1, 2.0), (2, 2.0)]
+    assert drawn["ideal"] == [(1, 4.0), (2, 4.0)]
+    assert axes.get_ylabel() == "energy efficiency [images/J]"
+
+
 def test_throughput_over_bandwidth_leaves_out_runs_without_one() -> None:
     figure = draw("throughput-bandwidth", CABLES)
     (axes,) = figure.axes

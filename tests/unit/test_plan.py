@@ -270,9 +270,10 @@ def test_runs_on_gpus_of_one_machine_never_share_it() -> None:
 
 
 def test_the_study_of_one_gpu() -> None:
-    """12 in three repeats, five more so, and two profiled runs; all but these measure 3 of 90 epochs."""
+    """12 in three repeats, six more so, and two profiled runs; all but these measure 3 of 90 epochs."""
     plan = make_plan(load_study("one-gpu"), load_machine("workstation"))
-    assert len(plan.runs) == 3 * (12 + 5) + 2
+    assert len(plan.runs) == 3 * (12 + 6) + 2
+    assert {job.spec.recipe.precision for job in plan.runs.values()} == {"bf16", "fp16", "tf32", "fp32"}
     assert {(job.spec.epochs, job.spec.full_epochs) for job in plan.runs.values()} == {(3, 90)}
     assert all("-3of90epochs-" in run for run in plan.runs)
 

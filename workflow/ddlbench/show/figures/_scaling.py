@@ -19,6 +19,7 @@ from ddlbench.show.figures._data import distinguishing, references
 Panels = list[tuple[Axes, pd.DataFrame]]  # with their rows
 MOST_LINES = 4  # that share a panel, where framework and loader both vary
 RATIOS = ("speed_up", "efficiency")  # over the fewest workers, of pairs of runs
+PER_JOULE = "images_per_j"
 # What a measure of scaling is of, by the basis that a study names.
 SPAN = {"steps": "training steps", "run": "the whole training"}
 
@@ -104,7 +105,7 @@ def panels(table: pd.DataFrame, options: Options) -> tuple[_style.Drawing, Panel
 
 def one_count(table: pd.DataFrame, options: Options) -> bool:
     """Whether all is of one number of workers, so that no line goes anywhere: each is a bar. Ratios are 1 then."""
-    measured = "throughput_images_per_s" in table or "reached_s" in table
+    measured = not {"throughput_images_per_s", "reached_s", PER_JOULE}.isdisjoint(table.columns)
     counts = {*table["workers"]}
     if options.reference is not None:
         counts |= {*options.reference["workers"]}
@@ -213,11 +214,15 @@ def draw(data: pd.DataFrame, options: Options, measure: str, y_label: str, quant
 
 
 def _ideal(rows: pd.DataFrame, measure: str, counts: list[int]) -> Iterator[tuple[list[int], list[float]]]:
-    """Points of the ideal: of efficiency 1, of speed-up a line from each base, else from the best on the fewest."""
+    """Points of the ideal: of efficiency 1, of speed-up a line from each base, else from the best on the fewest, along
+    which images per joule stay."""
     if measure in RATIOS:
         for ref in sorted(rows["ref_workers"].unique()):
             beyond = [count for count in counts if count >= ref]
             yield beyond, [count / ref if measure == "speed_up" else 1.0 for count in beyond]
+    elif measure == PER_JOULE and len(counts) > 1:
+        best = rows[rows["workers"] == rows["workers"].min()][measure].max()
+        yield counts, [best] * len(counts)
     elif len(counts) > 1:
         fewest = rows["workers"].min()
         first = rows[rows["workers"] == fewest][measure]
