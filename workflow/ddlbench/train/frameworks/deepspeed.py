@@ -43,8 +43,8 @@ NOT_MEASURED = {"communication_s": "with zero_stage 3 weights and gradients are 
 SPLITS = "the batch; ZeRO 1 the optimizer's state too, ZeRO 2 the gradients too, ZeRO 3 the parameters too"
 COMMUNICATES = (
     "ZeRO 0: all-reduce of gradients after the backward pass; ZeRO 1 and 2: reduction to the ranks that own them, "
-    "after it (1) or during it (2), and all-gather of parameters after the update; ZeRO 3: all-gather of parameters "
-    "during both passes; one-bit optimizers: compressed momentum; NCCL on GPUs, Gloo on CPUs"
+    "after it (1) or during it (2, and 1 with overlap_comm), and all-gather of parameters after the update; ZeRO 3: "
+    "all-gather of parameters during both passes; one-bit optimizers: compressed momentum; NCCL on GPUs, Gloo on CPUs"
 )
 PROFILED_STEP = 1  # from 0: the first may compile something
 COUNTERS = ("global_steps", "global_samples", "micro_steps", "skipped_steps", "gas_boundary_ctr")  # of the engine
