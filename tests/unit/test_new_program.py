@@ -213,6 +213,16 @@ def test_a_pattern_is_found_for_what_many_programs_print(tmp_path: Path, line: s
     assert one.proved is (unit == "seen_all")
 
 
+@pytest.mark.parametrize("rate", ["16.0/s (12.1/s)", "16.0/sec", "16.0 tokens/s", "16.0 imgs per second"])
+def test_a_rate_that_it_prints_is_part_of_the_pattern(tmp_path: Path, rate: str) -> None:
+    texts = [f"Train: 0 [ {n:3}/50 ( 2%)]  Loss: {n}.5 (1.0)  Time: 0.5s, {rate}  LR: 1e-5" for n in range(30)]
+    told = [Line(1000 + n / 2, text) for n, text in enumerate(texts)]
+    run = replace(spec(tmp_path, patterns=()), global_batch=8)
+    one = candidates.chosen(candidates.candidates(Output(run, tmp_path, tmp_path, told, texts)))
+    assert one and "(?P<samples_per_s>" in one.pattern and "(?P<loss>" in one.pattern
+    assert (one.unit, one.proved) == ("step", True)
+
+
 @pytest.mark.parametrize(
     "line",
     [

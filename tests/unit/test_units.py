@@ -192,6 +192,29 @@ def test_who_a_rate_is_of_must_be_said(tmp_path: Path) -> None:
     assert read(tmp_path, printed, pattern, workers=2, rate_of="worker").proof.proved
 
 
+@pytest.mark.parametrize(
+    "said", ["{n} img/sec per CPU", "{n} tok/s/gpu", "per-device rate: {n}", "img/s per rank: {n}"]
+)
+def test_words_beside_a_rate_say_whose_it_is(tmp_path: Path, said: str) -> None:
+    """Blocks of two batches of 8 samples, on two ranks: 32 samples in 2 s, 8 per s and rank. Read as steps they would
+    make half of it, which is the rate of one rank."""
+    printed = every(2.0, [f"Iter #{n}: {said.format(n='8.0')}" for n in range(9)])
+    pattern = r"Iter #(?P<step>\d+): .*?(?P<samples_per_s>\d[\d.]*)"
+    with pytest.raises(UnreadError, match=r"a rate of 16 per s, its clock says 8: .*steps_per_line: 2"):
+        read(tmp_path, printed, pattern, workers=2, batch=16)
+    with pytest.raises(UnreadError, match=r"rate_of says all.*Iter #0"):
+        read(tmp_path, printed, pattern, workers=2, batch=16, rate_of="all")
+    made = read(tmp_path, printed, pattern, workers=2, batch=16, steps_per_line=2)
+    assert (steps(made), rate(made), made.proof.proved) == (16, pytest.approx(16.0), True)
+
+
+@pytest.mark.parametrize("said", ["12.1 img/s, 0.5 s per GPU", "batch per gpu 8, 12.1 img/s", "12.1/s, 6.0/s/gpu"])
+def test_words_beside_another_number_do_not(tmp_path: Path, said: str) -> None:
+    printed = every(0.66, [f"step {n}: {said}" for n in range(9)])
+    made = read(tmp_path, printed, r"step (?P<step>\d+).*?(?P<samples_per_s>12[\d.]*)", workers=2)
+    assert made.remarks["printed_rate"]["printed_per_s"] == 12.1  # type: ignore[index]
+
+
 class Log:
     """A made-up log, by a seed: epochs of steps of one length, with noise, a validation behind each, gaps, ranks."""
 

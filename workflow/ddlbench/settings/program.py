@@ -110,10 +110,16 @@ class ProgramFile(Keys):
     steps_per_epoch: int = key("Steps of an epoch, where lines do not say it.", None, minimum=1)
     samples_per_epoch: int = key("Samples of an epoch, over all ranks: a proof of what is read.", None, minimum=1)
     steps_per_line: int = key(
-        "Steps that each line with a loss stands for, where no line has a number.", None, minimum=1
+        "Steps that each line stands for: of those with a number (?P<step>...), else of those with a loss.",
+        None,
+        minimum=1,
     )
     parts_per_step: int = key("Of how many numbers that the program calls steps one step is made.", None, minimum=2)
-    rate_of: str = key("Whose rate it prints: that of all ranks, or of one worker.", None, enum=["all", "worker"])
+    rate_of: str = key(
+        "Whose rate it prints: of all ranks, or of one worker. Left out, words beside the rate (`per GPU`) say it.",
+        None,
+        enum=["all", "worker"],
+    )
     top1_in: str = key("The unit of top1. Left out, a value above 1 shows it.", None, enum=["fraction", "percent"])
     resume: str = key("Words added to the command when a run goes on after an interruption. Left out, it cannot.", None)
     minutes: Count = key(

@@ -20,7 +20,8 @@ MOST_KINDS = 6  # of lines, those that come most often
 LEAST = 4  # lines of a kind
 MOST_TAIL = 40  # characters before a number that its pattern holds
 NUMBER, VALUE = r"[\d,]+", r"[-+\w.]+"
-RATE = re.compile(r"\s*(?:samples?|images?|imgs?|seqs?|sequences?|examples?)\s*/\s*s", re.I)
+SAMPLE = r"(?:samples?|images?|imgs?|pictures?|seqs?|sequences?|sentences?|pairs?|tokens?|tok|examples?)"
+RATE = re.compile(rf"\s*(?:{SAMPLE}\s*(?:/|per)\s*|/\s*)s(?:ec(?:onds?)?)?\b", re.I)
 ALIKE = 0.05  # candidates whose steps and rates differ by no more read the same
 
 

@@ -131,6 +131,7 @@ def _tell_pauses(run: Reading, spec: RunSpec, parts: Sequence[_counting.Interval
 def prove(run: Reading, spec: RunSpec, train_s: float, **evidence: Any) -> None:
     """Keep what confirms the reading. Raises UnreadError with both numbers and the likely reason if something
     contradicts it."""
+    said = spec.program.rate_of if spec.program else None
     facts = _proof.Facts(
         steps=len({row.step for row in run.rows}),
         samples=sum(row.images for row in run.rows),
@@ -138,8 +139,7 @@ def prove(run: Reading, spec: RunSpec, train_s: float, **evidence: Any) -> None:
         whole_s=max((row.end_s for row in run.rows), default=0.0),
         workers=spec.workers,
         global_batch=spec.global_batch,
-        rate_of=spec.program.rate_of if spec.program else None,
-        **evidence,
+        **({"rate_of": said} | evidence),
     )
     run.proof = _proof.prove(facts)
     if run.proof.against:

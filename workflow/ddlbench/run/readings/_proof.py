@@ -19,6 +19,7 @@ NEAR = 0.2  # a printed rate that differs by no more agrees with the clock's
 FAR = 1.5  # by more than this factor it contradicts it
 SAME = 0.1  # times of a step agree within this
 EXACT = 0.02  # counts agree within this
+MOST_PER_LINE = 20  # steps that a line may stand for, if that explains a rate
 MAY_BE_STEPS = "if they are steps, say"
 PROVED, UNPROVED = "proved by", "read, not proved"
 STEPS, SAMPLES = "steps", "samples"
@@ -124,6 +125,8 @@ def _rate(facts: Facts) -> Checked:
         reason = "a batch's size lies between them: its lines count samples, not steps"
     elif _near(1 / ratio if ratio else 0.0, facts.global_batch, NEAR):
         reason = "a batch's size lies between them: what was read are steps of fewer samples, or epochs"
+    elif ratio and 2 <= (several := round(1 / ratio)) <= MOST_PER_LINE and _near(1 / ratio, several, SAME):
+        reason = f"each line may stand for several steps (steps_per_line: {several}), or its rate counts other samples"
     else:
         reason = "its lines count something else than steps, or its rate counts other samples (key sample)"
     return "", set(), f"it prints a rate of {printed:.5g} per s, its clock says {clock:.5g}: {reason}"

@@ -126,6 +126,10 @@ SAMPLES = re.compile(
 )
 EPOCHS = re.compile(r"(?:^|[^a-z])(?:epoch|ep)s?$", re.I)
 
+WORKER = r"(?:gpu|cpu|npu|xpu|tpu|rank|device|worker|process|chip|accelerator)s?"
+OF_ONE = re.compile(rf"[^\d\n]{{0,30}}?(?:/|\bper[ _-]?){WORKER}\b", re.I)
+FOR_ONE = re.compile(rf"(?:/|\bper[ _-]?){WORKER}(?:[ _](?:rate|throughput|speed))?$", re.I)
+
 
 @dataclass(frozen=True)
 class Token:
@@ -158,7 +162,7 @@ def tokens(text: str) -> Iterator[Token]:
             said.lstrip("+-").replace(",", "").isdigit(),
             number(total[1]) if total else None,
             (start, end),
-            text[end : end + 12],
+            text[end : end + 24],
         )
 
 
@@ -173,6 +177,11 @@ def total_behind(text: str, end: int) -> float | None:
     """Return the total that stands right behind a number: 600 of `100/600`."""
     found = TOTAL.match(text, end)
     return number(found[1]) if found else None
+
+
+def of_one_worker(text: str, span: tuple[int, int]) -> bool:
+    """Return whether words beside a number say that it is of one worker: `3.5 img/sec per CPU`, `tok/s/gpu: 12`."""
+    return bool(OF_ONE.match(text, span[1]) or FOR_ONE.search(label(text[: span[0]])))
 
 
 def kind(text: str) -> str:

@@ -84,6 +84,7 @@ def read(source: Output) -> Reading:
         step_s=_step_s(of_steps, points),
         **_evidence(of_steps, points, source.spec),
         printed_rate=_median(match.value("samples_per_s") for match in found),
+        rate_of=_rate_of(found, program),
         counts_samples=source.spec.workers > 1 and all(_counter_of(m) in ("seen", "seen_all") for m in of_steps),
     )
     run.told, run.says = told, says
@@ -125,15 +126,15 @@ def _check_workers(found: Sequence[Match], spec: RunSpec) -> None:
 
 def _told(of_steps: Sequence[Match], spec: RunSpec) -> dict[int, list[_ranks.Told]]:
     """Return what each rank told of its steps."""
-    parts = spec.program.parts_per_step if spec.program else None
+    each = steps_per_number(spec.program) if spec.program else 1.0
     told: dict[int, list[_ranks.Told]] = {}
     for match in of_steps:
         name = _counter_of(match)
         count = match.value(name) if name else float(len(told.get(match.line.rank, [])))
         if name in ("seen", "seen_all") and count is not None:
             count /= _batch(name, spec)
-        if name == "step" and count is not None and parts:  # within a step ranks need not wait for each other
-            count /= parts
+        if name == "step" and count is not None:  # within a step ranks need not wait for each other
+            count *= each
         step = (match.value("epoch"), count)
         of_rank = told.setdefault(match.line.rank, [])
         of_rank.append(_ranks.Told(step, match.line.time_s, match.found.said.get("loss")))
@@ -199,6 +200,11 @@ def _check_units(of_steps: Sequence[Match], spec: RunSpec, program: Program) -> 
             raise UnreadError(f"pattern {pattern.pattern!r}: {wrong}")
 
 
+def steps_per_number(program: Program) -> float:
+    """Return how many steps one of the numbers stands for that the program calls steps."""
+    return (program.steps_per_line or 1) / (program.parts_per_step or 1)
+
+
 def epoch_steps(spec: RunSpec, program: Program) -> int | None:
     """Return the steps of an epoch as the program's file says them, or its samples of one."""
     if program.steps_per_epoch:
@@ -230,8 +236,8 @@ def _step(
     if id(match) in seen:
         return seen[id(match)]
     if name == "step":
-        parts = program.parts_per_step or 1
-        return (match.value("step") or 0.0) / parts, None if total is None else total / parts
+        steps = steps_per_number(program)
+        return (match.value("step") or 0.0) * steps, None if total is None else total * steps
     if name is None:
         assert program.steps_per_line
         return float((lines + 1) * program.steps_per_line), None
@@ -307,6 +313,19 @@ def _evaluations(found: Sequence[Match]) -> tuple[list[Evaluation], bool]:
                 evaluations[-1] = evaluations[-1]._replace(top1=top1 / 100)
                 percent = True
     return evaluations, percent
+
+
+def _rate_of(found: Sequence[Match], program: Program) -> str | None:
+    """Return whose rate is printed: as the program's file says, or as words beside the number do. Raises UnreadError
+    where they contradict each other."""
+    rates = [match for match in found if match.value("samples_per_s") is not None]
+    of_one = [match for match in rates if _text.of_one_worker(match.found.text, match.found.spans["samples_per_s"])]
+    if not of_one:
+        return program.rate_of
+    if program.rate_of == "all":
+        text = of_one[0].line.text.strip()[:120]
+        raise UnreadError(f"rate_of says all, and the line says that the rate is one worker's: {text!r}")
+    return "worker"
 
 
 def _median(numbers: Any) -> float | None:

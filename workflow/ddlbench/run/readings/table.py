@@ -20,7 +20,7 @@ from ddlbench.core.program import COUNTS, Program
 from ddlbench.core.spec import RunSpec
 from ddlbench.run.readings import Evaluation, Output, Reading, StepEnd, UnreadError, as_fractions, reading
 from ddlbench.run.readings._text import number
-from ddlbench.run.readings.lines import epoch_steps
+from ddlbench.run.readings.lines import epoch_steps, steps_per_number
 
 FILES = ("*.csv", "*.jsonl", "*.json")
 TIME = "time"
@@ -151,7 +151,7 @@ def _step(values: Mapping[str, float | None], counts: list[str], spec: RunSpec, 
     if name is None or value is None or not math.isfinite(value):
         return None
     if name == "step":
-        return value / (program.parts_per_step or 1)
+        return value * steps_per_number(program)
     if name in ("seen", "seen_all"):
         return value / (spec.global_batch if name == "seen_all" else spec.batch_per_worker)
     per_epoch = epoch_steps(spec, program)
