@@ -196,7 +196,7 @@ def test_a_trainers_state(
             read("trainer", of)
         return
     made = read("trainer", of)
-    assert taken(made)[-1] == (19, 0.2 if not again_s else 0.1)
+    assert taken(made)[-1] == (19, 0.2)  # steps that end behind an interruption take as long as others
     assert made.rows[-1].loss == pytest.approx(0.5)
     assert [one.loss for one in made.evaluations] == [2.0]
 

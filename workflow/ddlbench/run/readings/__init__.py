@@ -55,6 +55,11 @@ def reading(
     if (of.ends[-1].step - of.ends[0].step) * spec.workers > MOST_ROWS:
         raise UnreadError(f"it tells steps from {of.ends[0].step} to {of.ends[-1].step}: are these numbers of steps?")
     of.ends, bursts = _counting.in_bursts(of.ends)
+    if bursts and source.again_s:
+        raise UnreadError(
+            f"{len(of.ends)} lines came in {bursts} bursts, and it was interrupted: what lies between is not known. "
+            "Let it print unbuffered: print(..., flush=True), python -u, or stdbuf -oL before the command"
+        )
     parts, doubt = _counting.intervals(of, paused_s, step_s)
     run = Reading(of.ends[0].time_s, _rows(spec, of, parts), [*evaluations], dict.fromkeys(UNSPLIT, TOTAL))
     for name in ("loss", "lr"):

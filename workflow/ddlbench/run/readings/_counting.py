@@ -19,6 +19,7 @@ UNSURE = 0.05  # of an epoch: more steps than that may not be missing behind its
 MOST_LATE = 0.05  # of the lines: more that come behind lines of later steps leave no times to believe
 TOGETHER = 0.05  # of the mean time of a line: lines that come closer were kept back and came together
 FEW_BURSTS = 3
+AT_ONCE_S = 5e-4  # between two lines on average: about as long as they take through a pipe
 RARE = 0.05  # of the intervals: what is longer more often is how the program trains
 FEW = 8  # intervals, of which nobody can tell what is usual
 PAUSES_APART = 10  # intervals at least lie between pauses that nothing but their length tells
@@ -57,7 +58,9 @@ def numbered(
     crossing = _told_epochs(points) or epochs
     found = Numbering([], per_epoch=length, every=every, epochs=max(crossing, default=0) + 1)
     places: dict[int, int] = {}
+    usual_s = _usual_time(points, epochs, again_s)
     starts, lost_s, highest, late = [*again_s], 0.0, 0, 0
+    furthest = -math.inf  # step of this try
     for point, epoch, told in zip(points, epochs, crossing, strict=True):
         step = round(point.step + epoch * (length or 0))
         interrupted = False
@@ -65,7 +68,12 @@ def numbered(
             starts.pop(0)
             interrupted = True
         if interrupted and found.ends:
-            lost_s = point.time_s - found.ends[places.get(step, -1)].time_s
+            before = found.ends[places.get(step, -1)]
+            lost_s = max(point.time_s - before.time_s - (step - before.step) * usual_s, 0.0)
+        if interrupted:
+            furthest = -math.inf
+        late += step < furthest and step not in places
+        furthest = max(furthest, step)
         if step in places:
             place = places[step]
             kept = found.ends[place]
@@ -79,8 +87,6 @@ def numbered(
             highest = max(highest, told)
             places[step] = len(found.ends)
             found.ends.append(point._replace(step=step, time_s=point.time_s - lost_s))
-        elif not again_s:
-            late += 1
     if late > MOST_LATE * len(points):
         raise UnreadError(f"{late} of its {len(points)} lines come behind lines of later steps: let one rank print")
     return found
@@ -130,12 +136,14 @@ def _epochs(points: Sequence[StepEnd], again_s: Sequence[float], ranks: int) -> 
         anew = any(b in first and a in last and first[b] <= last[a] for a, b in itertools.pairwise(sorted(first)))
         return told if anew else [0] * len(points)
     epochs, epoch, start, before = [], 0, math.inf, -math.inf
-    starts = [*again_s]
+    starts, every = [*again_s], _usual_distance(points, [0] * len(points))
     for point in points:
         interrupted = bool(starts) and starts[0] <= point.time_s
         starts = [at_s for at_s in starts if at_s > point.time_s]
         if point.step < before and point.step <= start and not interrupted:
             epoch, start = epoch + 1, point.step
+        if interrupted and epoch and point.step > before + 2 * every:  # its checkpoint was one of the epoch before
+            epoch -= 1
         start = min(start, point.step)
         before = point.step
         epochs.append(epoch)
@@ -170,6 +178,16 @@ def _usual_distance(points: Sequence[StepEnd], epochs: Sequence[int]) -> int:
     pairs = itertools.pairwise(zip(epochs, points, strict=True))
     apart = [b.step - a.step for (of_a, a), (of_b, b) in pairs if of_a == of_b and b.step > a.step]
     return max(1, round(statistics.median(apart))) if apart else 1
+
+
+def _usual_time(points: Sequence[StepEnd], epochs: Sequence[int], again_s: Sequence[float]) -> float:
+    """Return how long a step usually takes between two points of an epoch and of a try [s]; 0 if nothing says it."""
+    took = []
+    for (of_a, a), (of_b, b) in itertools.pairwise(zip(epochs, points, strict=True)):
+        interrupted = any(a.time_s < at_s <= b.time_s for at_s in again_s)
+        if of_a == of_b and b.step > a.step and not interrupted:
+            took.append((b.time_s - a.time_s) / (b.step - a.step))
+    return max(statistics.median(took), 0.0) if took else 0.0
 
 
 def _length(points: Sequence[StepEnd], epochs: Sequence[int], every: int, said: int | None) -> int:
@@ -227,6 +245,11 @@ def in_bursts(ends: Sequence[StepEnd]) -> tuple[list[StepEnd], int]:
     if len(took) < 4:
         return [*ends], 0
     mean = sum(took) / len(took)
+    if mean < AT_ONCE_S:
+        raise UnreadError(
+            f"{len(ends)} lines came within {sum(took):.2g} s, all at once: they were kept back, so their times say "
+            "nothing. Let it print unbuffered: print(..., flush=True), python -u, or stdbuf -oL before the command"
+        )
     close = [one <= TOGETHER * mean for one in took]
     if sum(close) < len(took) / 2:
         return [*ends], 0
