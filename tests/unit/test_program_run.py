@@ -424,3 +424,18 @@ def test_what_python_runs_at_its_start_is_run_still(tmp_path: Path, monkeypatch:
         "PYTHONPATH", os.pathsep.join([str(tmp_path / "site"), *filter(None, [os.environ.get("PYTHONPATH")])])
     )
     assert len(made(tmp_path, spec(script(tmp_path, before="assert os.environ['SITE'] == 'was run'"))).steps) == 11
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_one_that_starts_its_ranks_itself_and_ends_with_an_error_was_not_killed(tmp_path: Path, workers: int) -> None:
+    path = script(tmp_path, before="raise SystemExit('no such package')")
+    code, place = make(tmp_path, spec(path, workers, ranks="own"))
+    told = failure(place)
+    assert (code, told["cause"]) == (1, "exited")
+    assert "exit code 1" in told["message"] and "no such package" in told["message"]
+
+
+def test_one_that_starts_its_ranks_itself_and_is_killed_was_killed(tmp_path: Path) -> None:
+    path = script(tmp_path, before="os.kill(os.getpid(), signal.SIGKILL)")
+    _, place = make(tmp_path, spec(path, ranks="own"))
+    assert failure(place)["cause"] == "killed"

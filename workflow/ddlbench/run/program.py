@@ -26,7 +26,7 @@ from mlperf_logging.mllog import constants as c
 
 from ddlbench.core import beats, living, notes, registry
 from ddlbench.core.files import printable, write_json, write_text
-from ddlbench.core.program import WORK, Program
+from ddlbench.core.program import OWN, WORK, Program
 from ddlbench.core.record import MLLOG, ROWS, STEPS, RankLog, packed, read_log
 from ddlbench.core.spec import RunSpec
 from ddlbench.run import finish, hold, job, meeting, work
@@ -47,6 +47,7 @@ READING = "ddlbench_reading"  # in the record: how it was read, and what proves 
 TOGETHER = "together"  # in it: whether ranks trained together, what shows it, and how they met
 NO_STEPS = "no steps read"
 LABELLED = {"--start", "--label"}  # words of launchers that put its rank before each line
+SIGNALLED = 128  # exit codes of a shell from here on: its program was ended by a signal
 QUIET_S = 1800.0  # without a line or a recorded step a program has stopped answering
 
 
@@ -337,12 +338,21 @@ def _failure(
         failure = _cause("stopped answering", f"it printed nothing and recorded no step for {quiet_s:.0f} s")
     elif seen.signal is not None:
         failure = _cause("ended by a signal", f"signal {signal.Signals(seen.signal).name}")
+    elif _exited(partial, spec, seen):
+        failure = _cause("exited", f"with exit code {seen.code}")
     elif seen.code:
         failure = diagnose(partial, spec.workers, seen)
     else:
         return None
     last = next((text for text in reversed(printed.last) if text.strip()), "nothing")
     return failure | {"message": f"{failure['message']}; it printed last: {printable(last)[:300]}"}
+
+
+def _exited(partial: Path, spec: RunSpec, seen: WatchResult) -> bool:
+    """Return whether a program that starts its ranks itself ended by itself, with an error: nobody killed it."""
+    assert spec.program is not None
+    by_itself = spec.program.ranks == OWN and 0 < seen.code < SIGNALLED
+    return by_itself and not seen.out_of_memory and not seen.silent and not notes.read(partial, "failure")
 
 
 def _origin(spec: RunSpec, shown: list[str], cited: dict[str, Any] | None) -> dict[str, Any]:
