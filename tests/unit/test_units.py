@@ -215,6 +215,15 @@ def test_words_beside_another_number_do_not(tmp_path: Path, said: str) -> None:
     assert made.remarks["printed_rate"]["printed_per_s"] == 12.1  # type: ignore[index]
 
 
+def test_rates_that_vary_are_compared_as_samples_over_time(tmp_path: Path) -> None:
+    """On a busy machine: half of the lines are three times as slow, so that the median says what no clock does."""
+    took = [1.0, 1.0, 4.0, 1.0, 4.0, 1.0, 4.0, 1.0, 1.0]
+    printed = [(sum(took[: n + 1]), f"step {n}: {8 / one} img/s") for n, one in enumerate(took)]
+    made = read(tmp_path, printed, r"step (?P<step>\d+): (?P<samples_per_s>\S+) img")
+    assert made.proof.proved
+    assert made.remarks["printed_rate"]["printed_per_s"] == pytest.approx(rate(made))  # type: ignore[index]
+
+
 class Log:
     """A made-up log, by a seed: epochs of steps of one length, with noise, a validation behind each, gaps, ranks."""
 

@@ -6,6 +6,7 @@ record of it. A way that reads files finds them in the program's own folder, `{f
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ddlbench.core.record import StepRow
@@ -133,9 +134,9 @@ def _tell_pauses(run: Reading, spec: RunSpec, parts: Sequence[_counting.Interval
     )
 
 
-def prove(run: Reading, spec: RunSpec, train_s: float, **evidence: Any) -> None:
+def prove(run: Reading, spec: RunSpec, train_s: float, *, printed_rates: Sequence[float] = (), **evidence: Any) -> None:
     """Keep what confirms the reading. Raises UnreadError with both numbers and the likely reason if something
-    contradicts it."""
+    contradicts it. Of several ways to make one of the printed rates, the nearest to the clock counts."""
     said = spec.program.rate_of if spec.program else None
     facts = _proof.Facts(
         steps=len({row.step for row in run.rows}),
@@ -146,6 +147,7 @@ def prove(run: Reading, spec: RunSpec, train_s: float, **evidence: Any) -> None:
         global_batch=spec.global_batch,
         **({"rate_of": said} | evidence),
     )
+    facts = replace(facts, printed_rate=_proof.nearest_rate(facts, printed_rates))
     run.proof = _proof.prove(facts)
     if run.proof.against:
         raise UnreadError(run.proof.against)

@@ -8,6 +8,7 @@ neither.
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import statistics
 from collections.abc import Sequence
@@ -98,6 +99,14 @@ NOTHING: Checked = ("", set(), None)
 
 def _near(a: float, b: float, by: float) -> bool:
     return abs(a - b) <= by * abs(b)
+
+
+def nearest_rate(facts: Facts, rates: Sequence[float]) -> float | None:
+    """Return the rate that is nearest to the clock's; None without one."""
+    if not facts.train_s or not facts.samples or any(rate <= 0 for rate in rates):
+        return rates[0] if rates else None
+    clock = facts.samples / facts.train_s / (facts.workers if facts.rate_of == "worker" else 1)
+    return min(rates, key=lambda rate: abs(math.log(rate / clock)), default=None)
 
 
 def _rate(facts: Facts) -> Checked:

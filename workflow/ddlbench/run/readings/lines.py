@@ -13,7 +13,6 @@ import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ddlbench.core.program import COUNTS, Program
 from ddlbench.core.spec import RunSpec
@@ -83,7 +82,7 @@ def read(source: Output) -> Reading:
         paused_s=sorted([*paused_s, *others_s]),
         step_s=_step_s(of_steps, points),
         **_evidence(of_steps, points, source.spec),
-        printed_rate=_median(match.value("samples_per_s") for match in found),
+        printed_rates=_rates([match.value("samples_per_s") for match in found]),
         rate_of=_rate_of(found, program),
         counts_samples=source.spec.workers > 1 and all(_counter_of(m) in ("seen", "seen_all") for m in of_steps),
     )
@@ -315,6 +314,15 @@ def _evaluations(found: Sequence[Match]) -> tuple[list[Evaluation], bool]:
     return evaluations, percent
 
 
+def _rates(printed: Sequence[float | None]) -> tuple[float, ...]:
+    """Return what the printed rates say as one: their median, and samples over time, where each line stands for as
+    many. The first line is of time before the first interval."""
+    told = [one for one in printed if one is not None and math.isfinite(one)]
+    later = [one for one in told[1:] if one > 0]
+    mean = (statistics.harmonic_mean(later),) if later else ()
+    return (statistics.median(told), *mean) if told else ()
+
+
 def _rate_of(found: Sequence[Match], program: Program) -> str | None:
     """Return whose rate is printed: as the program's file says, or as words beside the number do. Raises UnreadError
     where they contradict each other."""
@@ -326,11 +334,6 @@ def _rate_of(found: Sequence[Match], program: Program) -> str | None:
         text = of_one[0].line.text.strip()[:120]
         raise UnreadError(f"rate_of says all, and the line says that the rate is one worker's: {text!r}")
     return "worker"
-
-
-def _median(numbers: Any) -> float | None:
-    told = [one for one in numbers if one is not None and math.isfinite(one)]
-    return statistics.median(told) if told else None
 
 
 def _clock(points: Sequence[StepEnd]) -> list[float | None]:
