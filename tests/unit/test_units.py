@@ -224,6 +224,16 @@ def test_rates_that_vary_are_compared_as_samples_over_time(tmp_path: Path) -> No
     assert made.remarks["printed_rate"]["printed_per_s"] == pytest.approx(rate(made))  # type: ignore[index]
 
 
+def test_one_epoch_of_the_declared_size_is_a_proof(tmp_path: Path) -> None:
+    texts = [f"Epoch: 1 [{80 * n}/800 ({n}0%)] Loss: 1.5" for n in range(10)]
+    pattern = r"Epoch: (?P<epoch>\d+) \[(?P<seen>\d+)/(?P<of>\d+)"
+    assert read(tmp_path, every(0.5, texts), pattern, samples_per_epoch=800).proof.proved
+    assert not read(tmp_path, every(0.5, texts), pattern, samples_per_epoch=900).proof.proved
+    assert not read(tmp_path, every(0.5, texts), pattern).proof.proved
+    steps_of_the_run = [f"iter {10 * n}/1000 loss 1.5" for n in range(10)]
+    assert not read(tmp_path, every(0.5, steps_of_the_run), r"iter (?P<step>\d+)", samples_per_epoch=800).proof.proved
+
+
 class Log:
     """A made-up log, by a seed: epochs of steps of one length, with noise, a validation behind each, gaps, ranks."""
 

@@ -84,8 +84,17 @@ def reading(
     known["samples_per_epoch"] = program.samples_per_epoch if program else None
     if of.per_epoch and all(end.total is not None for end in of.ends):
         known["printed_steps_per_epoch"] = of.per_epoch
+    if not of.per_epoch and (steps := _one_epoch(of.ends, known["samples_per_epoch"], spec.global_batch)):
+        known["printed_steps_per_epoch"] = steps
     prove(run, spec, sum(part.took_s - part.pause_s for part in parts), **(known | evidence))
     return run
+
+
+def _one_epoch(ends: Sequence[StepEnd], declared: float | None, batch: int) -> float | None:
+    """Return the total behind each step if it is that of an epoch of so many samples. Others count the whole run."""
+    totals = {end.total for end in ends}
+    total = totals.pop()
+    return total if declared and total and not totals and _proof.of_epoch(total, declared / batch) else None
 
 
 def _checked(point: StepEnd) -> StepEnd:

@@ -179,13 +179,18 @@ def _batch(facts: Facts) -> Checked:
     return "", set(), f"{numbers}: does the command say {{global_batch}} or {{batch_per_worker}}?"
 
 
+def of_epoch(steps: float, wanted: float) -> bool:
+    """Return whether so many steps are those of an epoch; a smaller last batch may count or not."""
+    return abs(steps - wanted) <= 1 + EXACT * wanted
+
+
 def _epoch(facts: Facts) -> Checked:
     """Compare the steps of an epoch with the samples of one."""
     declared = facts.samples_per_epoch or facts.printed_samples_per_epoch
     steps = facts.steps_per_epoch or facts.printed_steps_per_epoch
     if declared and steps:
         wanted = declared / facts.global_batch
-        if abs(steps - wanted) <= 1 + EXACT * wanted:
+        if of_epoch(steps, wanted):
             name = "samples_per_epoch" if facts.samples_per_epoch else "the samples of an epoch that it prints"
             return name, {STEPS, SAMPLES}, None
         if facts.samples_per_epoch:
