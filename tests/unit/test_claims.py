@@ -234,6 +234,56 @@ def test_a_number_is_not_contradicted_by_one_of_many_that_chance_made(
     assert judged(tmp_path, claim, *others(far))["verdict"] == CONTRADICTED
 
 
+def of_models(first: list[float], others: list[float], count: int = 12) -> list[dict[str, object]]:
+    """Ratios of horovod to ddp on so many models; the first has its own."""
+    made = []
+    for model in range(count):
+        made += [row(100.0, repeat=k, model=f"model{model}") for k in (1, 2, 3)]
+        ratios = first if model == 0 else others
+        made += [row(100 * r, repeat=k, model=f"model{model}", framework="horovod") for k, r in enumerate(ratios, 1)]
+    return made
+
+
+@pytest.mark.parametrize(
+    ("first", "others", "alone", "among_many"),
+    [
+        ([1.02, 1.045, 1.07], [0.99, 1.0, 1.01], UNDECIDED, SUPPORTED),  # the machine is steadier than these three say
+        ([1.03, 1.031, 1.032], [0.94, 1.0, 1.06], SUPPORTED, UNDECIDED),  # they agree by chance
+    ],
+)
+def test_many_cells_say_together_how_unsteady_the_machine_is(
+    tmp_path: Path, first: list[float], others: list[float], alone: str, among_many: str
+) -> None:
+    one = "a,s,p,words,throughput,framework=horovod;model=model0,framework=ddp,ordering,,\n"
+    every = "b,s,p,words,throughput,framework=horovod,framework=ddp,factor,1,\n"
+    path = tmp_path / "claims.csv"
+    verdicts = []
+    for asked, count in ((one, 1), (one + every, 12)):
+        path.write_text(HEAD + asked)
+        table = pd.DataFrame([MORE | run for run in of_models(first, others, count)])
+        shares = {"communication_percent": 20.0, "computation_percent": 60.0}
+        said = claims.verdicts(claims.read(path), table, table[["run"]].assign(**shares)).set_index("id")
+        verdicts.append(said.loc["a", "verdict"])
+    assert verdicts == [alone, among_many]
+
+
+@pytest.mark.parametrize(
+    ("loud", "verdict"),
+    [(1, SUPPORTED), (11, CONTRADICTED)],  # of twelve models whose times vary by a tenth
+)
+def test_how_much_runs_vary_in_general_is_asked_of_the_middle_of_many_groups(
+    tmp_path: Path, loud: int, verdict: str
+) -> None:
+    quiet, unsteady = [0.99, 1.0, 1.01], [0.9, 1.0, 1.1]
+    made = [
+        row(100.0 * rate, workers=8, model=f"model{n}", repeat=k)
+        for n in range(12)
+        for k, rate in enumerate(unsteady if n < loud else quiet, 1)
+    ]
+    said = judged(tmp_path, "variation,workers=8,,below,0.05,", *made)
+    assert (said["verdict"], said["n"]) == (verdict, 12)
+
+
 def test_sides_differ_in_nothing_but_what_is_compared(tmp_path: Path) -> None:
     ours = repeats(100.0, loader="dali-cpu", form="tfrecord")
     line = "throughput,loader=dali-cpu,loader=native,ordering,,"

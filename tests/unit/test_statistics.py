@@ -546,7 +546,9 @@ def test_a_large_table_tells_how_unsteady_its_machine_is() -> None:
 @pytest.mark.parametrize(("p", "verdict"), [(0.0039, FASTER), (0.0041, CANNOT_TELL)])
 def test_an_unsteady_pair_of_a_large_table_is_judged_by_its_own_spread_too(p: float, verdict: str) -> None:
     others = [three(0.0, spread) for spread in (0.01, 0.02, 0.03) for _ in range(3)]
-    free, spread = statistics._together([*others, three(0.0, 0.09)])
+    of_all = statistics.pool([*others, three(0.0, 0.09)])
+    assert of_all is not None
+    free, spread = of_all.free, of_all.spread
     deviation = math.sqrt((free * spread**2 + 2 * 0.09**2) / (free + 2))
     assert spread < deviation < 0.09
     unsteady = three(lead(p, free + 2, deviation / math.sqrt(3)), 0.09)
@@ -562,8 +564,10 @@ def test_how_far_the_spreads_of_a_table_are_alike(spreads: tuple[float, ...]) ->
     their own noise."""
     from scipy import special
 
-    pairs = [statistics.Ratio(1.0, None, None, n, spread=one) for n in (3, 5) for one in spreads]
-    free, middle = statistics._together(pairs)
+    pairs = [statistics.Ratio(1.0, None, None, n, spread=one) for n in (3, 5) * 3 for one in spreads]
+    of_all = statistics.pool(pairs)
+    assert of_all is not None
+    free, middle = of_all.free, of_all.spread
     own = np.array([pair.n - 1.0 for pair in pairs])
     logs = [math.log(max(pair.spread, statistics.NOISE) ** 2) for pair in pairs]
     apart = np.var(logs - special.digamma(own / 2) + np.log(own / 2), ddof=1) - np.mean(special.polygamma(1, own / 2))

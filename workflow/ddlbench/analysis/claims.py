@@ -13,7 +13,7 @@ import csv
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,24 @@ from scipy import special
 from ddlbench.analysis import refusals, together
 from ddlbench.analysis.recorded import STATE
 from ddlbench.analysis.scaling import TIMES, compared_s, in_series
-from ddlbench.analysis.statistics import FASTER, FEWEST, LEVEL, POWER, SLOWER, VERDICT_LEVEL, Ratio, over_repeats, ratio
+from ddlbench.analysis.statistics import (
+    CANNOT_TELL,
+    FASTER,
+    FEWEST,
+    LEVEL,
+    MANY,
+    NOISE,
+    POWER,
+    SLOWER,
+    VERDICT_LEVEL,
+    Pool,
+    Ratio,
+    more_repeats,
+    over_repeats,
+    pool,
+    pooled_error,
+    ratio,
+)
 from ddlbench.core import registry, spec
 from ddlbench.core.columns import as_cells
 from ddlbench.core.files import aside
@@ -62,6 +79,7 @@ UNITS |= {"throughput": "images/s", "cost": "h"}
 OTHERS = ("gpu", "ref_workers")  # conditions that are no settings: (a part of) the GPU's name; the workers of the base
 INTERRUPTED = ("restart",)  # quantities of runs that were killed on purpose; all others are of runs that were not
 Key = tuple[tuple[bool, Any], ...]
+Sides = tuple[pd.DataFrame, pd.DataFrame | None]
 Decided = tuple[str, Ratio]  # the verdict of runs in one of the cells that a claim is about, and what it rests on
 # Shares of kernel time are those of the last steps, however many epochs came before.
 OF_LAST_STEPS = ("communication-share", "computation-share")
@@ -133,10 +151,12 @@ def _side(where: str, text: str) -> dict[str, list[str]]:
 def verdicts(claims: Sequence[Claim], runs: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
     """One row per claim (COLUMNS), from tables `runs` and `kernels` of `collect`."""
     quantities, share, rows = _quantities(runs, kernels), 1.0, []
+    asked = [_ask(claim, quantities) for claim in claims]
+    pools = _pools(asked)
     while True:
         # Benjamini and Hochberg: of all claims that can be judged, as many are decided as hold at their share of the
         # level. As `at_once`, for verdicts that are no single test.
-        rows = [_row(claim, quantities, 1 / share) for claim in claims]
+        rows = [_row(one, 1 / share, pools.get(one.kind)) for one in asked]
         judged = [row for row in rows if row["verdict"] != NOT_TESTABLE and row["n"] >= FEWEST]
         decided = max(1, sum(row["verdict"] != UNDECIDED for row in judged))
         if decided >= share * len(judged):
@@ -201,32 +221,80 @@ def _quantities(runs: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
     return table[list(dict.fromkeys([*spec.COLUMNS, *OTHERS, *QUANTITIES.values()]))].copy()
 
 
-def _row(claim: Claim, runs: pd.DataFrame, among: float) -> dict[str, Any]:
-    """A claim's row; each verdict holds as if it were one of `among`."""
-    row: dict[str, Any] = dict.fromkeys(COLUMNS) | {name: getattr(claim, name) for name in COLUMNS[:4]}
-    row |= {"verdict": NOT_TESTABLE, "why": claim.why, "published": claim.value}
+@dataclass(frozen=True)
+class Asked:
+    """A claim with the runs that say something to it: each cell is a group of runs, and the one it is compared with.
+
+    `why` says why there is none.
+    """
+
+    claim: Claim
+    sides: tuple[Sides, ...] = ()
+    why: str = ""
+
+    @property
+    def kind(self) -> tuple[str, bool]:
+        """Return what cells must have in common so that their spreads say something of each other: the quantity, and
+        whether two sides are compared, whose ratio varies more than one side does."""
+        return self.claim.quantity, bool(self.claim.right)
+
+    @property
+    def column(self) -> str:
+        return QUANTITIES[self.claim.quantity]
+
+
+def _ask(claim: Claim, runs: pd.DataFrame) -> Asked:
+    """Find the runs that say something to a claim."""
     if not claim.quantity:
-        return row
-    row["unit"] = "1" if claim.right else UNITS.get(claim.quantity, "1")  # two sides are compared by their ratio
-    column = QUANTITIES[claim.quantity]
+        return Asked(claim, why=claim.why)
     runs = runs[together.was_killed(runs) == (claim.quantity in INTERRUPTED)]
-    measured = runs[runs[column].notna()]
+    measured = runs[runs[QUANTITIES[claim.quantity]].notna()]
     left = _select(measured, claim.left)
     right = _select(measured, claim.left | claim.right) if claim.right else None
-    if left.empty or (right is not None and right.empty):
-        return row | {"why": _missing(measured, claim.left if left.empty else claim.left | claim.right, claim.quantity)}
-    sides = list(_sides(claim, left, right))
+    if left.empty:
+        return Asked(claim, why=_missing(measured, claim.left, claim.quantity))
+    if right is not None and right.empty:
+        return Asked(claim, why=_missing(measured, claim.left | claim.right, claim.quantity))
+    sides = tuple(_sides(claim, left, right))
+    return Asked(claim, sides, "" if sides else "no two runs differ in nothing but what the claim compares")
+
+
+def _pools(asked: Sequence[Asked]) -> dict[tuple[str, bool], Pool | None]:
+    """Return what the cells of all claims on a quantity say together of its spread, each once."""
+    cells: dict[tuple[str, bool], dict[tuple[str, ...], Ratio]] = {}
+    for one in asked:
+        if one.claim.quantity == "variation":  # it asks for the spread itself
+            continue
+        for ours, theirs in one.sides:
+            runs = tuple(sorted({*ours["run"], *(() if theirs is None else theirs["run"])}))
+            if not runs:
+                continue
+            of_kind = cells.setdefault(one.kind, {})
+            of_kind[runs] = _compared(one.claim, ours, theirs, one.column)
+    return {kind: pool([*of_kind.values()]) for kind, of_kind in cells.items()}
+
+
+def _compared(claim: Claim, ours: pd.DataFrame, theirs: pd.DataFrame | None, column: str, one_of: float = 1) -> Ratio:
+    """Return the ratio of a cell: over its other side, or over the published value (over 1 without one)."""
+    left = together.by_repeat(ours, column)
+    right = dict.fromkeys(left, claim.value or 1.0) if theirs is None else together.by_repeat(theirs, column)
+    return ratio(left, right, one_of=one_of)
+
+
+def _row(asked: Asked, among: float, of_all: Pool | None) -> dict[str, Any]:
+    """Return a claim's row; each verdict holds as if it were one of `among`. `of_all`: what the cells of all claims on
+    its quantity say of their spread."""
+    claim, sides = asked.claim, asked.sides
+    row: dict[str, Any] = dict.fromkeys(COLUMNS) | {name: getattr(claim, name) for name in COLUMNS[:4]}
+    row |= {"verdict": NOT_TESTABLE, "why": asked.why, "published": claim.value}
+    if claim.quantity:
+        row["unit"] = "1" if claim.right else UNITS.get(claim.quantity, "1")  # two sides are compared by their ratio
+    if not sides:
+        return row
     # Repeats that both sides have, or the only one.
     pairs = [set(ours["repeat"]) & set((ours if theirs is None else theirs)["repeat"]) for ours, theirs in sides]
     tries = max(1, sum(len(common) > 1 for common in pairs)) * among
-    cells = [
-        _against(claim, ours, column, tries, among)
-        if theirs is None
-        else _between(claim, ours, theirs, column, tries, among)
-        for ours, theirs in sides
-    ]
-    if not cells:
-        return row | {"why": "no two runs differ in nothing but what the claim compares"}
+    cells = _decided(asked, tries, among, of_all)
     # All cells must agree: one that contradicts the claim contradicts it, one that cannot tell leaves it open.
     order = [CONTRADICTED, UNDECIDED, SUPPORTED]
     if claim.relation in ("factor-up-to", "ordering-some"):
@@ -236,7 +304,7 @@ def _row(claim: Claim, runs: pd.DataFrame, among: float) -> dict[str, Any]:
     why = f"{len(cells)} comparisons; the figures are of the one that decides" if len(cells) > 1 else ""
     if len(cells) > 1 and order[0] == SUPPORTED:
         why += f". One is enough, so chance has {len(cells)} tries, and each must be {len(cells)} times as sure"
-        why += _power(rests, tries)
+        why += _power(rests, tries, of_all)
     alone = f"a verdict needs {FEWEST} repeats of both sides" * (rests.n < FEWEST and verdict == UNDECIDED)
     why = "; ".join(filter(None, [claim.why, why, alone]))
     row |= {"verdict": verdict, "why": why, "measured": rests.middle, "low": rests.low, "high": rests.high}
@@ -246,14 +314,121 @@ def _row(claim: Claim, runs: pd.DataFrame, among: float) -> dict[str, Any]:
     return row | {"hardware": ", ".join(sorted({*(sides_shown["machine"] + " (" + sides_shown["device"] + ")")}))}
 
 
-def _power(cell: Ratio, tries: float) -> str:
+def _decided(asked: Asked, tries: float, among: float, of_all: Pool | None) -> list[Decided]:
+    """Return the verdict of each cell."""
+    claim, column = asked.claim, asked.column
+    if claim.quantity == "variation" and len(asked.sides) >= MANY:
+        return [_usual_variation(claim, [ours for ours, _ in asked.sides], column, among)]
+    cells = []
+    for ours, theirs in asked.sides:
+        if of_all and claim.quantity != "variation":
+            cells.append(_with_others(claim, ours, theirs, column, tries, among, of_all))
+        elif theirs is None:
+            cells.append(_against(claim, ours, column, tries, among))
+        else:
+            cells.append(_between(claim, ours, theirs, column, tries, among))
+    return cells
+
+
+def _with_others(
+    claim: Claim, ours: pd.DataFrame, theirs: pd.DataFrame | None, column: str, tries: float, among: float, of_all: Pool
+) -> Decided:
+    """Return the verdict of a cell by its own spread and that of the other cells, as in `statistics.at_once`.
+
+    `tries` is how many cells of the claim have repeats, times `among`: chance has as many tries where one cell is
+    enough.
+    """
+    cell = _compared(claim, ours, theirs, column)
+    if cell.n < FEWEST:
+        return UNDECIDED, _in_units(cell, claim, theirs)
+    freedom, error = pooled_error(cell, of_all)
+
+    def within(count: float) -> tuple[float, float]:
+        """Return the 95 % interval that is so much surer that any one of `count` would decide."""
+        width = float(special.stdtrit(freedom, 1 - (1 - LEVEL) / 2 / count)) * error
+        return math.exp(cell.mean - width), math.exp(cell.mean + width)
+
+    def surely(count: float) -> str:
+        """Return the verdict as if it were one of `count`."""
+        p = 2 * float(special.stdtr(freedom, -abs(cell.mean) / error))
+        if p > (1 - VERDICT_LEVEL) / count:
+            return CANNOT_TELL
+        return FASTER if cell.mean > 0 else SLOWER
+
+    if claim.relation in ORDERINGS or claim.relation in ("above", "below"):
+        wanted, against = (SLOWER, FASTER) if claim.relation == "below" else (FASTER, SLOWER)
+        enough = wanted if claim.relation == "ordering-some" else against
+        decided = surely(tries if surely(among) == enough else among)
+        verdict = {wanted: SUPPORTED, against: CONTRADICTED}.get(decided, UNDECIDED)
+    else:
+        least, most, enough = _allowed(claim, theirs, column)
+        verdict = _inside(*within(1), least, most)
+        count = tries if verdict == enough else among
+        verdict = verdict if _inside(*within(count), least, most) == verdict else UNDECIDED
+    low, high = within(1)
+    more = more_repeats(cell, among, freedom - cell.n + 1, error * math.sqrt(cell.n))
+    return verdict, _in_units(replace(cell, low=low, high=high, more=more), claim, theirs)
+
+
+def _allowed(claim: Claim, theirs: pd.DataFrame | None, column: str) -> tuple[float, float, str]:
+    """Return the ends between which a cell's ratio must lie, and the verdict for which one cell is enough."""
+    assert claim.value is not None  # `read` saw to that
+    unit_off = WITHIN.get(claim.quantity)
+    if theirs is None:  # over the published value
+        off = claim.value * SHARE.get(claim.quantity, 0.0) if unit_off is None else unit_off
+        return 1 - off / claim.value, 1 + off / claim.value, CONTRADICTED
+    # No gain does not support a small one.
+    off = min(claim.value * SHARE.get(claim.quantity, 0.0), abs(claim.value - 1) / 2 or math.inf)
+    if unit_off is not None:  # in the quantity's own unit, of the right side's median
+        off = unit_off / float(np.median(list(together.by_repeat(theirs, column).values())))
+    if claim.relation == "factor-up-to":
+        return claim.value - off, math.inf, SUPPORTED
+    return claim.value - off, claim.value + off, CONTRADICTED
+
+
+def _in_units(cell: Ratio, claim: Claim, theirs: pd.DataFrame | None) -> Ratio:
+    """Return a cell as it is shown: one side in the quantity's unit, two sides as their ratio."""
+    if theirs is not None:
+        return cell
+    unit = claim.value or 1.0
+    low = None if cell.low is None else cell.low * unit
+    high = None if cell.high is None else cell.high * unit
+    return replace(cell, middle=cell.middle * unit, low=low, high=high)
+
+
+def _usual_variation(claim: Claim, groups: Sequence[pd.DataFrame], column: str, among: float) -> Decided:
+    """Return the verdict on the middle of the spreads of many groups of repeats: what a source says "in general".
+
+    Each group's standard deviation over mean, freed of the bias that few repeats have; the interval is that of the
+    median, whatever the distribution.
+    """
+    assert claim.value is not None  # `read` saw to that
+    spreads = []
+    for runs in groups:
+        values = runs[column].astype(float).to_numpy()
+        if len(values) >= FEWEST:
+            free = len(values) - 1
+            spread = float(np.std(values, ddof=1) / np.mean(values))
+            spreads.append(max(spread, NOISE) / math.sqrt(float(special.chdtri(free, 0.5)) / free))
+    if len(spreads) < MANY:
+        return UNDECIDED, Ratio(math.nan, None, None, len(spreads))
+    seen = over_repeats(spreads)
+    surely = ratio(dict(enumerate(spreads)), dict.fromkeys(range(len(spreads)), claim.value), one_of=among).verdict
+    verdict = {SLOWER: SUPPORTED, FASTER: CONTRADICTED}.get(surely, UNDECIDED)
+    return verdict, Ratio(seen.middle, seen.low, seen.high, seen.n)
+
+
+def _power(cell: Ratio, tries: float, of_all: Pool | None) -> str:
     """What so sure a verdict costs: how large a factor it finds in 80 of 100 cases, beside a verdict on one cell."""
     if cell.n < FEWEST or not cell.spread > 0:
         return ""
+    freedom, error = cell.n - 1.0, cell.spread / math.sqrt(cell.n)
+    if of_all:
+        freedom, error = pooled_error(cell, of_all)
     factors = [
-        float(special.stdtrit(cell.n - 1, 1 - (1 - VERDICT_LEVEL) / 2 / n) + special.ndtri(POWER)) for n in (tries, 1)
+        float(special.stdtrit(freedom, 1 - (1 - VERDICT_LEVEL) / 2 / n) + special.ndtri(POWER)) for n in (tries, 1)
     ]
-    found = [math.exp(each * cell.spread / math.sqrt(cell.n)) for each in factors]
+    found = [math.exp(each * error) for each in factors]
     return (
         f": with n = {cell.n} it finds a factor of {found[0]:.3g} beyond that in 80 of 100 cases, alone {found[1]:.3g}"
     )
@@ -285,9 +460,7 @@ def _missing(runs: pd.DataFrame, side: Mapping[str, Iterable[str]], quantity: st
     raise AssertionError("nothing is missing")
 
 
-def _sides(
-    claim: Claim, left: pd.DataFrame, right: pd.DataFrame | None
-) -> Iterable[tuple[pd.DataFrame, pd.DataFrame | None]]:
+def _sides(claim: Claim, left: pd.DataFrame, right: pd.DataFrame | None) -> Iterable[Sides]:
     """Each group of runs that differ only in their repeat, or each two such groups that the claim compares."""
     settings = together.SAME
     columns = ("run", "repeat", "machine", "device", QUANTITIES[claim.quantity])
@@ -321,8 +494,8 @@ def _groups(runs: pd.DataFrame, names: Sequence[str], kept: Sequence[str]) -> di
 
 
 def _against(claim: Claim, runs: pd.DataFrame, column: str, tries: float, among: float) -> Decided:
-    """One side against the published value; `tries` is how many groups of runs of the claim have repeats, times
-    `among`."""
+    """One side against the published value, by its own spread alone; `tries` is how many groups of runs of the claim
+    have repeats, times `among`."""
     assert claim.value is not None  # `read` saw to that
     values = runs[column].astype(float).tolist()
     if claim.quantity == "variation":

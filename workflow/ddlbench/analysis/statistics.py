@@ -184,25 +184,23 @@ def at_once(pairs: Sequence[Ratio], more_is_better: bool = True, same: float = 1
     Smyth 2004, Stat Appl Genet Mol Biol 3(1):3, for the spread from `MANY` comparisons on.
     """
     tried = [pair for pair in pairs if pair.n >= FEWEST]
-    many, free, spread = len(tried) >= MANY, 0.0, 0.0
-    if len(tried) > 1:
-        free, spread = _together(tried) if many else (FURTHER, median_high(pair.spread for pair in tried))
+    all_of_them = pool(tried)
+    several = len(tried) > 1
+    further, usual = (FURTHER, median_high(pair.spread for pair in tried)) if several else (0.0, 0.0)
 
     def error_of(pair: Ratio) -> tuple[float, float]:
         """Degrees of freedom, and the standard error of the pairs' mean."""
-        deviation = max(pair.spread, NOISE if same else 0.0)
-        if many:
-            deviation = max(math.sqrt((free * spread**2 + (pair.n - 1) * deviation**2) / (free + pair.n - 1)), spread)
-            return free + pair.n - 1, deviation / math.sqrt(pair.n)
-        more, least = (free, LEAST) if pair.n <= FEW else (0.0, LEAST_OF_MORE)
-        return more + pair.n - 1, max(deviation, least * spread) / math.sqrt(pair.n)
+        if all_of_them:
+            return pooled_error(pair, all_of_them, NOISE if same else 0.0)
+        more, least = (further, LEAST) if pair.n <= FEW else (0.0, LEAST_OF_MORE)
+        return more + pair.n - 1, max(pair.spread, NOISE if same else 0.0, least * usual) / math.sqrt(pair.n)
 
     def chance(pair: Ratio) -> float:
         if len(tried) == 1:
             return pair.p
         freedom, error = error_of(pair)
         value = float(2 * special.stdtr(freedom, -abs(pair.mean) / error)) if error else float(pair.mean == 0)
-        return value if many or pair.n <= FEW else max(value, pair.p)
+        return value if all_of_them or pair.n <= FEW else max(value, pair.p)
 
     chances = [chance(pair) for pair in tried]
     limit = 1 - VERDICT_LEVEL
@@ -233,10 +231,24 @@ def at_once(pairs: Sequence[Ratio], more_is_better: bool = True, same: float = 1
     return [judged(pair) for pair in pairs]
 
 
-def _together(pairs: Sequence[Ratio]) -> tuple[float, float]:
-    """As how many further pairs the spreads of all count for each, and how unsteady the machine is by them: many where
-    spreads are alike, none where they differ. Source: Smyth 2004, section 6.2; the median in place of his mean, because
-    on a machine with two speeds some pairs have no spread."""
+@dataclass(frozen=True)
+class Pool:
+    """What the spreads of `MANY` comparisons say of each: as how many further pairs they count, and how large a spread
+    is on this machine."""
+
+    free: float
+    spread: float
+
+
+def pool(pairs: Sequence[Ratio]) -> Pool | None:
+    """Return what the spreads of comparisons with `FEWEST` pairs or more say together; None for fewer than `MANY`.
+
+    They count for many further pairs where spreads are alike, for none where they differ. Source: Smyth 2004, section
+    6.2; the median in place of his mean, because on a machine with two speeds some pairs have no spread.
+    """
+    pairs = [pair for pair in pairs if pair.n >= FEWEST]
+    if len(pairs) < MANY:
+        return None
     free = np.array([pair.n - 1.0 for pair in pairs])
     spreads = np.maximum([pair.spread for pair in pairs], NOISE)
     logs = 2 * np.log(spreads) + np.log(free / 2) - special.digamma(free / 2)
@@ -245,7 +257,15 @@ def _together(pairs: Sequence[Ratio]) -> tuple[float, float]:
     while most - least > 0.01:
         middle = (least + most) / 2
         least, most = (middle, most) if special.polygamma(1, middle / 2) > apart else (least, middle)
-    return most, float(np.median(spreads / np.sqrt(special.chdtri(free, 0.5) / free)))
+    return Pool(most, float(np.median(spreads / np.sqrt(special.chdtri(free, 0.5) / free))))
+
+
+def pooled_error(pair: Ratio, among: Pool, noise: float = NOISE) -> tuple[float, float]:
+    """Return the degrees of freedom and the standard error of a comparison's mean, by its own spread and the pool's."""
+    freedom = among.free + pair.n - 1
+    own = max(pair.spread, noise)
+    deviation = math.sqrt((among.free * among.spread**2 + (pair.n - 1) * own**2) / freedom)
+    return freedom, max(deviation, among.spread) / math.sqrt(pair.n)
 
 
 def _judged(x: Floats, more_is_better: bool, one_of: float = 1, noise: float = 0.0) -> dict[str, Any]:
