@@ -21,6 +21,7 @@ from tests.conftest import shared
 from tests.contract import launches
 from tests.contract.launches import FRAMEWORKS, TWO, on_two
 from tests.disks import small_disk
+from tests.facts import missing
 
 ENDS_WITHIN_S = 60
 # DataLoader's worker processes look for their parent every five seconds.
@@ -70,7 +71,7 @@ def launched(tmp_path, data):
 def test_a_rank_raises_while_others_wait(launched, framework):
     outcome = launched(framework, "raise")
     assert_failed(outcome)
-    assert "the probe fails, as it was told to" in outcome.output
+    assert missing(outcome.output, "the probe fails") == []
     assert_blamed(outcome, "exception", 1)
     assert (outcome.folder / "failed" / "run.mllog").is_file()  # how far it came
 
@@ -123,7 +124,7 @@ def test_a_rank_hangs(launched, framework):
     # torchrun gives ranks 30 s to end when one has failed; Horovod looks every minute.
     assert 0.9 * waits_s < outcome.took_s < waits_s + 90 * shared()
     assert_blamed(outcome, "stopped answering", 1)
-    assert "rank 1 did not come to a collective for as long as ranks wait" in outcome.failure["message"]
+    assert missing(outcome.failure["message"], "rank 1", "collective") == []
 
 
 @pytest.mark.parametrize("framework", on_two(daily=("ddp",)))
@@ -131,7 +132,7 @@ def test_a_loss_is_no_number(launched, framework):
     outcome = launched(framework, "nan", rank=0)
     assert_failed(outcome)
     assert_blamed(outcome, "loss is not finite", 0)
-    assert "the loss of step 2 is nan" in outcome.failure["message"]
+    assert missing(outcome.failure["message"], "step 2", "nan") == []
 
 
 @pytest.mark.more
@@ -162,7 +163,7 @@ def test_the_disk_is_full(tmp_path, data, run):
         spec = replace(earlier.spec, epochs=200)
         outcome = launches.execute(spec, disk / spec.id, data, checkpoint_minutes=1e-6)
         assert outcome.code not in (0, 75), outcome.output
-        assert "no space left on device" in outcome.output.lower()
+        assert missing(outcome.output.lower(), "no space left") == []
         assert outcome.failure["cause"] == "disk full"
         assert outcome.seconds < 3 * ENDS_WITHIN_S * shared()
         for name in ("run.mllog", "steps.parquet"):
@@ -201,4 +202,4 @@ def test_another_number_of_ranks_is_refused(launched, framework):
     alone = launch.command(launches.spec_of("plain", framework, 1), launches.local_machine())
     outcome = launched(framework, command=alone)
     assert_failed(outcome)
-    assert "expected 2 ranks, the launcher started 1" in outcome.output
+    assert missing(outcome.output, "expected 2 ranks", "started 1") == []
