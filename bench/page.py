@@ -45,7 +45,7 @@ from ddlbench.show.figures._make import draw, write_data  # noqa: E402
 from ddlbench.show.page import about, spent, write  # noqa: E402
 
 from tests.browser import CHROMIUM, Browser  # noqa: E402
-from tests.unit.records import RANKS, write_record  # noqa: E402
+from tests.builders.records import RANKS, write_record  # noqa: E402
 
 MIB = 1_000_000
 # Study, machine, the most megabytes of the page and the most seconds until it is open.

@@ -18,7 +18,7 @@ from ddlbench.analysis.price import Tariff
 from ddlbench.answers import _words
 from ddlbench.answers._choose import First
 
-from tests.unit.answered import STUDIES, first, ran
+from tests.builders.results import STUDIES, first, ran
 from tests.unit.pages import make
 
 KEPT = Path(__file__).with_suffix(".txt")

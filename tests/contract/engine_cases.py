@@ -9,7 +9,7 @@ from ddlbench.core import registry
 from ddlbench.core.spec import RunSpec
 from ddlbench.settings.recipe import load_recipe
 
-from tests.specs import run_spec
+from tests.builders.plans import run_spec
 
 RANKS, BATCH, STEPS, SAVE_AT = int(os.environ.get("PROBE_RANKS", "2")), 8, 6, 3
 # One rank's loss is made this much larger in one step, where fp16 then overflows.

@@ -24,8 +24,8 @@ from ddlbench.settings.machine import Machine, load_machine
 from ddlbench.settings.own_models import find
 from ddlbench.settings.recipe import load_recipe
 
+from tests.builders.plans import run_spec
 from tests.conftest import PATHS
-from tests.specs import run_spec
 
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE))  # where a rank finds `own_nets`, since it is started as a script that lies there

@@ -15,9 +15,9 @@ from ddlbench.run import training as supervisor
 from ddlbench.train import checkpoint
 from ddlbench.train.assignment import Assignment
 
+from tests.builders.plans import run_spec
 from tests.facts import missing
 from tests.kills import killed_at
-from tests.specs import run_spec
 
 WORLD = 3
 Part = dict[str, Any]

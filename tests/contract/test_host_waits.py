@@ -18,8 +18,8 @@ from ddlbench.train.loop import Training
 from ddlbench.train.validation import count_correct
 from torch import nn
 
+from tests.builders.plans import run_spec
 from tests.host_waits import HostWaits
-from tests.specs import run_spec
 
 IMAGES, STEPS = 4, 3
 

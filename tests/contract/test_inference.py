@@ -27,9 +27,9 @@ from ddlbench.train import models
 from ddlbench.train.inference import InferSpec, Way, _measure
 from ddlbench.train.inference._record import FAILED, PARTIAL, RECORD
 
+from tests.builders.plans import infer_spec, run_spec
 from tests.conftest import PATHS, shared, until
 from tests.contract import launches
-from tests.specs import infer_spec, run_spec
 
 QUICK = ("plain", "int8")
 SPLITTING = [name for name in registry.members("inference") if registry.member("inference", name).SPLITS]

@@ -7,10 +7,10 @@ import pytest
 from ddlbench.core import notes
 from ddlbench.settings.machine import load_machine
 
+from tests.builders.plans import run_spec
 from tests.conftest import shared
 from tests.contract import launches
 from tests.contract.test_failure import assert_gone
-from tests.specs import run_spec
 from tests.unit.test_namespaces import REAL
 
 

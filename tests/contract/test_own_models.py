@@ -12,8 +12,8 @@ from ddlbench.settings.own_models import find
 from ddlbench.train import models, own_models
 from ddlbench.train.own_models import ModelError
 
+from tests.builders.plans import run_spec
 from tests.facts import missing, refuses
-from tests.specs import run_spec
 from tests.unit.conftest import files  # noqa: F401 (a fixture)
 from tests.unit.spoiled import Files, bad_input
 

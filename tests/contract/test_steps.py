@@ -16,8 +16,8 @@ from ddlbench.train.setup import weights_sha256
 from ddlbench.train.steps import Step, gathered, rows
 from torch import nn
 
+from tests.builders.plans import run_spec
 from tests.facts import refuses
-from tests.specs import run_spec
 
 
 class Hand(Clock):

@@ -17,8 +17,8 @@ import pytest
 from ddlbench.plan import launch
 from ddlbench.settings.machine import load_machine
 
+from tests.builders.plans import run_spec
 from tests.conftest import copy_project
-from tests.specs import run_spec
 
 pytestmark = [pytest.mark.slow, pytest.mark.cuda_build]
 

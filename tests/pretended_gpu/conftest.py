@@ -20,9 +20,9 @@ from ddlbench.records import ours
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.recipe import load_recipe
 
+from tests.builders.plans import run_spec
 from tests.conftest import PATHS, ROOT, Once, shared
 from tests.pretended_gpu import build
-from tests.specs import run_spec
 
 PROGRAM = ("python", "-m", "tests.pretended_gpu.rank")
 # Where there is a GPU, the same is tried with it; nothing is pretended then, and what waits is counted all the same.

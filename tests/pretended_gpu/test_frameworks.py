@@ -24,11 +24,11 @@ from ddlbench.settings.machine import load_machine
 from ddlbench.train.inference import InferSpec
 from ddlbench.train.inference._record import RECORD
 
+from tests.builders.plans import run_spec
 from tests.conftest import PATHS, ROOT, shared
 from tests.pretended_gpu import build
 from tests.pretended_gpu.conftest import PROGRAM, REAL, STEPS, Train, needs_package
 from tests.pretended_gpu.rank import STEADY, WAITS
-from tests.specs import run_spec
 
 pytestmark = pytest.mark.slow
 # A framework and its options.

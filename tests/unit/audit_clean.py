@@ -10,7 +10,7 @@ from ddlbench.audit import Material, all_rules
 from ddlbench.audit._audit import audit
 from ddlbench.audit._material import of_tables
 
-from tests.specs import run_spec
+from tests.builders.plans import run_spec
 
 Tables = dict[str, pd.DataFrame]
 Fault = Callable[[Tables], None]

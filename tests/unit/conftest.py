@@ -12,8 +12,8 @@ from ddlbench.plan.runs import Plan, make_plan
 from ddlbench.preflight import promise
 from ddlbench.settings.study import load_study
 
+from tests.builders.machines import JUWELS, LAPTOP
 from tests.sources import some
-from tests.specs import JUWELS, LAPTOP
 from tests.unit.spoiled import Files
 
 

@@ -4,7 +4,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from ddlbench.analysis import frameworks, nodes
@@ -15,11 +14,11 @@ from ddlbench.audit._audit import audit
 from ddlbench.audit._material import of_study
 from ddlbench.core.columns import write_csv
 from ddlbench.plan import budget
-from ddlbench.plan.bill import Row
 from ddlbench.settings.machine import load_machine
 from ddlbench.show.page import about, write
 
-from tests.unit.records import SPEC, write_record
+from tests.builders.records import SPEC, write_record
+from tests.builders.results import bill_row
 
 EVIL = "</title></script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>'\"&{{ 7*7 }}"
 SVG = (
@@ -33,9 +32,6 @@ EVIL_SVG = SVG.format(
     "<foreignObject width='9' height='9'>"
     "<img xmlns='http://www.w3.org/1999/xhtml' src='x' onerror='parent.hacked = 1'/></foreignObject>"
 ).replace("width=", "onload='parent.hacked = 1' width=", 1)
-
-
-NOBODY_KNOWS: dict[str, Any] = dict.fromkeys(Row.__dataclass_fields__) | {"rule": "train"}
 
 
 def of_machine(folder: Path) -> None:
@@ -82,11 +78,7 @@ def make(
             (home / f"figures/one{suffix}").write_text(text)
     shown = (about.PageFigure("one", title, "efficiency", f"A caption. {title}", tuple(s.id for s in specs)),)
     bill = tuple(
-        Row(
-            **NOBODY_KNOWS
-            | {"run": s.id, "state": "done", "workers": 2, "workers_blocked": 2, "nodes": 1}
-            | {"wall_s": 90.0, "gpu_hours": 0.05}
-        )
+        bill_row(run=s.id, state="done", workers=2, workers_blocked=2, nodes=1, wall_s=90.0, gpu_hours=0.05)
         for s in specs
     )
     plan = {s.id: 60.0 for s in specs[1:]}

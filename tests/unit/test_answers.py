@@ -20,7 +20,7 @@ from ddlbench.core.registry import OWN
 from ddlbench.show.page import shown
 from ddlbench.show.page.numbers import plain
 
-from tests.unit.answered import NOISE, STUDIES, Rows, by_question, first, noisy, only, ran
+from tests.builders.results import NOISE, STUDIES, Rows, by_question, first, noisy, only, ran
 
 WIDE = (0.0, 0.3, -0.3)
 RNG = np.random.default_rng

@@ -25,11 +25,11 @@ from ddlbench.core.columns import types, write_csv
 from ddlbench.core.recipe import Recipe
 from ddlbench.core.record import STEPS
 
+from tests.builders.records import SPEC, edit_log, replace_steps, with_clocks, write_record
 from tests.conftest import ROOT
 from tests.facts import missing, refuses
 from tests.unit.audit_clean import changed, found, one, study
 from tests.unit.audit_faults import FAULTS, set_one
-from tests.unit.records import SPEC, edit_log, replace_steps, with_clocks, write_record
 
 STUDY = study()
 WHOLE = dict(of_tables(STUDY).tables)

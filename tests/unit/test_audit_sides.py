@@ -14,8 +14,8 @@ from ddlbench.audit._material import of_study, of_tables
 from ddlbench.audit.rules.accuracy import _expected_epochs
 from ddlbench.core.spec import id_of_repeat
 
+from tests.builders.records import RANKS, SPEC, write_record
 from tests.unit.audit_clean import Fault, Tables, changed, found, put, study
-from tests.unit.records import RANKS, SPEC, write_record
 
 STUDY = study()
 PYTHON = "env OMP_NUM_THREADS=1 python -m ddlbench.train"

@@ -9,8 +9,9 @@ from ddlbench.plan.runs import make_plan
 from ddlbench.settings.config import CONFIG, ConfigError, names_in
 from ddlbench.settings.study import load_study
 
+from tests.builders.machines import MACHINE, write_machine
 from tests.facts import missing, refuses
-from tests.unit.spoiled import MACHINE, Files, bad_input, write_machine
+from tests.unit.spoiled import Files, bad_input
 
 
 def test_the_good_files_are_good(files: Files) -> None:

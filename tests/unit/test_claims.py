@@ -8,8 +8,8 @@ from ddlbench.analysis import claims
 from ddlbench.analysis.claims import CONTRADICTED, NOT_TESTABLE, SUPPORTED, UNDECIDED
 from ddlbench.settings.config import CONFIG
 
+from tests.builders.tables import repeats, row
 from tests.facts import missing
-from tests.unit.drawings import repeats, row
 
 FILE = CONFIG / "references/claims.csv"
 HEAD = "id,source,place,claim,quantity,left,right,relation,value,why\n"

@@ -13,10 +13,10 @@ from ddlbench.settings.machine import load_machine
 from ddlbench.settings.recipe import load_recipe
 from ddlbench.settings.study import load_study
 
+from tests.builders.machines import JUWELS, LAPTOP
+from tests.builders.tables import row
 from tests.facts import missing
-from tests.specs import JUWELS, LAPTOP
 from tests.unit import told
-from tests.unit.drawings import row
 
 pytestmark = pytest.mark.more
 

@@ -13,8 +13,8 @@ from ddlbench.audit import Material
 from ddlbench.audit.rules.records import failed_runs
 from ddlbench.core import registry
 
+from tests.builders.records import RANKS, SPEC, edit_log, reasons, retimed, seal_again, tables, write_record
 from tests.facts import missing
-from tests.unit.records import RANKS, SPEC, edit_log, reasons, retimed, seal_again, tables, write_record
 
 
 def test_a_run_is_measured_after_its_first_epoch(tmp_path: Path) -> None:

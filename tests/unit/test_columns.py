@@ -20,8 +20,8 @@ from ddlbench.show.figures import _data
 from ddlbench.train import measure
 from ddlbench.train.measure import Measure, Meter
 
+from tests.builders.records import write_record
 from tests.conftest import ROOT
-from tests.unit.records import write_record
 
 
 def test_the_page_about_columns_is_what_they_say() -> None:

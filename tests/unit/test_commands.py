@@ -29,10 +29,10 @@ from ddlbench.settings.machine import Partition
 from ddlbench.settings.study import load_study
 from ddlbench.settings.workflow import check_config
 
+from tests.builders.machines import LAPTOP
+from tests.builders.records import write_record
 from tests.conftest import ROOT
 from tests.facts import missing
-from tests.specs import LAPTOP
-from tests.unit.records import write_record
 from tests.unit.spoiled import bad_input
 
 SETTINGS = """

@@ -15,8 +15,8 @@ from ddlbench.core.columns import write_csv
 from ddlbench.settings.config import ConfigError
 from ddlbench.show.page import compared
 
+from tests.builders.records import edit_log, of_two_nodes
 from tests.facts import missing, refuses
-from tests.unit.records import edit_log, of_two_nodes
 
 STEP = {"data_wait_s": 0.02, "compute_s": 0.2, "communication_transfer_s": 0.03, "communication_wait_s": 0.01}
 

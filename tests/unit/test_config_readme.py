@@ -18,8 +18,8 @@ from ddlbench.settings.recipe import RecipeFile
 from ddlbench.settings.study_keys import FileKeys
 from ddlbench.settings.workflow import Config
 
+from tests.builders.plans import write_study
 from tests.facts import refuses
-from tests.unit.spoiled import write_study
 
 README = CONFIG / "README.md"
 

@@ -16,8 +16,8 @@ from ddlbench.core import registry
 from ddlbench.core.columns import write_csv
 from ddlbench.plan.estimate import GUESSED, PREDICTED
 
+from tests.builders.records import SPEC, write_record
 from tests.conftest import ROOT, Once
-from tests.unit.records import SPEC, write_record
 
 pytestmark = pytest.mark.more
 

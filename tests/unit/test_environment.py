@@ -20,8 +20,8 @@ from ddlbench.settings import environment_modules
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import Machine, load_machine
 
+from tests.builders.machines import JUWELS
 from tests.facts import missing, refuses
-from tests.specs import JUWELS
 
 SECRETS = {"HF_TOKEN": "hf_S3CRET", "HOSTILE": "a b'c\"d $(touch x) `id`; {y} \\ \n=...", "DOTS": "...", "EMPTY": ""}
 OPEN = {"NCCL_SOCKET_IFNAME": "ib0", "GLOO_SOCKET_IFNAME": "ib0", "UCX_RC_TIMEOUT": "4s", "OMP_NUM_THREADS": "3"}

@@ -23,8 +23,9 @@ from ddlbench.settings.machine import Machine, load_machine
 from ddlbench.settings.study import load_study
 from ddlbench.settings.study_keys import MeasureKeys
 
+from tests.builders.machines import JUWELS
+from tests.builders.plans import pick
 from tests.facts import missing, refuses
-from tests.specs import JUWELS, pick
 
 LAPTOP = replace(load_machine("local"), workers_per_node=8)
 IMAGES = 4000

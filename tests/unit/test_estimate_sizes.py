@@ -19,8 +19,9 @@ from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import load_study
 
+from tests.builders.machines import JUWELS
+from tests.builders.plans import pick
 from tests.facts import missing
-from tests.specs import JUWELS, pick
 
 LAPTOP = replace(load_machine("local"), workers_per_node=8)
 

@@ -11,8 +11,8 @@ from ddlbench.run import __main__, job
 from ddlbench.run import training as supervisor
 from ddlbench.settings.config import ConfigError
 
+from tests.builders.plans import run_spec
 from tests.facts import missing
-from tests.specs import run_spec
 
 FAILURE = {"cause": "disk full", "rank": 1, "host": "node1", "message": "rank 1: disk full"}
 

@@ -18,22 +18,9 @@ from ddlbench.show.figures import _looks, _style
 from ddlbench.show.figures._data import distinguishing, references
 from matplotlib.figure import Figure
 
+from tests.builders.tables import MIB, SCALING, repeats, row, tables
 from tests.facts import missing
-from tests.unit.drawings import (
-    KERNELS,
-    MIB,
-    OPTIONS,
-    REFERENCE,
-    SCALING,
-    bars,
-    draw,
-    legend,
-    lines,
-    repeats,
-    row,
-    said,
-    tables,
-)
+from tests.unit.drawings import KERNELS, OPTIONS, REFERENCE, bars, draw, legend, lines, said
 
 
 def test_throughput() -> None:

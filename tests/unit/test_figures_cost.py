@@ -10,8 +10,9 @@ from ddlbench.analysis.tables import frame
 from ddlbench.settings.config import CONFIG
 from matplotlib.figure import Figure
 
-from tests.specs import run_spec
-from tests.unit.drawings import OPTIONS, bars, draw, legend, lines, row, said, tables
+from tests.builders.plans import run_spec
+from tests.builders.tables import row, tables
+from tests.unit.drawings import OPTIONS, bars, draw, legend, lines, said
 
 SIZES = pd.read_csv(CONFIG / "references/model-sizes.csv")
 ZERO1 = (("framework", "deepspeed"), ("zero_stage", 1))

@@ -16,7 +16,8 @@ from ddlbench.show.figures import _make as command
 from matplotlib.figure import Figure
 from PIL import Image
 
-from tests.unit.drawings import FIGURES, NOTHING, OPTIONS, REFERENCE, SCALING, draw, row, tables
+from tests.builders.tables import SCALING, row, tables
+from tests.unit.drawings import FIGURES, NOTHING, OPTIONS, REFERENCE, draw
 
 # Measures that `row` does not give: a figure of another column needs no line here.
 OTHERS: dict[str, object] = {column.name: 1 for column in MEASURES if column.type in ("float64", "Int64")}

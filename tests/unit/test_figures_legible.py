@@ -21,7 +21,8 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.path import Path as Outline
 from matplotlib.textpath import text_to_path
 
-from tests.unit.drawings import FIGURES, KERNELS, MIB, OPTIONS, REFERENCE, draw, row, tables
+from tests.builders.tables import MIB, row, tables
+from tests.unit.drawings import FIGURES, KERNELS, OPTIONS, REFERENCE, draw
 from tests.unit.test_maps import runs
 
 pytestmark = pytest.mark.more

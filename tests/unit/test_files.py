@@ -13,9 +13,9 @@ from ddlbench.core import files, living
 from ddlbench.data import crew, prepare
 from ddlbench.run import facts
 
+from tests.builders.plans import run_spec
 from tests.facts import missing, refuses
 from tests.kills import killed_at
-from tests.specs import run_spec
 
 
 def test_a_failed_write_leaves_what_was_there(tmp_path: Path) -> None:

@@ -27,12 +27,13 @@ from ddlbench.settings.config import ConfigError
 from ddlbench.train import interruption
 from ddlbench.train.assignment import Assignment
 
+from tests.builders.machines import LAPTOP
+from tests.builders.plans import run_spec, write_study
+from tests.builders.records import RANKS, SPEC, reasons, seal_again, tables, write_record
 from tests.disks import fill, small_disk
 from tests.facts import missing, refuses
 from tests.kills import killed_at
-from tests.specs import LAPTOP, run_spec
-from tests.unit.records import RANKS, SPEC, reasons, seal_again, tables, write_record
-from tests.unit.spoiled import bad_input, write_study
+from tests.unit.spoiled import bad_input
 
 TRAINS_NOT = [sys.executable, "-c", "raise SystemExit('it is trained again')"]
 

@@ -24,8 +24,8 @@ from ddlbench.settings.config import ConfigError
 from ddlbench.slurm import queue as slurm
 from snakemake.jobs import Job
 
+from tests.builders.records import SPEC, edit_log, write_record
 from tests.facts import missing, refuses
-from tests.unit.records import SPEC, edit_log, write_record
 
 HERE = socket.gethostname()
 

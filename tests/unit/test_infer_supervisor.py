@@ -19,10 +19,10 @@ from ddlbench.run import infer
 from ddlbench.run.hold import held
 from ddlbench.settings.config import ConfigError
 
+from tests.builders.plans import infer_spec, run_spec
+from tests.builders.records import seal_again, write_record
 from tests.facts import missing, refuses
 from tests.sources import some
-from tests.specs import infer_spec, run_spec
-from tests.unit.records import seal_again, write_record
 
 # A launcher of two ranks, which ends when one of them does; rank 1 does what the case says.
 LAUNCHER = """

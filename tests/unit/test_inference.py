@@ -21,9 +21,10 @@ from ddlbench.train.inference import InferSpec
 from ddlbench.train.inference._measure import AT_LEAST, AT_MOST, requests
 from ddlbench.train.inference._record import FORMAT
 
+from tests.builders.machines import LAPTOP
+from tests.builders.plans import STUDY, infer_spec
 from tests.facts import missing
-from tests.specs import LAPTOP, infer_spec
-from tests.unit.spoiled import STUDY, Files, bad_input
+from tests.unit.spoiled import Files, bad_input
 
 
 def test_an_id_is_readable_and_holds_what_differs() -> None:

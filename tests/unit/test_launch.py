@@ -23,9 +23,9 @@ from ddlbench.settings.machine import Machine, Partition
 from ddlbench.slurm.jobs import node_resources
 from ddlbench.train.assignment import TELLING, seen_here
 
+from tests.builders.machines import JUWELS, LAPTOP, write_machine
+from tests.builders.plans import pick
 from tests.facts import missing, refuses
-from tests.specs import JUWELS, LAPTOP, pick
-from tests.unit.spoiled import write_machine
 
 # Command lines
 

@@ -21,10 +21,10 @@ from ddlbench.core.record import STEP_COLUMNS, STEP_PARTS, Event
 from ddlbench.records import ours
 from ddlbench.show.figures import efficiency_loss
 
+from tests.builders.plans import run_spec
+from tests.builders.records import RANKS, SPEC, fit_log, of_two_nodes, with_clocks, write_record
 from tests.facts import missing
-from tests.specs import run_spec
 from tests.unit.drawings import OPTIONS, bars, draw, legend
-from tests.unit.records import RANKS, SPEC, fit_log, of_two_nodes, with_clocks, write_record
 
 EPOCHS, STEPS = 3, 20  # per epoch
 VALIDATION_S, CHECKPOINT_S, END_S, LOADER_S = 1.5, 0.7, 0.2, 0.4

@@ -15,8 +15,9 @@ from ddlbench.show.figures import _data, _style, accuracy_map, speed_up_map
 from ddlbench.show.page import picture
 from matplotlib.axes import Axes
 
+from tests.builders.tables import SCALING, SPEC
 from tests.facts import missing
-from tests.unit.drawings import OPTIONS, SCALING, SPEC, draw
+from tests.unit.drawings import OPTIONS, draw
 
 FLOPS = {"vit_base_patch16_224": 1e11, "resnet50": 5e8, "lenet5": 4e6}
 TIME = {"vit_base_patch16_224": 900.0, "resnet50": 90.0, "lenet5": 9.0}

@@ -21,9 +21,9 @@ from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import load_study
 from ddlbench.slurm.jobs import node_resources
 
+from tests.builders.machines import LAPTOP
+from tests.builders.plans import pick, write_study
 from tests.facts import missing, refuses
-from tests.specs import LAPTOP, pick
-from tests.unit.spoiled import write_study
 
 NETEM = load_machine("local-netem")
 STUDY = "deepspeed-features-bandwidth"

@@ -14,9 +14,9 @@ from ddlbench.settings.machine import Machine, load_machine
 from ddlbench.settings.study import load_study
 from ddlbench.slurm import cluster, queue
 
+from tests.builders.machines import LAPTOP
 from tests.conftest import ROOT
 from tests.facts import missing, refuses
-from tests.specs import LAPTOP
 
 # A cluster that is like JUWELS Booster, in the words of SLURM 22.05.
 SINFO = """\

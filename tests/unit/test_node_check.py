@@ -15,12 +15,11 @@ from ddlbench.core import gone, notes
 from ddlbench.plan.runs import Plan, make_plan
 from ddlbench.preflight import node_check, promise, scout
 from ddlbench.preflight.judge import judge
-from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import load_study
 
+from tests.builders.machines import JUWELS, LAPTOP
 from tests.conftest import until
 from tests.facts import missing
-from tests.specs import JUWELS
 
 SAYS = "for n in 1 2 3 4; do echo line $n; done; echo; exit"
 
@@ -80,7 +79,7 @@ def test_a_process_that_is_left_behind_does_not_hold_the_check(tmp_path: Path) -
 
 def scouted(folder: Path, **more: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """What one rank left, and what was promised."""
-    plan = make_plan(load_study("frameworks"), replace(load_machine("local"), workers_per_node=2, **more))
+    plan = make_plan(load_study("frameworks"), replace(LAPTOP, **more))
     of = promise.promised(plan) | {"workers": 1, "data": str(folder), "manifests": [], "models": []}
     (folder / scout.PROMISED).write_text(json.dumps(of))
     alone = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
@@ -114,7 +113,7 @@ def test_each_node_is_checked_by_its_first_rank(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(node_check, "failure", lambda command, *_: asked.append(command))
     monkeypatch.setattr(sys, "argv", ["scout", str(tmp_path)])
     monkeypatch.setattr(scout.faulthandler, "dump_traceback_later", lambda *_, **__: None)
-    plan = make_plan(load_study("demo"), replace(load_machine("local"), workers_per_node=2, node_check="true"))
+    plan = make_plan(load_study("demo"), replace(LAPTOP, node_check="true"))
     of = promise.promised(plan) | {"workers": 2, "models": []}
     (tmp_path / scout.PROMISED).write_text(json.dumps(of))
     for rank in ("0", "1"):

@@ -24,9 +24,9 @@ from ddlbench.settings.config import CONFIG
 from ddlbench.show.figures.operations import shown_modules
 from ddlbench.train import profiler
 
+from tests.builders.records import SPEC, seal_again, write_record
 from tests.facts import missing
 from tests.unit.drawings import OPTIONS, legend
-from tests.unit.records import SPEC, seal_again, write_record
 
 LEFT = Path(__file__).parent / "deepspeed"
 PROFILE = json.loads((LEFT / FLOPS).read_text(encoding="utf-8"))

@@ -9,8 +9,8 @@ from ddlbench.core.record import STEPS, Event, beside_s
 from ddlbench.plan.runs import Plan, make_plan, mixed
 from ddlbench.settings.machine import load_machine
 
-from tests.unit.records import SPEC, fit_log, write_record
-from tests.unit.spoiled import write_study
+from tests.builders.plans import write_study
+from tests.builders.records import SPEC, fit_log, write_record
 
 STUDY = """
 title: "Order"

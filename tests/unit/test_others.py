@@ -16,7 +16,7 @@ from ddlbench.core.record import MLLOG
 from ddlbench.preflight import judge, scout
 from ddlbench.train import counters
 
-from tests.unit.records import RANKS, SPEC, seal_again, write_record
+from tests.builders.records import RANKS, SPEC, seal_again, write_record
 
 
 def rank(host: str, cpu_s: float, **of_node: float) -> dict[str, Any]:

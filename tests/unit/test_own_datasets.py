@@ -24,9 +24,9 @@ from ddlbench.settings.config import ConfigError
 from ddlbench.settings.dataset import load_dataset
 from ddlbench.train.loaders import torchvision
 
+from tests.builders.plans import run_spec
 from tests.facts import missing, refuses
 from tests.sources import picture
-from tests.specs import run_spec
 from tests.unit.spoiled import Files, bad_input
 
 

@@ -6,26 +6,22 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
 from ddlbench.analysis import frameworks, kernels
 from ddlbench.analysis.tables import frame
 from ddlbench.core.files import sha256
-from ddlbench.plan.bill import Row
 from ddlbench.show.page import about, page_tables, picture, rows, spent, write
 
+from tests.builders.results import bill_row
 from tests.facts import missing
 from tests.unit.pages import EVIL, make
 
 
 def test_the_bill_says_what_it_does_not_know() -> None:
-    fields: dict[str, Any] = dict.fromkeys(Row.__dataclass_fields__) | {"rule": "train"}
-    known = Row(
-        **fields | {"state": "done", "gpu_hours": 2.0, "energy_kwh": 1.5, "energy_measured": True, "price": 4.0}
-    )
-    tiles = spent.tiles([known, Row(**fields | {"state": "failed"})], "GPUs", {})
+    known = bill_row(state="done", gpu_hours=2.0, energy_kwh=1.5, energy_measured=True, price=4.0)
+    tiles = spent.tiles([known, bill_row(state="failed")], "GPUs", {})
     assert [much for _, much, _ in tiles] == ["1 of 2", "2", "?", "?", "1.5", "4"]
 
 

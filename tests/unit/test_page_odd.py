@@ -5,8 +5,8 @@ from ddlbench.answers import Certainty
 from ddlbench.settings.config import complain
 from ddlbench.show.page import shown, write
 
+from tests.builders.results import NOISE, only, ran
 from tests.facts import missing
-from tests.unit.answered import NOISE, only, ran
 
 FAILURES = pd.DataFrame({"rule": ["train"] * 3, "cause": ["out of memory", None, "killed"]})
 

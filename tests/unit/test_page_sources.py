@@ -8,8 +8,8 @@ from ddlbench.core.plural import around, four_digits, told_apart
 from ddlbench.settings.config import CONFIG, read_yaml
 from ddlbench.show.page.sections import sources
 
+from tests.builders.results import ran
 from tests.facts import missing
-from tests.unit.answered import ran
 
 
 def test_a_source_s_own_table_has_our_verdicts_in_its_cells() -> None:

@@ -20,8 +20,9 @@ from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import Variant, load_study
 
+from tests.builders.machines import LAPTOP
+from tests.builders.plans import pick, run_spec
 from tests.facts import missing, refuses
-from tests.specs import LAPTOP, pick, run_spec
 from tests.unit.test_studies import SHORT_ADDS, adds
 
 # What the studies name

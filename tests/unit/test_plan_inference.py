@@ -19,8 +19,9 @@ from ddlbench.settings.study import load_study
 from ddlbench.train.inference import InferSpec
 from ddlbench.train.inference._measure import AT_LEAST
 
+from tests.builders.machines import JUWELS, LAPTOP
+from tests.builders.plans import infer_spec, run_spec
 from tests.facts import missing, refuses
-from tests.specs import JUWELS, LAPTOP, infer_spec, run_spec
 
 IMAGES = {"mnist5k": 4000}
 RATED = replace(LAPTOP, images_per_s=(("lenet", 1000.0), ("resnet8_half", 500.0)), price_per_gpu_hour=3, currency="EUR")

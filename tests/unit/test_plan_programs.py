@@ -17,8 +17,8 @@ from ddlbench.preflight import promise
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.study import load_study
 
+from tests.builders.machines import JUWELS, LAPTOP
 from tests.facts import missing, refuses
-from tests.specs import JUWELS, LAPTOP
 from tests.unit import programs
 from tests.unit.spoiled import bad_input
 

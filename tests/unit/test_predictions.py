@@ -17,9 +17,10 @@ from ddlbench.settings.study import load_study
 from ddlbench.settings.workflow import check_config
 from ddlbench.show.figures import Options
 
+from tests.builders.machines import JUWELS
+from tests.builders.plans import run_spec
+from tests.builders.records import tables, write_record
 from tests.facts import missing, refuses
-from tests.specs import JUWELS, run_spec
-from tests.unit.records import tables, write_record
 from tests.unit.test_scaling import runs_table, sized
 
 PRIORS = _priors.read()

@@ -13,8 +13,8 @@ from ddlbench.settings.machine import Partition, load_machine
 from ddlbench.settings.study import load_study
 from ddlbench.slurm import queue as slurm
 
+from tests.builders.machines import JUWELS
 from tests.facts import missing
-from tests.specs import JUWELS
 
 Facts = list[dict[str, Any]]
 

@@ -16,12 +16,11 @@ from ddlbench.plan.runs import Plan, make_plan
 from ddlbench.preflight import promise, scout
 from ddlbench.preflight.judge import judge
 from ddlbench.run.facts import cite
-from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import load_study
 
+from tests.builders.machines import JUWELS, LAPTOP
 from tests.facts import missing
 from tests.sources import some
-from tests.specs import JUWELS
 
 
 def test_clock_offsets_are_within_their_uncertainty() -> None:
@@ -138,7 +137,7 @@ def test_hardware_threads_of_one_core_are_one_core(tmp_path: Path) -> None:
 
 def test_what_frameworks_need_is_promised_once_for_all_their_runs() -> None:
     study = load_study("frameworks")
-    of = promise.promised(make_plan(study, replace(load_machine("local"), workers_per_node=2)))
+    of = promise.promised(make_plan(study, LAPTOP))
     names = [name for name, _ in of["frameworks"]]
     assert names.count("deepspeed") == 4 and names.count("ddp") == 2
     assert of["models"] == [["lenet", 32]]
@@ -147,7 +146,7 @@ def test_what_frameworks_need_is_promised_once_for_all_their_runs() -> None:
 
 def test_models_are_asked_for_the_studys_picture_sizes(tmp_path: Path) -> None:
     """By all ranks together, before training; the line goes to people as it is."""
-    study, machine = load_study("frameworks"), replace(load_machine("local"), workers_per_node=2)
+    study, machine = load_study("frameworks"), LAPTOP
     of = promise.promised(make_plan(study, machine)) | {"workers": 1, "data": str(tmp_path), "manifests": []}
     (tmp_path / scout.PROMISED).write_text(json.dumps(of | {"models": [["lenet", 8], ["lenet", 32]]}))
     alone = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}

@@ -14,7 +14,8 @@ from ddlbench.plan import bill, budget
 from ddlbench.plan.runs import make_plan
 from ddlbench.settings.study import load_study
 
-from tests.specs import JUWELS, run_spec
+from tests.builders.machines import JUWELS
+from tests.builders.plans import run_spec
 from tests.unit.test_predictions import of_study
 from tests.unit.test_scaling import repeats
 

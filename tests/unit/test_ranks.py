@@ -13,8 +13,8 @@ from ddlbench.train import checkpoint, place
 from ddlbench.train.assignment import FILE, Assignment
 from ddlbench.train.frameworks import horovod
 
+from tests.builders.plans import run_spec
 from tests.kills import killed_at
-from tests.specs import run_spec
 
 SRUN = {
     "SLURM_PROCID": "5",

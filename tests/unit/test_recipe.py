@@ -18,8 +18,8 @@ from ddlbench.settings.machine import load_machine
 from ddlbench.settings.recipe import load_recipe
 from ddlbench.settings.study import load_study
 
+from tests.builders.plans import run_spec
 from tests.facts import missing, refuses
-from tests.specs import run_spec
 from tests.unit.spoiled import Files
 
 RECIPE = load_recipe("aach2023").at(256)

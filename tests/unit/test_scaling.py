@@ -16,10 +16,11 @@ from ddlbench.commands import configuration
 from ddlbench.core.spec import RunSpec
 from ddlbench.core.zero import held_bytes, optimizer_bytes
 
+from tests.builders.machines import JUWELS
+from tests.builders.plans import run_spec
+from tests.builders.records import SPEC
+from tests.builders.tables import repeats, row
 from tests.facts import missing
-from tests.specs import JUWELS, run_spec
-from tests.unit.drawings import repeats, row
-from tests.unit.records import SPEC
 
 
 def test_formulas() -> None:

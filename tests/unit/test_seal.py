@@ -24,8 +24,8 @@ from ddlbench.plan import runs, stale
 from ddlbench.records import _planned
 from ddlbench.records.ours import record
 
+from tests.builders.records import SPEC, edit_log, write_record
 from tests.facts import missing
-from tests.unit.records import SPEC, edit_log, write_record
 
 PROFILED = replace(SPEC, timed=False, profiled=True)
 

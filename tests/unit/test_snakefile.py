@@ -16,8 +16,8 @@ from ddlbench.run import survivors
 from ddlbench.settings.config import ConfigError
 from snakemake.script import PythonScript
 
+from tests.builders.records import write_record
 from tests.facts import missing, refuses
-from tests.unit.records import write_record
 
 STARTS_JOBS = {"is_main_process": True, "executor_plugin": object(), "dryrun": False, "cores": 2}
 

@@ -20,9 +20,9 @@ from ddlbench.show.figures import Options
 from ddlbench.show.figures._make import write_drawable
 from ddlbench.show.page import partial
 
+from tests.builders.records import SPEC, write_record
 from tests.facts import missing
 from tests.unit import pages
-from tests.unit.records import SPEC, write_record
 
 SPECS = [replace(SPEC, repeat=repeat) for repeat in (1, 2, 3)]
 BAD = SPECS[1].id

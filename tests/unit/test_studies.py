@@ -16,9 +16,9 @@ from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import load_study
 from ddlbench.show.page import about
 
+from tests.builders.machines import JUWELS, LAPTOP
 from tests.conftest import ROOT
 from tests.facts import refuses
-from tests.specs import JUWELS, LAPTOP
 from tests.unit.spoiled import bad_input
 
 SHORT_ADDS = {

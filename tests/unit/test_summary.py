@@ -20,7 +20,7 @@ from ddlbench.records import ours
 from ddlbench.records.ours import record
 from ddlbench.run.finish import summarise
 
-from tests.unit.records import SPEC, edit_log, seal_again, write_record
+from tests.builders.records import SPEC, edit_log, seal_again, write_record
 
 
 @pytest.fixture

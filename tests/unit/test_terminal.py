@@ -15,9 +15,9 @@ from ddlbench.core.spec import of_program
 from ddlbench.mends import ReleaseError, snakemake_lines
 from ddlbench.run import reason
 
+from tests.builders.plans import run_spec
+from tests.builders.records import tables, write_record
 from tests.facts import missing, refuses
-from tests.specs import run_spec
-from tests.unit.records import tables, write_record
 
 NAMES = [f"run{number}" for number in range(31)]
 

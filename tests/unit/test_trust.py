@@ -23,8 +23,8 @@ from ddlbench.records.ours import record
 from ddlbench.run import hold
 from pyarrow.parquet import ParquetFile
 
+from tests.builders.records import RANKS, SPEC, edit_log, fit_log, replace_steps, seal_again, write_record
 from tests.facts import missing
-from tests.unit.records import RANKS, SPEC, edit_log, fit_log, replace_steps, seal_again, write_record
 
 OTHER = replace(SPEC, repeat=2)
 

@@ -19,9 +19,9 @@ from ddlbench.data.target import TargetError
 from ddlbench.data.verify import glance, index, verify
 from ddlbench.run.training import execute
 
+from tests.builders.plans import run_spec
 from tests.facts import missing, refuses
 from tests.sources import Memory, some
-from tests.specs import run_spec
 from tests.unit.damage import CHANGED, DAMAGE, SHARD, TAR, zeroed
 
 

@@ -21,9 +21,9 @@ from ddlbench.core.plural import around, four_digits
 from ddlbench.outlook import exports
 from ddlbench.settings.config import ConfigError
 
+from tests.builders.records import SPEC, write_record
 from tests.conftest import Once
 from tests.unit.pages import make
-from tests.unit.records import SPEC, write_record
 
 pytestmark = pytest.mark.more
 

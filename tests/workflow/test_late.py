@@ -10,7 +10,7 @@ import pytest
 from ddlbench.core import living
 from ddlbench.run import hold, survivors
 
-from tests.unit.records import edit_log
+from tests.builders.records import edit_log
 from tests.workflow.conftest import ask, edit, mini, planned, snakemake
 
 # What each supervisor does once its record is there: it kills Snakemake, which has not noted it yet.

@@ -10,8 +10,8 @@ from ddlbench.plan.runs import make_plan
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import load_study
 
+from tests.builders.records import edit_log, write_record
 from tests.conftest import Once, copy_project
-from tests.unit.records import edit_log, write_record
 from tests.workflow.conftest import ask, mini
 
 pytestmark = pytest.mark.more

@@ -11,7 +11,7 @@ from ddlbench.analysis.collect import collect
 from ddlbench.core.record import MLLOG, SEAL, STEP_PARTS, STEPS, RankLog, StepRow, join_steps, packed, seal
 from ddlbench.core.spec import RunSpec
 
-from tests.specs import run_spec
+from tests.builders.plans import run_spec
 
 SPEC = run_spec(workers=2, global_batch=8)
 IMAGES = 16

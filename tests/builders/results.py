@@ -1,6 +1,7 @@
 """Made-up studies whose truth is known, and what the first screen answers of them."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -8,8 +9,9 @@ from ddlbench.analysis.price import FREE, Tariff
 from ddlbench.analysis.tables import frame
 from ddlbench.answers import Answer, Goal, _choose
 from ddlbench.answers._choose import First
+from ddlbench.plan.bill import Row
 
-from tests.unit.drawings import row
+from tests.builders.tables import row
 
 NOISE = (0.0, 0.01, -0.01)
 Rows = list[dict[str, object]]
@@ -54,6 +56,11 @@ def by_question(found: First) -> dict[str, Answer]:
 def only(rows: Rows, question: str, **more: object) -> Answer:
     """The answer to one question."""
     return by_question(first(rows, **more))[question]  # type: ignore[arg-type]
+
+
+def bill_row(**known: Any) -> Row:
+    """A row of the bill of which nothing else is known."""
+    return Row(**dict.fromkeys(Row.__dataclass_fields__) | {"rule": "train"} | known)
 
 
 STUDIES: dict[str, Rows] = {
