@@ -173,8 +173,8 @@ def said_by_predictions() -> list[str]:
     ("said", "holds"),
     [
         (said_by_the_page, ("ddp 8,000 tokens/s", "fsdp 4,000")),
-        (said_by_the_page, ("precision=bf16", "ddp", "2 times", "fsdp", 0.9)),
-        (said_by_the_page, ("4 workers", "4 times", "ideal 4", "ddp")),
+        (said_by_the_page, ("precision=bf16", "ddp", 2, "fsdp", 0.9)),
+        (said_by_the_page, ("4 workers", 4, 1, "ddp")),
         (said_by_the_page, ("mine", "6,400 tokens")),
         (said_by_predictions, ("mine, ddp, precision=bf16", "batch 64", "1 2 4 workers")),
     ],
