@@ -19,8 +19,8 @@ from ddlbench.settings.machine import load_machine
 from ddlbench.train.clock import Clock
 from ddlbench.train.frameworks import _deepspeed_options
 
+from tests.builders.plans import infer_spec
 from tests.contract.engine_cases import Case, spec_of
-from tests.specs import infer_spec
 
 FRAMEWORKS = registry.members("frameworks")
 

@@ -18,8 +18,8 @@ import torch
 from ddlbench.plan.runs import make_plan
 from ddlbench.settings.study import load_study
 
+from tests.builders.machines import JUWELS, LAPTOP
 from tests.conftest import ROOT
-from tests.specs import JUWELS, LAPTOP
 from tests.workflow.test_others_programs import NAMED
 
 PROGRAM = ROOT / "examples/language-inference"

@@ -15,7 +15,7 @@ from ddlbench.core.spec import RunSpec
 from ddlbench.plan import stale
 from ddlbench.plan.stale import DONE, FAILED, MISSING, STALE, STOPPED, Memory
 
-from tests.unit.records import SPEC, write_record
+from tests.builders.records import SPEC, write_record
 
 OTHER = replace(SPEC, loader_threads=SPEC.loader_threads + 6)
 
