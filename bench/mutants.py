@@ -639,6 +639,10 @@ def attempts(copy: Copy, files: Sequence[str], subjects: Sequence[Subject], out:
             file=sys.stderr,
             flush=True,
         )
+        quickest = baseline.for_lines(subjects[0].file, range(0))
+        by_name = {item.nodeid: item for item in items}
+        if forked(lambda: run([by_name[test] for test in quickest]), baseline.limit_s(quickest)) != 0:
+            sys.exit(f"{names}: tests fail without a fault where the quickest come first: {' '.join(files)}")
         outside = set()
         for one in subjects:
             for mutant in one.left:

@@ -58,6 +58,8 @@ def test_a_folder_without_a_record(tmp_path: Path, there: tuple[str, ...], state
     assert found == state
     assert (why == "") == (named == "")
     assert named in why
+    if not named:
+        assert stale.unfinished(tmp_path) == (MISSING, "")
 
 
 def test_a_record_that_is_not_whole_is_made_again_and_a_refused_one_is_not(folder: Path, tmp_path: Path) -> None:
