@@ -94,6 +94,7 @@ def test_what_schedules_say_without_a_warmup_and_where_warmup_ends() -> None:
     early = replace(run("exponential"), recipe=replace(RECIPE, exponential_start="training"))
     assert warm_up(run("exponential"))[1] == pytest.approx(0.1)
     assert warm_up(early)[1] == pytest.approx(0.0774, abs=5e-5)
+    assert warm_up(replace(early, epochs=3)) == warm_up(early)  # it does not end with the run
 
 
 def test_only_runs_of_its_schedule_feel_a_schedules_key() -> None:
