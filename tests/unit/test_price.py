@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from ddlbench.analysis import comparisons
-from ddlbench.analysis.price import Draw, Tariff, power_w, tariff
+from ddlbench.analysis.price import FREE, Draw, Tariff, power_w, tariff
 from ddlbench.commands import configuration
 from ddlbench.outlook import predictions
 from ddlbench.outlook.series import all_series
@@ -52,6 +52,8 @@ def test_a_machines_file_says_whether_nodes_are_billed_whole() -> None:
     assert tariff(SOLD) == Tariff(2.0, "EUR", 4, True, 1.1)
     assert not tariff(replace(SOLD, cores_per_node_billed=None)).whole_nodes
     assert Tariff(2.0, "EUR", 4).workers_blocked(1, 1, timed=False) == 1  # unless it is said
+    assert Tariff(2.0, "EUR", 4).workers_blocked(1, 1) == 4  # timed
+    assert FREE.workers_blocked(1, 1) == 1
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -116,6 +118,7 @@ ONE, TWO, FOUR = Draw(1, 1, 300.0), Draw(2, 1, 400.0), Draw(4, 1, 600.0)
         ([Draw(1, 1, 300.0, 100.0), Draw(1, 1, 300.0)], 2, 1, 400),
         ([Draw(4, 1, 600.0), Draw(8, 2, 1000.0), Draw(4, 1, 700.0)], 16, 4, 2400),
         ([ONE, TWO, FOUR], 8, 1, 1000),
+        ([Draw(1, 1, 100.5), Draw(2, 1, 200.5)], 4, 1, 400.5),
         ([FOUR], 1, 1, 150),  # nothing tells them apart
         ([], 1, 1, None),
     ],
