@@ -19,6 +19,7 @@
 #       outlook.smk   predict   more workers than were measured: snakemake --profile profiles/local predict
 #       audit.smk     audit_table   what makes comparisons unfair: <home>/tables/audit.csv
 #       page.smk      page      <home>/index.html    the page that people read
+#       rounds.smk    rounds    <home>/rounds.json   of `repeats: {until: decided}`: is another round to be made?
 #       report.smk    report    <home>/report.html   which job made what
 #   Questions are commands, which wait for no job: ddlbench plan, status, failures, audit, nodes, compare, verify, partial.
 

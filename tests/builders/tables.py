@@ -27,7 +27,7 @@ def row(rate: float, top1: float = 0.5, **changes: object) -> dict[str, object]:
     measures = {"throughput_images_per_s": rate, "epoch_s": 1200 / rate, "final_top1": top1}
     measures["full_train_s"] = 3 * 1200 / rate + 6  # 2 s each epoch are no training steps
     measures |= {"flops_per_image": 24e9, "step_p5_s": 0.001, "step_p95_s": 0.02, "restart_s": None}
-    measures |= {"images": 1200, "network_sent_bytes": 1_500_000}
+    measures |= {"images": 1200, "network_sent_bytes": 1_500_000, "images_seen": 3600, "energy_j": 1800.0}
     sizes = {"parameters_bytes": 100 * MIB, "gradients_bytes": 50 * MIB, "optimizer_bytes": 200 * MIB}
     measures |= sizes | {"peak_device_memory_bytes": None, "peak_resident_bytes": 1000 * MIB}
     return spec.columns() | {"status": "success"} | measures

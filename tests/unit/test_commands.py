@@ -325,7 +325,7 @@ def test_a_terminal_gets_the_answer_and_a_pipe_all(
     assert ended("plan") == 0
     short = capsys.readouterr().out
     assert short.startswith("demo on local: ") and missing(short, "48 of 48") == []
-    assert len(short.splitlines()) == 4 < 20 < len(whole.splitlines())
+    assert len(short.splitlines()) == 5 < 20 < len(whole.splitlines())
     assert ended("plan", "--all") == 0
     assert capsys.readouterr().out == whole
     assert ended("status") == 0

@@ -40,7 +40,7 @@ def test_what_is_said_to_be_below_is_below() -> None:
     text = page()
     promises = re.findall(r"^\| `(\w+)` \| ([^|]*\bbelow\b[^|]*) \|", text, re.M)
     known = {"data", "checkpoint", "variants", "records", "measure", "interrupt", "partitions"}
-    known |= {"by_batch", "inference"}
+    known |= {"by_batch", "inference", "repeats"}
     assert {name for name, _ in promises} == known
     for name, meaning in promises:
         after = text.split(meaning, 1)[1]

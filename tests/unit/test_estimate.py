@@ -14,7 +14,7 @@ from ddlbench.core.files import read_csv
 from ddlbench.core.record import MLLOG, STEPS, seal
 from ddlbench.core.spec import RunSpec
 from ddlbench.plan import bill, first_guess, printed, reads
-from ddlbench.plan.estimate import ANOTHER, ONE_RUN, Estimator, RecordedTime, read_measured, read_published
+from ddlbench.plan.estimate import ANOTHER, ONE_RUN, Estimator, RecordedTime, read_measured, read_published, spread
 from ddlbench.plan.kinds.training import guess_minutes
 from ddlbench.plan.runs import Plan, make_plan
 from ddlbench.plan.stale import DONE, FAILED, MISSING, STALE, STOPPED, Memory, state
@@ -50,6 +50,14 @@ def rates(spec: RunSpec, records: Sequence[RecordedTime], machine: Machine = LAP
     assert found.low_s and found.s and found.high_s
     work = spec.epochs * IMAGES / spec.workers
     return work / found.high_s, work / found.s, work / found.low_s
+
+
+def test_repeats_say_how_much_runs_vary(demo: Plan) -> None:
+    spec = pick(demo, timed=True)
+    again, other = replace(spec, repeat=2), replace(spec, workers=spec.workers + 1)
+    apart = [measured(spec, 100.0), measured(again, 110.0), measured(other, 300.0)]
+    assert spread(apart, "local") == (pytest.approx(math.log(1.1) / math.sqrt(2)), 1)
+    assert spread(apart[1:], "local") is None and spread(apart, "elsewhere") is None
 
 
 # Without a record

@@ -172,6 +172,18 @@ def test_as_many_more_repeats_as_are_said_are_enough() -> None:
         assert 0.7 <= np.mean(told) <= 0.97
 
 
+def test_a_difference_that_repeats_are_said_to_show_is_told_in_four_of_five_studies() -> None:
+    rng = np.random.default_rng(1)
+    assert statistics.shown_by(2, 0.02) is None
+    few, more = statistics.shown_by(3, 0.02), statistics.shown_by(4, 0.02)
+    assert few and more and 1.02 < more < few
+    for n, ratio in ((3, few), (4, more)):
+        logs = math.log(ratio) + 0.02 * math.sqrt(2) * rng.normal(size=(1000, n))
+        assert np.mean([pair(*row).verdict == FASTER for row in logs]) == pytest.approx(statistics.POWER, abs=0.04)
+    stricter = statistics.shown_by(3, 0.02, one_of=3)
+    assert stricter and stricter > few
+
+
 def test_quantiles_are_those_of_scipy_stats() -> None:
     """Which is not imported there: it takes most of a second, and every run and every figure would wait for it."""
     from scipy import stats

@@ -117,6 +117,7 @@ onsuccess:
     said = [*refusals.lines(refusals.read(Path(TABLES))), *snakefile.audited(Path(TABLES))]
     said += [*terminal.answers(PLAN, snakefile.STARTED), *terminal.page(PLAN, snakefile.STARTED)]
     print(*said, sep="\n", end="\n" * bool(said), file=sys.stderr)
+    snakefile.go_on(workflow, PLAN)
 
 
 onerror:

@@ -14,6 +14,7 @@ rule audit_table:
     log:
         layout.study_log(PLAN.home, "audit-table"),
     params:
+        further=lambda wildcards: PLAN.further,
         sources=sources.of_script("audit", snakefile.CONVERGENCE, *registry.PACKAGE.glob("audit/rules/*.py")),
     message:
         f"audit of {STUDY.name}: {{output}}"

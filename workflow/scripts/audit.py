@@ -10,6 +10,6 @@ from ddlbench.core.files import logged
 
 with logged(snakemake.log[0]):
     folder, convergence = Path(snakemake.input.tables[0]).parent, Path(snakemake.input.convergence)
-    rows = audit(_material.of_study(folder, convergence, Path(layout.runs())))
+    rows = audit(_material.of_study(folder, convergence, Path(layout.runs()), snakemake.params.further))
     write_csv(rows, _findings.COLUMNS, Path(snakemake.output[0]))
     print(*_findings.lines(rows), sep="\n")

@@ -22,6 +22,12 @@ Cells = Mapping[Any, Mapping[Any, float]]  # side -> repeat -> value
 OVER_SETTINGS = 3  # from so many settings on their own spread makes the interval
 FEW_SETTINGS = 5  # up to so many may agree by chance
 MOST_REPEATS = 100  # more are made by nobody
+# As how many comparisons a verdict counts that is asked for at each of so many looks (`plan/rounds.py`): the same level
+# at each look, which is the alpha spending function of Pocock's type (Lan and DeMets 1983, Biometrika 70:659; Pocock
+# 1977, Biometrika 64:191). Their normal theory has 1.7, 2.2 and 2.7; with two to five repeats Student's t moves more
+# from look to look, so these are calibrated: with them 4 % stay at most 5 %, for 1 to 45 pairs of sides, from 2 to 5
+# repeats on (bench/rounds.py).
+LOOKS = {1: 1.0, 2: 1.8, 3: 2.5, 4: 3.5}
 
 
 @dataclass(frozen=True)

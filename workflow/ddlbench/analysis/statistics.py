@@ -332,6 +332,23 @@ def more_repeats(ratio: Ratio, one_of: float = 1, free: float = 0.0, spread: flo
     return max(n, FEW + 1, ratio.n + 1) - ratio.n if n <= MOST else None
 
 
+def shown_by(repeats: int, spread: float, one_of: float = 1) -> float | None:
+    """Return the smallest ratio of two sides that so many pairs show with a chance of 80 %; None for too few pairs.
+
+    `spread` is the standard deviation of the logarithm of one run. Source: as for `more_repeats`, the power of the t
+    test from the noncentral t distribution.
+    """
+    if repeats < FEWEST:
+        return None
+    limit = _t(1 - (1 - VERDICT_LEVEL) / one_of, repeats - 1)
+    least, most = 0.0, 10 * limit
+    while most - least > 1e-3 * limit:
+        middle = (least + most) / 2
+        told = 1 - special.nctdtr(repeats - 1, middle, limit) >= POWER
+        least, most = (least, middle) if told else (middle, most)
+    return math.exp(most * math.sqrt(2 / repeats) * max(spread, NOISE))
+
+
 @dataclass(frozen=True)
 class Drift:
     """Change of rates over the time of a study, as a ratio of its end to its start, with its 95 % interval."""

@@ -14,6 +14,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ddlbench.analysis import pooled
 from ddlbench.analysis.pooled import Pooled
 from ddlbench.analysis.price import FREE, Tariff
 from ddlbench.core import registry
@@ -199,6 +200,7 @@ class Answer:
     unfair: tuple[str, ...] = ()
     warned: tuple[str, ...] = ()
     unproved: tuple[str, ...] = ()
+    open: tuple[str, ...] = ()  # runs of the settings of which more repeats might change what is taken
 
     def fact(self, name: str) -> Fact | None:
         """Return the first fact of that name."""
@@ -233,6 +235,11 @@ class Given:
     sample: str = "images"
     broken: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # rules with an error, by run
     warned: frozenset[str] = frozenset()  # runs with a warning or an error
+    looks: int = 1  # how often the study may be looked at, if it makes repeats until it is decided
+
+    def one_of(self, comparisons: float) -> float:
+        """Return among how many comparisons each verdict is one: those that are read together, at each look."""
+        return comparisons * pooled.LOOKS[self.looks]
 
     @cached_property
     def runs(self) -> pd.DataFrame:

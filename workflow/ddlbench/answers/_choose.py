@@ -44,6 +44,8 @@ class First:
     errors: Errors = ()
     moved: bool = False  # the machine's speed moved while the answers' runs were made
     warnings: int = 0  # findings of the audit on runs of the answers
+    looks: int = 1  # how often the study may be looked at
+    looked: int = 1  # which of these looks this is
 
     @property
     def sure(self) -> int:
@@ -68,6 +70,14 @@ def choose(given: Given) -> tuple[Choice, dict[str, Answer]]:
     return choice, {name: answer for name in questions if (answer := found[name]) is not None}
 
 
+def open_runs(
+    tables: Mapping[str, pd.DataFrame], *, tariff: Tariff = FREE, goal: str = Goal.BALANCED, looks: int = 1
+) -> dict[str, tuple[str, ...]]:
+    """Return by question the runs of the settings of which more repeats might change what is taken."""
+    _, found = choose(Given(tables, tariff, Goal(goal), looks=looks))
+    return {name: answer.open for name, answer in found.items() if members()[name].DECIDES}
+
+
 def first(
     tables: Mapping[str, pd.DataFrame],
     audit: Sequence[Mapping[str, str]],
@@ -76,13 +86,15 @@ def first(
     goal: str = Goal.BALANCED,
     ours: bool = True,
     sample: str = "images",
+    looks: int = 1,
+    looked: int = 1,
 ) -> First:
-    """Return the first screen of a study, from its tables and its audit's findings."""
+    """Return the first screen of a study, from its tables and its audit's findings, at the look `looked` of so many."""
     if not ours:
         tables = {**tables} | _by_submitter(tables)
     broken = {run: tuple(rules) for run, rules in rules_by_run(audit, SEVERITIES[0]).items()}
     warned = frozenset(rules_by_run(audit, SEVERITIES[1]))
-    given = Given(tables, tariff, Goal(goal), ours, sample, broken, warned)
+    given = Given(tables, tariff, Goal(goal), ours, sample, broken, warned, looks)
     choice, found = choose(given)
     answers = tuple(_judged(given, answer) for answer in found.values())
     shown = {run for answer in answers for run in answer.runs}
@@ -97,6 +109,8 @@ def first(
         _errors(audit),
         any(row["rule"] == "drift" for row in of_shown),
         sum(row["severity"] == SEVERITIES[1] for row in of_shown),
+        looks,
+        looked,
     )
 
 

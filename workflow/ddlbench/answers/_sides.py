@@ -152,6 +152,18 @@ def number_of_pairs(given: Given) -> int:
     return max(1, sum(math.comb(len(_all_sides(settings(given, axis))), 2) for axis in AXES))
 
 
+def _open(used: Sequence[Setting], taken: Candidate, overs: Iterable[Over]) -> tuple[str, ...]:
+    """Return the runs of what is taken and of those that may be better yet, in the settings that both share."""
+    rivals = {over.against for over in overs if not over.verdict and certainty_of(over) is not Certainty.TIE}
+    runs = [
+        setting.runs[side].values()
+        for setting in used
+        for side in (taken, *rivals)
+        if taken in setting.runs and rivals & {*setting.runs} and side in setting.runs
+    ]
+    return tuple(dict.fromkeys(run for each in runs for run in each))
+
+
 def _all_sides(found: Iterable[Setting]) -> list[Candidate]:
     return list(dict.fromkeys(side for setting in found for side in setting.rates.cells))
 
@@ -165,13 +177,13 @@ def answer(given: Given, choice: Choice, axis: str) -> Answer | None:
     found = settings(given, axis)
     if not found:
         return None
-    one_of = number_of_pairs(given)
+    one_of = given.one_of(number_of_pairs(given))
     sides = _all_sides(found)
     read = _forms(given) if axis == "loader" else {}
     ceiling = [side for side in sides if axis == "loader" and loads_nothing(side.loader)]
     ceiling = [] if len(ceiling) == len(sides) else ceiling
     judged = [side for side in sides if side not in ceiling]
-    losses = _losses(found, judged)
+    losses = _losses(given, found, judged)
     loses = {fact.values["candidate"] for fact in losses if fact.values["dropped"]}
     fit = [side for side in judged if side not in loses]
 
@@ -209,6 +221,7 @@ def answer(given: Given, choice: Choice, axis: str) -> Answer | None:
         why=tuple(facts),
         also=tuple(_also(found, order, fair)[:OTHERS]) if len(found) > 1 else (),
         runs=tuple(dict.fromkeys(run for setting in used for runs in setting.runs.values() for run in runs.values())),
+        open=_open(used, taken, overs.values()),
     )
 
 
@@ -262,7 +275,7 @@ def _plain(sides: Sequence[Candidate]) -> Candidate:
     return sides[0]
 
 
-def _losses(found: Sequence[Setting], judged: Sequence[Candidate]) -> list[Fact]:
+def _losses(given: Given, found: Sequence[Setting], judged: Sequence[Candidate]) -> list[Fact]:
     """Return the sides whose top-1 differs by more than a point from that of the side that comes with PyTorch: surely,
     or as far as one run of each says.
 
@@ -277,7 +290,7 @@ def _losses(found: Sequence[Setting], judged: Sequence[Candidate]) -> list[Fact]
     for side in known:
         if side == base or not pooled.shared(blocks, side, base):
             continue
-        points = pooled.compare(blocks, side, base, len(known) - 1, POINTS, fewest=2)
+        points = pooled.compare(blocks, side, base, given.one_of(len(known) - 1), POINTS, fewest=2)
         if abs(points.middle) <= LOSS:
             continue
         values = {"candidate": side, "against": base, "middle": points.middle, "low": points.low, "high": points.high}

@@ -48,7 +48,7 @@ def _of(given: Given, series: pd.DataFrame) -> Answer:
     parts = {int(str(size)): part for size, part in series.groupby("global_batch")}
     top1 = {size: by_repeat(part, "top1") for size, part in parts.items()}
     least, *larger = top1
-    apart = {size: _series.points(top1, size, least, len(larger)) for size in larger}
+    apart = {size: _series.points(top1, size, least, given.one_of(len(larger))) for size in larger}
     lost = [size for size, seen in apart.items() if seen.verdict < 0 and seen.high is not None and seen.high < -LOSS]
     measured = [size for size, seen in apart.items() if seen.low is None and seen.middle < -LOSS]  # one run each
     limit = min([*lost, *measured], default=None)
@@ -84,6 +84,7 @@ def _of(given: Given, series: pd.DataFrame) -> Answer:
         settles=_settles(series, [candidates[size] for size in open_]) if few or open_ else None,
         why=tuple(facts),
         runs=tuple(series["run"].astype(str)),
+        open=tuple(str(run) for size in (least, *open_) if open_ for run in parts[size]["run"]),
     )
 
 

@@ -46,7 +46,7 @@ def _of(given: Given, same: pd.DataFrame) -> Answer:
     parts = {str(name): part for name, part in same.groupby("schedule")}
     top1 = {name: by_repeat(part, "top1") for name, part in parts.items()}
     best, *others = sorted(top1, key=lambda name: -median(top1[name].values()))
-    apart: dict[str, Pooled] = {name: _series.points(top1, best, name, len(others)) for name in others}
+    apart: dict[str, Pooled] = {name: _series.points(top1, best, name, given.one_of(len(others))) for name in others}
     named = {name: Candidate(schedule=name) for name in top1}
     overs = {name: ratio_of(seen, named[best], named[name], of_logs=False) for name, seen in apart.items()}
     level = [name for name in others if overs[name].verdict < 1]
@@ -76,4 +76,5 @@ def _of(given: Given, same: pd.DataFrame) -> Answer:
         rows=tuple(sorted(rows, key=lambda row: -row.middle)),
         why=(Fact("rates", {"where": where, "rates": rates}),),
         runs=tuple(same["run"].astype(str)),
+        open=tuple(str(run) for name in (best, *level) if level and not alike for run in parts[name]["run"]),
     )

@@ -82,7 +82,7 @@ def answer(given: Given, choice: Choice) -> Answer | None:
     same = [one for one in found if _alike(one, series) and series.counts == one.counts] if given.ours else [series]
     scores, speeds = [one.score for one in same], [one.speed for one in same]
     counts = series.counts
-    one_of = float(len(counts) - 1)
+    one_of = given.one_of(len(counts) - 1)
     best = max(counts, key=lambda n: (_score(scores, n, counts[0]), -n))
     named = {n: Candidate(workers=n) for n in counts}
     overs = {n: ratio_of(pooled.compare(scores, best, n, one_of), named[best], named[n]) for n in counts if n != best}
@@ -114,6 +114,7 @@ def answer(given: Given, choice: Choice) -> Answer | None:
         why=tuple(facts),
         also=tuple(_also(given, found, series)),
         runs=tuple(dict.fromkeys(str(run) for one in same for run in one.runs["run"])),
+        open=_open(same, best, [n for n in good if certainty_of(overs[n]) is not Certainty.TIE]),
     )
 
 
@@ -185,6 +186,11 @@ def _goal(given: Given, speed: float, workers: int, nodes: int) -> float:
     return (speed if given.goal is Goal.CHEAPEST else 2 * speed) - math.log(paid)
 
 
+def _open(same: Sequence[Series], best: int, rivals: Sequence[int]) -> tuple[str, ...]:
+    """Return the runs of the number of workers taken and of those that may be better yet."""
+    return tuple(run for one in same for n in (best, *rivals) if rivals for run in one.ids[n].values())
+
+
 def _weight(series: Series, choice: Choice) -> tuple[Any, ...]:
     """Return what makes a series the answer: the sides taken, repeats at its most workers, counts, the most workers."""
     sides = ((series.where.framework, choice.framework), (series.where.loader, choice.loader))
@@ -229,15 +235,15 @@ def _keeps_accuracy(given: Given, series: Series, counts: Sequence[int], best: i
     if not {counts[0], best} <= {*top1}:
         return Fact("batch grows", values | {"top1": None})
     middles = {n: median(reached.values()) for n, reached in top1.items()}
-    lost = {n for n in top1 if n != counts[0] and _loses(top1, n, counts[0])}
+    lost = {n for n in top1 if n != counts[0] and _loses(given, top1, n, counts[0])}
     if best in lost:
         values["kept"] = max(n for n in top1 if n < min(lost))
     return Fact("batch grows", values | {"top1": middles})
 
 
-def _loses(top1: Mapping[int, Mapping[Any, float]], n: int, base: int) -> bool:
+def _loses(given: Given, top1: Mapping[int, Mapping[Any, float]], n: int, base: int) -> bool:
     """Return whether n workers' batch surely costs more than a point."""
-    points = _series.points(top1, n, base, len(top1) - 1)
+    points = _series.points(top1, n, base, given.one_of(len(top1) - 1))
     return points.verdict < 0 and points.high is not None and points.high < -LOSS
 
 

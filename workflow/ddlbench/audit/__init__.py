@@ -47,6 +47,7 @@ class Material:
     `runs` (successful runs only; `unsuccessful` has the others), `epochs`, `not_measured`, `failures`, `refused` and
     `submissions` are those of `analysis/tables.py`. `numbers` has one row per number over a number of workers (model,
     framework, loader, workers, global_batch, quantity, value, low, high, ...; `row` says what the number is).
+    `further` has the repeats that a study made until it was decided (column run).
     `convergence` holds MLPerf's reference convergence points. `neighbours` are the records of all studies in the same
     folder of results (`_neighbours.py`).
     """

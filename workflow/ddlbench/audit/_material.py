@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -19,10 +19,13 @@ NAMED = ("model", "framework", "loader", "schedule", "global_batch", "workers", 
 COUNTS = ("workers", "global_batch", "repeat")  # by which runs are told apart
 
 
-def of_study(folder: Path, convergence: Path | None = None, runs: Path | None = None) -> Material:
+def of_study(
+    folder: Path, convergence: Path | None = None, runs: Path | None = None, further: Sequence[str] = ()
+) -> Material:
     """The tables in a study's folder. Raises FileNotFoundError without `runs`.
 
     `convergence` is a file of reference convergence points. `runs` is the folder with the records of all studies.
+    `further` are repeats (ids) that a study made until it was decided.
     """
     if not (folder / "runs.parquet").exists():
         raise FileNotFoundError(2, "no tables yet; make them with: snakemake tables", str(folder / "runs.parquet"))
@@ -30,6 +33,8 @@ def of_study(folder: Path, convergence: Path | None = None, runs: Path | None = 
     tables = {name: pd.read_parquet(path) for name, path in paths.items() if path.exists()}
     if runs is not None and "started_s" in tables["runs"] and tables["runs"]["started_s"].notna().any():
         tables["neighbours"] = _neighbours.read(runs, float(tables["runs"]["started_s"].min()))
+    if further:
+        tables["further"] = pd.DataFrame({"run": [*further]})
     return of_tables(tables, convergence)
 
 

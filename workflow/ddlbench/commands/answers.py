@@ -86,12 +86,18 @@ class Call:
 
 def plan(call: Call) -> int:
     """What the study's runs will take and cost: `plan.csv`, one row per run, and `plan.txt`."""
-    from ddlbench.plan import bill, printed, reads, stale
+    from ddlbench.plan import bill, estimate, printed, reads, rounds, stale
 
     config, images, planned = call.settings
     rows = bill.rows(planned, images, layout.RESULTS, stale.memories(planned.runs), stale.COMMAND)
     folder, sources = Path(layout.tables(planned.home)), config["data"]["sources"]
     answer = printed.answer(planned, rows, config["max_gpu_hours"])
+    if planned.study.until:
+        every, _ = reads.plan_of(config, every=True)
+        looks = rounds.read(Path(layout.rounds(planned.home)))
+        answer += printed.until(planned, rows, bill.rows(every, images, layout.RESULTS), looks)
+    records = estimate.read_all(Path(layout.runs()))
+    answer += printed.shows(planned, estimate.spread(records.values(), planned.machine.name))
     lines = printed.lines(planned, rows, reads.forms(planned, sources))
     lines += reads.remarks(planned, sources, [row.run for row in rows if row.state != stale.DONE])
     lines.append(f"One row per run: {folder}/plan.csv")
@@ -154,8 +160,9 @@ def audit(call: Call) -> int:
     folder: Path = named or Path(layout.tables(call.settings.plan.home))
     if not (named or (folder / "runs.parquet").exists()):
         raise ConfigError(f"{folder}: has no tables to audit; make them: {call.snakemake('tables')}")
+    about = (None, ()) if named else (Path(layout.runs()), call.settings.plan.further)
     try:
-        rows = audit(_material.of_study(folder, CONVERGENCE, None if named else Path(layout.runs())))
+        rows = audit(_material.of_study(folder, CONVERGENCE, *about))
     except ValueError as error:
         raise ConfigError(str(error)) from None
     if out or named:

@@ -4,6 +4,7 @@ and what it prints at its end.
 All that changes Snakemake's own state is here, or in `mends/`.
 """
 
+import atexit
 import inspect
 import json
 import os
@@ -33,7 +34,7 @@ from ddlbench.mends import (
     snakemake_scripts,
     snakemake_until,
 )
-from ddlbench.plan import bill, reads, runs, stale
+from ddlbench.plan import bill, reads, rounds, runs, stale
 from ddlbench.plan.kinds import Job
 from ddlbench.preflight import promise
 from ddlbench.run import hold, reason, survivors, turn
@@ -131,6 +132,31 @@ def audited(tables: Path) -> list[str]:
     lines = ["", f"audit: {_findings.summary(rows)}", *_findings.lines(errors)[1:]]
     lines += [f"warnings: {warned}"] * bool(warned)
     return [*lines, "all findings: ddlbench audit; docs/audit.md explains the rules"]
+
+
+def go_on(workflow: Any, plan: runs.Plan) -> None:
+    """Say what the last look at a study says that makes repeats until it is decided; and if it asks for another round,
+    go on with it: the same command line again, in this process, with the plan that now has these runs.
+
+    A call that forces jobs would force them in each round: it says how to go on.
+    """
+    path = Path(layout.rounds(plan.home))
+    if plan.study.until is None or workflow.touch or not path.exists() or path.stat().st_mtime < STARTED:
+        return
+    looks = rounds.read(path)
+    print(*rounds.told(looks, plan.study.until), sep="\n", file=sys.stderr)
+    if rounds.asked(looks) <= {*plan.runs}:
+        return
+    given = workflow.dag_settings
+    forced = given.forceall or given.forcetargets or given.forcerun
+    if forced or "snakemake" not in sys.argv[0]:
+        print("to make the next round: call snakemake again, without forcing", file=sys.stderr)
+        return
+    workflow.persistence.unlock()
+    atexit._run_exitfuncs()  # what the end of a process does: the mark that it is at work, temporary folders
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(sys.executable, [sys.executable, "-m", "snakemake", *sys.argv[1:]])
 
 
 @contextmanager

@@ -14,6 +14,7 @@ wildcards: `run_log("{run}")` is the pattern of all of them. `home` is `<study>/
             index.html          the page of the study; study.json says the same for programs; report.html is Snakemake's
             export/<kind>/      what `ddlbench export` made
             partial/            the same of the runs that were there when it was asked for
+            rounds.json         of a study that makes repeats until it is decided: each look, and the runs it asked for
             logs/
         machines/<machine>/     preflight-<study>.json and what lies beside it, kept/<sha256>.json, nodes.csv
         compare/                <before>-<after>.csv, .html
@@ -57,6 +58,7 @@ page = _path("{results}/{home}/index.html")  # for people
 numbers = _path("{results}/{home}/study.json")  # the same for programs (`show/page/numbers.py`)
 partial = _path("{results}/{home}/partial")  # of what there was when somebody asked; laid out as that of the study
 report = _path("{results}/{home}/report.html")  # Snakemake's: which job made what, and how
+rounds = _path("{results}/{home}/rounds.json")  # looks at a study that makes repeats until it is decided
 study_log = _path("{results}/{home}/logs/{job}.log")
 log = _path("{results}/logs/{job}.log")  # of a job that belongs to no study, or to several
 nodes = _path("{results}/machines/{machine}/nodes.csv")  # what the records of a machine say of its hosts

@@ -153,6 +153,21 @@ def kind(records: Sequence[RecordedTime]) -> RecordGroup:
     return RecordGroup(len(records), rates, beside_s, draws)
 
 
+def spread(records: Iterable[RecordedTime], machine: str) -> tuple[float, int] | None:
+    """Return how much runs of a machine vary: the standard deviation of the logarithm of their rate over repeats, and
+    of how many settings with several of them; None without such."""
+    groups: dict[str, list[float]] = defaultdict(list)
+    for record in records:
+        if record.spec["machine"] == machine and record.spec.get("timed", True):
+            setting = {name: value for name, value in record.spec.items() if name != "repeat"}
+            groups[json.dumps(setting, sort_keys=True)].append(math.log(record.rate))
+    several = [group for group in groups.values() if len(group) > 1]
+    if not several:
+        return None
+    squares = sum((value - fmean(group)) ** 2 for group in several for value in group)
+    return math.sqrt(squares / sum(len(group) - 1 for group in several)), len(several)
+
+
 class Estimator:
     """Estimates for runs of one machine from its records and from what was published."""
 

@@ -3,8 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ddlbench.analysis import pooled, statistics
 from ddlbench.core import kinds, registry
-from ddlbench.core.plural import amount, duration, total
+from ddlbench.core.plural import amount, count_of, duration, total, two_digits
+from ddlbench.plan import rounds
 from ddlbench.plan.bill import Row, counted, gpu_hours
 from ddlbench.plan.estimate import GUESSED, MEASURED, PREDICTED, UNKNOWN
 from ddlbench.plan.reads import PlannedForm
@@ -12,6 +14,7 @@ from ddlbench.plan.runs import Plan
 from ddlbench.plan.stale import DONE, STALE
 
 MOST_ROWS = 40  # that are printed
+USUAL = 0.01  # by which runs vary on a quiet machine (docs/measurements/statistics.md)
 
 
 def answer(plan: Plan, table: Sequence[Row], limit: float | None) -> list[str]:
@@ -31,6 +34,43 @@ def answer(plan: Plan, table: Sequence[Row], limit: float | None) -> list[str]:
         verdict = "WOULD BE PASSED: nothing will be started" if hours > limit or unknown else "will not be passed"
         text.append(f"max_gpu_hours {amount(limit)} {verdict}")
     return text
+
+
+def shows(plan: Plan, spread: tuple[float, int] | None) -> list[str]:
+    """Which difference the study's repeats show on this machine, whose runs vary by so much (`estimate.spread`)."""
+    until, of_blocks = plan.study.until, [block.repeats for block in plan.study.blocks if block.timed]
+    if not of_blocks:
+        return []
+    deviation, settings = spread or (USUAL, 0)
+    one_of = pooled.LOOKS[len(rounds.looks(until))] if until else 1.0
+    text = []
+    for repeats in (until.at_least, until.at_most) if until else (max(of_blocks),):
+        ratio = statistics.shown_by(repeats, deviation, one_of)
+        each = f"{repeats} repeat{'s' * (repeats > 1)}"
+        less = f"{each} {'are' if repeats > 1 else 'is'} too few to show any difference within one setting"
+        text.append(less if ratio is None else f"{each} show a difference of {_difference(ratio)}")
+    whose = f"runs here vary by {two_digits(100 * deviation)} % ({count_of(settings, 'setting')})"
+    if not settings:
+        whose = f"if runs vary by {two_digits(100 * deviation)} %: none here was repeated yet"
+    return [f"{', '.join(text)}; {whose}. More settings show less."]
+
+
+def _difference(ratio: float) -> str:
+    return f"{two_digits(100 * ratio - 100)} %" if ratio < 2 else f"{two_digits(ratio)} times"
+
+
+def until(plan: Plan, table: Sequence[Row], every: Sequence[Row], looks: Sequence[rounds.Look]) -> list[str]:
+    """What a study costs at least and at most that makes repeats until it is decided. `table` has the jobs of the plan,
+    `every` those with all repeats that there may be."""
+    said = plan.study.until
+    if said is None:
+        return []
+    further = {*plan.further}
+    least = [row for row in table if row.run not in further]
+    most = total(row.gpu_hours for row in every)
+    most += f", or {amount(said.gpu_hours)} (gpu_hours)" if said.gpu_hours else ""
+    text = f"until decided: at least {counted(least)}, {total(row.gpu_hours for row in least)} GPU hours"
+    return [f"{text}; at most {counted(every)}, {most}.", *rounds.told(looks, said)]
 
 
 def lines(plan: Plan, table: Sequence[Row], forms: Sequence[PlannedForm]) -> list[str]:

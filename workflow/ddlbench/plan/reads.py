@@ -11,6 +11,7 @@ from ddlbench.data import datasets
 from ddlbench.data.datasets._own import Own
 from ddlbench.data.manifest import Manifest
 from ddlbench.data.source import SourceError
+from ddlbench.plan import rounds
 from ddlbench.plan.runs import Plan, make_plan
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.dataset import load_dataset
@@ -29,14 +30,17 @@ class PlannedForm:
     inodes: int
 
 
-def plan_of(config: Mapping[str, Any]) -> tuple[Plan, dict[str, int]]:
+def plan_of(config: Mapping[str, Any], every: bool = False) -> tuple[Plan, dict[str, int]]:
     """The plan of a checked configuration, whose sources then name people's own data sets too; images of an epoch by
-    data set. Raises ConfigError."""
+    data set. `every`: with all repeats that may be made until it is decided, not only those that rounds asked for.
+    Raises ConfigError."""
     study, machine, sources = load_study(config["study"]), load_machine(config["machine"]), config["data"]["sources"]
     for name in {block.dataset for block in study.blocks if not block.programs} - {*registry.members("datasets")}:
         sources[name] = load_dataset(name).to_json()
     counts = images(study, machine, sources)
-    return make_plan(study, machine, config["account"], counts), counts
+    looks = rounds.read(Path(layout.rounds(f"{study.name}/{machine.name}"))) if study.until else []
+    more = None if every else rounds.asked(looks)
+    return make_plan(study, machine, config["account"], counts, more), counts
 
 
 def expected(dataset: str, given: str | None) -> tuple[dict[str, int], int]:

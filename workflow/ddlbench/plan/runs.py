@@ -63,6 +63,16 @@ class Plan:
             kinds_of.setdefault(job.kind, []).append(job)
         return kinds_of
 
+    @cached_property
+    def further(self) -> list[str]:
+        """Runs (ids) beyond the repeats that each setting has in any case: those that rounds asked for."""
+        blocks = [block for block in self.study.blocks if block.further]
+        runs = (run for block in blocks for run in self.blocks[block.name] if self._is_further(run, block.repeats))
+        return sorted({*runs})
+
+    def _is_further(self, run: str, repeats: int) -> bool:
+        return self.runs[run].spec.repeat > repeats
+
     @property
     def home(self) -> str:
         """Its folder in `results/`."""
@@ -78,9 +88,14 @@ class Plan:
 
 
 def make_plan(
-    study: Study, machine: Machine, account: str | None = None, images: Mapping[str, int] | None = None
+    study: Study,
+    machine: Machine,
+    account: str | None = None,
+    images: Mapping[str, int] | None = None,
+    more: Collection[str] | None = (),
 ) -> Plan:
-    """Every run of the study once; `images` are those of training by data set, where its module is not right. Raises
+    """Every run of the study once; `images` are those of training by data set, where its module is not right. Of the
+    repeats that a study may make until it is decided those named by `more` (ids); None: all of them. Raises
     ConfigError if the machine cannot hold a run, ranks do not divide a batch, or two runs would have one id."""
     _check_size(study)
     specs: dict[str, RunSpec] = {}
@@ -90,8 +105,11 @@ def make_plan(
         if block.fit:
             left_out |= {workers for workers in block.workers if workers > machine.workers}
         ids = []
-        for spec in (spec for kind in kinds.every() for spec in kind.runs(study, machine, block)):
+        widest = replace(block, repeats=block.repeats + block.further)
+        for spec in (spec for kind in kinds.every() for spec in kind.runs(study, machine, widest)):
             run = spec.id
+            if spec.repeat > block.repeats and more is not None and run not in more:
+                continue
             before = specs.setdefault(run, spec)
             if before != replace(spec, timed=before.timed):
                 differ = "; ".join(changes(json.loads(before.to_json()), json.loads(spec.to_json())))
@@ -142,7 +160,7 @@ def _check_size(study: Study) -> None:
         axes: list[Sized] = [block.workers, block.batch_per_worker or block.global_batch, block.bandwidths_mbit or " "]
         ours = block.programs is None
         axes += [block.models, block.adapters, block.loaders, block.schedules] if ours else [block.own_programs]
-        named = block.repeats * prod(map(len, axes))
+        named = (block.repeats + block.further) * prod(map(len, axes))
         if named > MOST_RUNS:
             raise complain(study.path, f"runs.{block.name}", named, f"allowed: at most {MOST_RUNS} runs in a block")
 

@@ -21,7 +21,7 @@ from ddlbench.settings.dataset import datasets, load_dataset
 from ddlbench.settings.keys import class_of, value_of
 from ddlbench.settings.program import ProgramFile, load_program
 from ddlbench.settings.recipe import RecipeFile, load_recipe
-from ddlbench.settings.study_keys import BlockKeys, FigureKeys, FileKeys, StudyKeys
+from ddlbench.settings.study_keys import BlockKeys, FigureKeys, FileKeys, StudyKeys, Until
 
 SCHEDULES = ("step", "cosine", "exponential", "polynomial")
 # What each block needs, from itself or from the top level of its study; and one of BATCH, and one of LENGTH.
@@ -45,9 +45,12 @@ class Variant:
 @dataclass(frozen=True, kw_only=True)
 class Block(BlockKeys):
     """One product of axes in a study; the study's top-level keys with this block's own laid over them. The recipe is as
-    its file says: no batch size is chosen yet. `adapters` are what `frameworks` names."""
+    its file says: no batch size is chosen yet. `adapters` are what `frameworks` names. `repeats` are made in any case,
+    `further` ones where the study makes more until it is decided."""
 
     name: str
+    repeats: int
+    further: int = 0
     recipe_file: RecipeFile
     adapters: tuple[Variant, ...]
     sources: Mapping[str, str]  # digests of the source of models that people wrote, by name
@@ -71,10 +74,11 @@ class Figure(FigureKeys):
 class Study(StudyKeys):
     """A checked study file. It does not say on which machine it runs. Its own blocks come first; those that figures
     borrow from other studies follow, by the name `study/block`. A study of `records` of others plans no runs and has no
-    blocks."""
+    blocks. `until` is what its key `repeats` says where that is no number."""
 
     name: str
     path: Path
+    until: Until | None
     blocks: tuple[Block, ...]
     figures: tuple[Figure, ...]
 
@@ -105,7 +109,8 @@ def load_study(name: str, folder: Path = CONFIG / "studies") -> Study:
         for member in keys.inference.members:
             _is_one_of(registry.members("inference"), member, path, "inference.members")
     taken = {field.name: getattr(keys, field.name) for field in fields(StudyKeys)}
-    return Study(name=name, path=path, blocks=blocks + borrowed, figures=figures, **taken)
+    until = keys.repeats if isinstance(keys.repeats, Until) else None
+    return Study(name=name, path=path, until=until, blocks=blocks + borrowed, figures=figures, **taken)
 
 
 def _read(path: Path) -> tuple[dict[str, Any], FileKeys]:
@@ -147,7 +152,8 @@ def _borrowed(path: Path, figures: Iterable[Figure]) -> tuple[Block, ...]:
             if not blocks:
                 raise complain(path, key, named, f"study {study} shows records of others; allowed: a study with runs")
             _is_one_of(blocks, named, path, key)
-            taken[named] = replace(blocks[named], name=named)
+            # What that study decides by more repeats is its own question.
+            taken[named] = replace(blocks[named], name=named, further=0)
     return tuple(taken.values())
 
 
@@ -185,6 +191,10 @@ def _block(
         if keys.keys() & set(these):
             common = {k: v for k, v in common.items() if k not in those}
     merged = common | keys
+    if isinstance(keys.get("repeats"), Until):
+        allowed = "allowed: a whole number; until stands at the study's top level, for all blocks"
+        raise ConfigError(f"{path}: runs.{name}.repeats: {allowed}")
+    merged |= _repeats(path, merged.get("repeats", 1))
     programs = merged.get("programs")
     for key in ("workers",) if programs else REQUIRED:
         if key not in merged:
@@ -254,6 +264,15 @@ def _block(
         allowed = "allowed: none with profiled: true, which measures no time"
         raise complain(path, where("interrupt"), {"steps": block.interrupt.steps}, allowed)
     return block
+
+
+def _repeats(path: Path, said: int | Until) -> dict[str, int]:
+    """Return how many repeats a block has in any case, and how many more it may get. Raises ConfigError."""
+    if not isinstance(said, Until):
+        return {"repeats": said}
+    if said.at_most <= said.at_least:
+        raise complain(path, "repeats.at_most", said.at_most, f"allowed: more than {said.at_least} (at_least)")
+    return {"repeats": said.at_least, "further": said.at_most - said.at_least}
 
 
 def _figure(path: Path, name: str, keys: FigureKeys, study: FileKeys, config: Path) -> Figure:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from ddlbench.settings.config import NAME
-from ddlbench.settings.keys import Count, Counts, Keys, Models, Name, Names, each_once, key, mapping
+from ddlbench.settings.keys import Count, Counts, Keys, Models, Name, Names, Positive, each_once, key, mapping
 
 Repeats = Annotated[int, Field(ge=1, le=1000)]
 Scalar = str | int | float | bool
@@ -26,6 +26,23 @@ class Interrupt(Keys):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Until(Keys):
+    """Key `repeats` as a mapping: more repeats of those settings only whose verdict is open (`plan/rounds.py`)."""
+
+    until: str = key(
+        "decided: until every question of the first screen that more repeats could change is decided.",
+        enum=["decided"],
+    )
+    at_least: int = key("Repeats that each run has.", 3, minimum=2, maximum=1000)
+    at_most: int = key("Repeats that no run has more than; more than at_least.", 10, minimum=3, maximum=1000)
+    gpu_hours: Positive = key(
+        "Hours of workers that all runs of the study may take together: a round that would pass them is not made. "
+        "Left out, as many as it takes.",
+        None,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class BlockKeys(Keys):
     """What a block says, or the top level for all blocks. One of the batch sizes is given: per worker, or global."""
 
@@ -37,7 +54,12 @@ class BlockKeys(Keys):
         "run. Tables and figures mark such values. Its keys are below.",
         None,
     )
-    repeats: Repeats = key("How often each run is made, each time with another seed.", 1)
+    repeats: Repeats | Until = key(
+        "How often each run is made, each time with another seed. At the top level also `{until: decided, at_least: 3, "
+        "at_most: 10, gpu_hours: 500}`: first `at_least` times, then more often where a verdict is open that could "
+        "change what to take. Its keys are below.",
+        1,
+    )
     profiled: bool = key("Run under a profiler; such runs are never timed.", False)
     timed: bool = key(
         "Whether speed is measured. Timed runs have the machine to themselves (in a queue, their nodes); others may "

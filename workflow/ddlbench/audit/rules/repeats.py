@@ -43,9 +43,12 @@ def uneven_repeats(material: Material) -> Findings:
     """Points that are compared rest on as many runs.
 
     The best or the mean of five beside a single run is no fair comparison. Runs that failed, and gaps in the numbers
-    of repeats, have rules of their own: failed-runs, missing-repeats.
+    of repeats, have rules of their own: failed-runs, missing-repeats. Repeats that a study made until it was decided
+    are not counted: the key `repeats` says which settings get them.
     """
     runs = timed(material.runs) if "throughput_images_per_s" in material.runs else material.runs
+    if "further" in material.tables:
+        runs = runs[~runs["run"].isin(material["further"]["run"])]
     made = pd.Series(0, runs.index)
     for _, rows in groups(runs, [*COMPARED, *CELL]):
         numbers = {*rows["repeat"], *_failed_repeats(material, rows)}

@@ -12,7 +12,7 @@ from ddlbench.answers._words import Nouns
 from ddlbench.core import kinds, layout, registry
 from ddlbench.core.plural import worker
 from ddlbench.core.program import IMAGES
-from ddlbench.plan import budget
+from ddlbench.plan import budget, rounds
 from ddlbench.plan import runs as plan_runs
 from ddlbench.plan.bill import Row
 from ddlbench.plan.runs import Plan
@@ -45,7 +45,8 @@ class PageStudy:
     `sample` is what a step counts.
     `partial` is what there is of the study (`7 of 9 runs`) if the page does not wait for all of it.
     `groups` are what its jobs take in `budget_unit`, in which the centre gives compute time. `tariff` is the machine's,
-    `goal` is what the study wants of its workers.
+    `goal` is what the study wants of its workers. Where repeats are made until it is decided, `looked` is which of its
+    `looks` this is.
     """
 
     name: str
@@ -63,6 +64,8 @@ class PageStudy:
     budget_unit: str = "GPU hours"
     tariff: Tariff = FREE
     goal: str = Goal.BALANCED
+    looks: int = 1
+    looked: int = 1
 
     @property
     def up(self) -> str:
@@ -121,6 +124,8 @@ def from_plan(plan: Plan, bill: Sequence[Row], planned: Mapping[str, float | Non
         budget_unit=machine.budget_unit,
         tariff=tariff(machine),
         goal=study.goal,
+        looks=len(rounds.looks(study.until)) if study.until else 1,
+        looked=rounds.looked(plan),
     )
 
 

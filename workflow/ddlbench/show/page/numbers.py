@@ -16,7 +16,7 @@ verdicts   on claims of sources; findings: of the audit, errors and warnings
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import pandas as pd
@@ -71,7 +71,7 @@ def _answer(study: PageStudy, answer: Answer) -> dict[str, Any]:
     """Return an answer in words, and its value."""
     told = _words.told(answer, study.nouns)
     words = {"question": told.question, "take": told.take, "sure": _words.is_sure(answer), "words": told.words}
-    return words | {"certainty": told.certainty, "value": plain(answer)}
+    return words | {"certainty": told.certainty, "value": plain(replace(answer, open=()))}
 
 
 def plain(value: Any) -> Any:

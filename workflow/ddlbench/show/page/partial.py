@@ -82,7 +82,7 @@ def _tables_of(plan: runs.Plan, terms: Sequence[Any], folder: Path, results: Pat
         if section.make:
             section.make(folder)
     frameworks.write(folder / "frameworks.csv")
-    write_csv(audit(of_study(folder, CONVERGENCE)), _findings.COLUMNS, folder / "audit.csv")
+    write_csv(audit(of_study(folder, CONVERGENCE, further=plan.further)), _findings.COLUMNS, folder / "audit.csv")
     for name, jobs in plan.by_kind().items():
         table = registry.member("kinds", name).TABLE
         of_job = tables.BESIDE[table].of_job if table in tables.BESIDE else None

@@ -61,7 +61,16 @@ def first_screen(
     study: PageStudy, tables: Mapping[str, pd.DataFrame], findings: Sequence[Mapping[str, str]]
 ) -> _choose.First:
     """Return the answers of a study, from its tables and its audit's findings."""
-    return _choose.first(tables, findings, tariff=study.tariff, goal=study.goal, ours=study.ours, sample=study.sample)
+    return _choose.first(
+        tables,
+        findings,
+        tariff=study.tariff,
+        goal=study.goal,
+        ours=study.ours,
+        sample=study.sample,
+        looks=study.looks,
+        looked=study.looked,
+    )
 
 
 def _only(
