@@ -59,7 +59,8 @@ def tables(*rows: dict[str, object]) -> Tables:
     curve = [("chosen", 1800.0, 3.0), ("Young", 900.0, 2.0), ("Daly", 880.0, 1.9), (None, 60.0, 9.0), (None, 9e4, 20.0)]
     spent_on = [runs[named].assign(interval=i, interval_s=s, loss_percent=loss) for i, s, loss in curve]
     prices = pd.concat(spent_on).assign(checkpoint_s=2.0, restart_s=30.0, between_s=2e5, n=1, why=None)
-    prices = prices.assign(node_hours=10.0, loss_node_hours=0.3, cost=None, loss_cost=None, currency=None)
+    prices = prices.assign(train_s=3.6e4, node_hours=10.0, cost=None, currency=None)
+    prices = prices.assign(loss_node_hours=0.3, loss_cost=None)
     asked = {"precision": "fp32", "member": "plain", "batch": 4, "cpu": "AMD EPYC", "gpu": None}
     asked |= {"latency_p50_s": 0.002, "latency_p95_s": 0.003}
     latencies = runs[["run", "model", "recipe", "workers", "repeat"]].assign(**asked)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 from ddlbench.analysis import claims, comparisons
-from ddlbench.analysis.sheets import costs
+from ddlbench.analysis.sheets import Terms, costs
 from ddlbench.analysis.tables import frame
 from ddlbench.settings.config import CONFIG
 from matplotlib.figure import Figure
@@ -160,3 +160,27 @@ def test_bytes_of_a_large_message_are_written_out() -> None:
     rows[1] |= {"framework": "onebit", "run": "other"}
     (axes,) = draw("bytes-sent", tables(*rows)).axes
     assert [text.get_text() for text in axes.texts] == ["1,207", "10"]
+
+
+def of_terms(terms: Terms) -> Figure:
+    """Price over time of two frameworks, of which the second is half as fast, on one and on two nodes."""
+    rows = [
+        row(rate, framework=name, workers=workers, workers_per_node=4) | {"nodes": workers // 4}
+        for name, by in (("ddp", 1.0), ("horovod", 0.5))
+        for workers, rate in ((4, by), (8, 1.6 * by))
+    ]
+    runs = frame("runs", rows)
+    return draw("price-time", {**tables(*rows), "costs": pd.DataFrame(costs.rows(runs, terms))})
+
+
+def test_price_over_time_is_that_of_whole_nodes_with_the_workers_beside_each_point() -> None:
+    figure = of_terms(Terms(None, 5.0, "EUR", None))
+    (axes,) = figure.axes
+    drawn = lines(axes)
+    for name, by in (("ddp", 1), ("horovod", 2)):
+        took_h = [(3600 * by + 6) / 3600, (3600 * by / 1.6 + 6) / 3600]
+        assert [x for x, _ in drawn[name]] == pytest.approx(took_h)
+        assert [y for _, y in drawn[name]] == pytest.approx([5 * took_h[0], 2 * 5 * took_h[1]])
+    assert sorted(text.get_text() for text in axes.texts) == ["4", "4", "8", "8"]
+    unpriced = lines(of_terms(Terms(None, None, None, None)).axes[0])["ddp"]
+    assert [y for _, y in unpriced] == pytest.approx([y / 5 for _, y in drawn["ddp"]])

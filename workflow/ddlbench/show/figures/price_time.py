@@ -1,0 +1,60 @@
+"""Price of the whole training over its time, without interruptions: at the machine's price where its file names one,
+else in node hours; both axes logarithmic. A line per framework and loader joins its numbers of workers, which stand
+beside the points, where there is room. What lies further left and further down than another is faster and cheaper.
+"""
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from ddlbench.analysis.sheets.costs import CHOSEN
+from ddlbench.show.figures import Options, Tables, _bars, _looks, _style
+from ddlbench.show.figures._data import distinguishing
+
+TABLES = ("costs",)
+MACHINE = ("terms",)
+MEMBERS = ["framework", "loader"]
+ROOM = (0.15, 0.08)  # of the axes that a number of workers takes
+
+
+def data(tables: Tables, options: Options) -> pd.DataFrame:
+    """One row per setting: the time of its training [h], and what it costs, in `currency` or else in node hours."""
+    table = tables["costs"]
+    table = table[table["interval"] == CHOSEN]
+    table = table.assign(hours=table["train_s"] / 3600, price=table["cost"].fillna(table["node_hours"]))
+    return table[[*_bars.NAMES, "hours", "price", "currency"]]
+
+
+def _with_room(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the points beside which no other has its number of workers already, by shares of the axes."""
+    places = np.log(rows[["hours", "price"]].astype("float64"))
+    shares = ((places - places.min()) / (places.max() - places.min()).replace(0.0, 1.0)).to_numpy()
+    kept: list[int] = []
+    for n in range(len(rows)):
+        if all((abs(shares[n] - shares[other]) > ROOM).any() for other in kept):
+            kept.append(n)
+    return rows.iloc[kept]
+
+
+def draw(data: pd.DataFrame, options: Options) -> Figure:
+    """One panel per model, batch of a worker, ...; a point per number of workers."""
+    table = data.assign(batch_per_worker=data["global_batch"] // data["workers"])
+    others = ["batch_per_worker" if name == "global_batch" else name for name in _bars.OTHERS if name not in MEMBERS]
+    by = distinguishing(table, [*MEMBERS, "workers"], others)
+    table, shared = _looks.name_lines(table, by, options)
+    figure, panels = _style.panels(table, by, options)
+    for axes, rows in panels:
+        for line, points in rows.groupby("line", sort=False):
+            points = points.sort_values("workers")
+            axes.plot(points["hours"], points["price"], label=line, **points["style"].iloc[0])
+        for point in _with_room(rows).to_dict("records"):
+            _style.beside(axes, f"{point['workers']}", point["hours"], point["price"])
+    _style.logarithmic(figure, "x")
+    _style.logarithmic(figure)
+    unit = "node hours" if data["currency"].isna().all() else str(data["currency"].dropna().iloc[0])
+    result = ""
+    if len(data):
+        firsts = [data.sort_values(name).iloc[0] for name in ("price", "hours")]
+        ends = [f"{row['hours']:.3g} h for {row['price']:.3g} {unit}" for row in firsts]
+        result = f"Cheapest: {ends[0]}. Fastest: {ends[1]}."
+    return _style.finished(figure, "time of the training [h]", f"price [{unit}]", result, shared)
