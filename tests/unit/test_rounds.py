@@ -15,7 +15,7 @@ from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import load_study
 from ddlbench.settings.study_keys import Until
 
-from tests.unit.answered import ran
+from tests.builders.results import ran
 from tests.unit.conftest import Files
 
 UNTIL = Until(until="decided")  # 3 to 10 repeats: looks at 3, 5, 8, 10
