@@ -334,6 +334,17 @@ def test_a_terminal_gets_the_answer_and_a_pipe_all(
     assert missing(said[2], "expected end") == missing(said[3], "--all") == [] and len(said) == 5
 
 
+def test_a_plan_says_first_what_stops_its_runs(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert ended("plan", "--study", "aach2023-short", "--machine", "juwels-booster") == 0
+    first, second, third, *_ = capsys.readouterr().out.splitlines()
+    assert missing(first, "config/config.yaml", "data.sources.imagenet") == []
+    assert missing(second, "config/config.yaml", "account") == []
+    assert third.startswith("aach2023-short on juwels-booster: ")
+
+
 IMAGES = {"mnist5k": 4000}
 NOW = 1_800_000_000.0
 

@@ -91,7 +91,9 @@ def plan(call: Call) -> int:
     config, images, planned = call.settings
     rows = bill.rows(planned, images, layout.RESULTS, stale.memories(planned.runs), stale.COMMAND)
     folder, sources = Path(layout.tables(planned.home)), config["data"]["sources"]
-    answer = printed.answer(planned, rows, config["max_gpu_hours"])
+    # What stops the runs is said first.
+    answer = reads.remarks(planned, sources, [row.run for row in rows if row.state != stale.DONE])
+    answer += printed.answer(planned, rows, config["max_gpu_hours"])
     if planned.study.until:
         every, _ = reads.plan_of(config, every=True)
         looks = rounds.read(Path(layout.rounds(planned.home)))
@@ -99,7 +101,6 @@ def plan(call: Call) -> int:
     records = estimate.read_all(Path(layout.runs()))
     answer += printed.shows(planned, estimate.spread(records.values(), planned.machine.name))
     lines = printed.lines(planned, rows, reads.forms(planned, sources))
-    lines += reads.remarks(planned, sources, [row.run for row in rows if row.state != stale.DONE])
     lines.append(f"One row per run: {folder}/plan.csv")
     changed = any(row.state == stale.STALE for row in rows)
     call.show(lines, [vars(row) for row in rows], answer=answer, stale=changed)
