@@ -1,6 +1,7 @@
 # make demo: from nothing to figures.   make test: lint, types and every test tier that this machine can run.
 # Both install what they need first; PYTHON=/path/to/python3.12 says which Python, if `python3.11` is not on the path.
 # make wheelhouse: all that an install fetches, in one folder; make install WHEELHOUSE=<that folder>: without a network.
+# make install TORCH=site: with the PyTorch that PYTHON finds, as a module has it.
 # make install GPU=1: for training on GPUs; HOROVOD=0: without Horovod.   make gpu-check: tests on a real GPU (DEVICE=cpu: without).
 SHELL := /bin/bash
 VENV := .venv

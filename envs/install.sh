@@ -8,6 +8,8 @@
 #              HOROVOD=0                    without Horovod: its runs are refused by name, all else works. HOROVOD=1
 #                                           adds it later.
 #              INSTALLER=pip                pip fetches, in place of uv: slower, but it knows more places.
+#              TORCH=site                   the PyTorch (torchvision, NCCL) that PYTHON finds, as a module or an image has
+#                                           it, stays and is used; the rest is installed beside it. It implies pip.
 #              WHEELHOUSE=folder            without a network: all comes from this folder, which `make wheelhouse` filled.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -19,6 +21,7 @@ gpu=${gpu#0}
 dali=${DALI:-$(cat $venv/.installed-gpu 2>/dev/null || true)}
 dali=${dali:-cuda120}
 horovod=${HOROVOD:-$([ -e $venv/.without-horovod ] && echo 0 || echo 1)}
+torch=${TORCH:-$([ ! -e $venv/.torch-site ] || echo site)}
 count=0
 
 stop() {
@@ -72,6 +75,7 @@ step() {
 [[ $gpu =~ ^1?$ ]] || stop "GPU=$gpu: allowed: 1, or nothing for an environment without GPUs"
 [[ $dali =~ ^cuda1[23]0$ ]] || stop "DALI=$dali: allowed: cuda120, cuda130"
 [ "$gpu" = 1 ] || [ "$dali" = cuda120 ] || stop "DALI=$dali: allowed with GPU=1 only; without it DALI is cuda120"
+[[ $torch =~ ^(site)?$ ]] || stop "TORCH=$torch: allowed: site, or nothing for the PyTorch that envs/lock.txt names"
 [[ $horovod =~ ^[01]$ ]] || stop "HOROVOD=$horovod: allowed: 0, 1"
 [ "$dali" = cuda120 ] && other_dali=cuda130 || other_dali=cuda120
 steps=$((${gpu:-0} + horovod + 5))
@@ -89,6 +93,11 @@ if [ -n "${WHEELHOUSE:-}" ]; then
     unset PIP_INDEX_URL PIP_EXTRA_INDEX_URL PIP_CONSTRAINT
 fi
 version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+# Where the site's PyTorch lies, found once: later its module may not be loaded.
+if [ "$torch" = site ]; then
+    DDLBENCH_SITE=$(cat $venv/.torch-site 2>/dev/null || "$python" envs/site_torch.py) || exit 1
+    export DDLBENCH_SITE INSTALLER=pip # uv does not look at what is installed elsewhere
+fi
 missing=()
 for tool in g++ make git; do
     command -v $tool >/dev/null || missing+=($tool)
@@ -104,6 +113,11 @@ locked() { "$venv/bin/python" envs/locked.py "$@"; }  # in the versions of envs/
 # A venv that was killed while it was made has a Python, but no pip. Without uv, pip does all.
 environment() {
     pip --version || "$python" -m venv $venv || return 1
+    # At the end of the path: what is installed here comes first. PYTHONPATH is not asked when jobs run.
+    [ "$torch" != site ] || {
+        echo "$DDLBENCH_SITE" >"$venv/lib/python$version/site-packages/site-torch.pth" &&
+            echo "$DDLBENCH_SITE" >$venv/.torch-site
+    } || return 1
     grep "^uv==" envs/lock.txt >$venv/uv.txt || true
     [ "${INSTALLER:-}" = pip ] || [ ! -s $venv/uv.txt ] || pip install -q --no-deps --require-hashes -r $venv/uv.txt || true
 }
@@ -122,6 +136,11 @@ everything_else() {
     # uv leaves it to the first import, where all ranks of a run do it at once; and some machines let none of them keep
     # it (PYTHONDONTWRITEBYTECODE): `import torch` then takes twice as long in every process. Some files are templates.
     "$venv/bin/python" -m compileall -qq -j 0 $venv/lib workflow/ddlbench recorder || true
+}
+# The site's packages may ask for other versions of each other: that is said and stops nothing.
+fitting() {
+    [ "$torch" = site ] || { pip check; return; }
+    pip check | sed 's/^/note: /'
 }
 # Both builds of DALI are the same Python package: the other one goes first.
 deepspeed() { DS_BUILD_OPS=0 locked --no-build-isolation deepspeed; }
@@ -158,7 +177,7 @@ step "everything else (envs/requirements.txt)" "$again" everything_else
 [ $horovod = 0 ] || step "Horovod${gpu:+ with NCCL} (begun above; about 5 minutes where it is built for the first time)" \
     "Horovod is compiled. On Debian or Ubuntu: apt-get install g++ make python$version-dev; or leave Horovod out: make install HOROVOD=0" \
     horovod_built
-step "do all versions fit each other?" "$again" pip check
+step "do all versions fit each other?" "$again" fitting
 [ "$gpu" != 1 ] || echo "$dali" >$venv/.installed-gpu
 touch $venv/.installed
 if [ $horovod = 0 ]; then touch $venv/.without-horovod; else rm -f $venv/.without-horovod; fi

@@ -11,6 +11,9 @@ pip to. They are installed as that place gives them, and named.
 
 With --wheelhouse=FOLDER nothing is installed: the files are brought into that folder.
 
+DDLBENCH_SITE names a folder whose PyTorch stays as it is (`make install TORCH=site`): it, torchvision and what came
+with them (Triton, NVIDIA's libraries) are asked for in the versions that are there.
+
 uv does both where it is installed beside this Python: it fetches several files at once, and knows files that it has
 fetched before. It is told what pip is configured to use. INSTALLER=pip takes pip.
 """
@@ -24,10 +27,13 @@ import re
 import subprocess
 import sys
 import tempfile
+from importlib.metadata import distributions
 from pathlib import Path
 
 LOCK = Path(__file__).with_name("lock.txt")
 LABELLED = ("torch", "torchvision", "torchao")  # have builds for one kind of device
+OF_SITE = ("torch", "torchvision", "torchaudio", "triton", "pytorch-triton")
+BROUGHT = ("nvidia-", "cuda-")  # what PyTorch's builds bring
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 UV = Path(sys.executable).with_name("uv")
 # pip's settings that say where packages come from, and what uv calls them: as options, each with all of its values.
@@ -53,6 +59,37 @@ def read_lock() -> dict[str, tuple[str, list[str]]]:
     return {
         normalised(name): (version, [hash_.removeprefix("--hash=sha256:") for hash_ in h]) for name, version, h in pins
     }
+
+
+def of_site() -> dict[str, str]:
+    """Version by normalised name of the site's PyTorch and of what came with it; empty without DDLBENCH_SITE."""
+    place = os.environ.get("DDLBENCH_SITE")
+    if not place:
+        return {}
+    there = {normalised(one.metadata["Name"]): one.version for one in distributions(path=[place])}
+    return {name: version for name, version in there.items() if name in OF_SITE or name.startswith(BROUGHT)}
+
+
+def asked_of(words: list[str], site: dict[str, str], folder: Path) -> list[str]:
+    """What is asked for, with the site's versions of what the site has; files of requirements as copies in `folder`."""
+    if not site:
+        return words
+    changed = []
+    for place, word in enumerate(words):
+        if place and words[place - 1] == "-r":
+            lines = Path(word).read_text(encoding="utf-8").splitlines()
+            copy = folder / f"{place}.txt"
+            copy.write_text("\n".join(_sites(line, site) for line in lines), encoding="utf-8")
+            changed.append(str(copy))
+        else:
+            changed.append(_sites(word, site))
+    return changed
+
+
+def _sites(line: str, site: dict[str, str]) -> str:
+    """A requirement in the site's version, if the site has the package."""
+    name = normalised(re.split(r"[\s=<>!~#;]", line.strip())[0])
+    return f"{name}=={site[name]}" if name in site else line
 
 
 def normalised(name: str) -> str:
@@ -115,9 +152,12 @@ def main() -> None:
     wheelhouse = [word.partition("=")[2] for word in given if word.startswith("--wheelhouse")]
     given = [word for word in given if not word.startswith("--wheelhouse")]
     options = [*places(), *given] if with_uv else given
+    site = of_site()
     with tempfile.TemporaryDirectory() as folder:
         pins, chosen = Path(folder, "pins.txt"), Path(folder, "chosen.txt")
-        pins.write_text("".join(f"{name}=={version}\n" for name, (version, _) in lock.items()))
+        wanted = {name: version for name, (version, _) in lock.items()} | site
+        pins.write_text("".join(f"{name}=={version}\n" for name, version in wanted.items()))
+        asked = asked_of(asked, site, Path(folder))
         ask = found_by_uv if with_uv else found_by_pip
         # What is found keeps to constraints; uv takes none that are no exact versions beside digests.
         constraints = {place for place, word in enumerate(options) if "--constraint" in (word, *options[:place][-1:])}

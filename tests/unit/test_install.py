@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import venv
 import zipfile
 from pathlib import Path
 
@@ -103,7 +104,7 @@ class Project:
     """A project whose path has a space, its lock, and a folder of wheels in the place of an index."""
 
     def __init__(self, folder: Path, installer: str) -> None:
-        self.installer = installer
+        self.installer, self.python = installer, sys.executable
         self.folder, self.wheels, self.site = (folder / name for name in ("my project", "wheels", "site"))
         (self.folder / "envs").mkdir(parents=True)
         self.wheels.mkdir()
@@ -125,13 +126,14 @@ class Project:
                 wheel.writestr(file, text)
         return hashlib.sha256(path.read_bytes()).hexdigest()
 
-    def install(self, *names: str) -> subprocess.CompletedProcess[str]:
+    def install(self, *names: str, **more: str) -> subprocess.CompletedProcess[str]:
         (self.folder / "envs/lock.txt").write_text("# a lock\n" + "".join(f"{line}\n" for line in self.lock))
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
         environment |= {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": self.wheels.as_uri()}
         (self.folder / "allowed.txt").write_text("torch<=2.14.1\n")  # as a site may have it
-        environment |= {"INSTALLER": self.installer, "PIP_CONSTRAINT": "allowed.txt"}
-        argv = [sys.executable, "envs/locked.py", f"--target={self.site}", *names]
+        environment |= {"INSTALLER": self.installer, "PIP_CONSTRAINT": "allowed.txt"} | more
+        target = [f"--target={self.site}"] if self.python == sys.executable else []  # else into its environment
+        argv = [self.python, "envs/locked.py", *target, *names]
         return subprocess.run(argv, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=100)
 
     @property
@@ -222,3 +224,63 @@ def test_an_install_from_a_wheelhouse_leaves_all_other_places_aside(project: Pat
         "PIP_INDEX_URL": "unset",
         "UV_OFFLINE": "1",
     }
+
+
+def unpacked(project: Project, folder: Path, *names: str) -> Path:
+    """These wheels as installed in a folder, as a module of the site has them."""
+    for name in names:
+        (wheel,) = project.wheels.glob(f"{name}-*.whl")
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(folder)
+        wheel.unlink()
+    return folder
+
+
+@pytest.mark.more  # it makes an environment with a pip of its own
+def test_the_sites_pytorch_stays_and_the_rest_comes_as_the_lock_says(tmp_path: Path) -> None:
+    """Its PyTorch is of another version than the lock's, with a library that it brought; others ask for it, too."""
+    made = Project(tmp_path, "pip")
+    made.wheel("torch", "2.11.0", "nvidia_fast")
+    made.wheel("nvidia_fast", "12.1")
+    site = unpacked(made, tmp_path / "module", "torch", "nvidia_fast")
+    digests = {"inner": made.wheel("inner", "1.0", "torch"), "torch": made.wheel("torch", "2.13.0", "nvidia_fast")}
+    versions = {"inner": "1.0", "torch": "2.13.0"}
+    made.lock = [f"{name}=={versions[name]} --hash=sha256:{digest}" for name, digest in digests.items()]
+    (made.folder / "needs.txt").write_text("torch==2.13.0   # training\ninner==1.0\n")
+    venv.create(tmp_path / "environment", with_pip=True)
+    (packages,) = (tmp_path / "environment/lib").glob("python*/site-packages")
+    (packages / "site-torch.pth").write_text(f"{site}\n")
+    made.python = str(tmp_path / "environment/bin/python")
+    done = made.install("-r", "needs.txt", DDLBENCH_SITE=str(site))
+    assert done.returncode == 0, done.stderr
+    assert (packages / "inner.py").exists() and not (packages / "torch.py").exists()
+    assert (site / "torch.py").read_text() == "version = '2.11.0'\n"
+
+
+@pytest.mark.parametrize(
+    ("release", "names"),
+    [(None, ("finds no torch", "PYTHON=")), ("2.10.0", ("2.10.0", "2.11")), ("2.11.1", ())],
+)
+def test_a_pytorch_that_cannot_be_used_is_named(release: str | None, names: tuple[str, ...], tmp_path: Path) -> None:
+    if release:
+        for name in ("torch", "torchvision"):
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "__init__.py").touch()
+        (tmp_path / f"torch-{release}.dist-info").mkdir()
+        (tmp_path / f"torch-{release}.dist-info/METADATA").write_text(f"Name: torch\nVersion: {release}\n")
+    argv = [sys.executable, "-S", str(ROOT / "envs/site_torch.py")]  # without this environment's own packages
+    environment = {"PYTHONPATH": str(tmp_path), "PATH": os.environ["PATH"]}
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True)
+    if not names:
+        assert (done.returncode, done.stdout.strip()) == (0, str(tmp_path))
+        return
+    assert done.returncode == 1
+    assert all(name in done.stderr for name in names)
+
+
+def test_only_the_sites_pytorch_can_be_asked_for(project: Path) -> None:
+    executable(project / "bin/g++", "#!/bin/bash\n")
+    done = install(project, TORCH="mine")
+    assert done.returncode == 1
+    assert missing(done.stderr, "TORCH=mine", "site") == []
+    assert not (project / ".venv").exists()

@@ -22,6 +22,11 @@ ORIGIN = (
     Column("framework_version", "str", "Version of the package that the framework names."),
     Column("loader_version", "str", "Version of the package that the loader names."),
     Column("torch_version", "str", "Version of PyTorch."),
+    Column(
+        "torch_from",
+        "str",
+        "Whose PyTorch it is: `environment`, which `make install` made, or the folder of the site's.",
+    ),
     Column("python_version", "str", "Version of Python."),
     Column("container", "str", "SHA-256 of the image of the ranks' container; null without one."),
     Column("nccl_version", "str", "Version of NCCL that PyTorch has; null on CPUs."),

@@ -17,7 +17,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from ddlbench.core import notes
+from ddlbench.core import notes, site_torch
 from ddlbench.core.files import aside, sha256, write_json
 from ddlbench.core.plural import count_of
 from ddlbench.preflight.judge import Problem, judge, judge_nodes
@@ -45,6 +45,8 @@ def summary(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
     if first is None:
         return []
     lines = [f"{count_of(len(ranks), 'rank')} on {', '.join(sorted({facts['host'] for facts in ranks}))}"]
+    if first.get("torch_from") not in (None, site_torch.OWN):
+        lines.append(f"PyTorch {first['versions']['torch']} is the site's: {first['torch_from']}")
     for name, done in (first.get("all_reduce") or {}).items() if len(ranks) > 1 else ():
         lines.append(f"all-reduce of {done['bytes'] >> 20} MiB by {name}: {done['seconds'] * 1e3:.1f} ms")
     lines += [

@@ -135,6 +135,8 @@ def _of_all(
     for package, version in (versions | {"Python": lambda facts: facts["python"]}).items():
         if text := _differ(looked, version):
             yield True, f"nodes have different versions of {package}: {text}"
+    if text := _differ(looked, lambda facts: facts.get("torch_from")):
+        yield True, f"nodes take PyTorch from different places: {text}"
     if text := _differ([facts for facts in ranks if facts.get("gpu")], lambda facts: facts["gpu"]["name"]):
         yield False, f"ranks have different GPUs, and each step waits for the slowest: {text}"
     for host in sorted({facts["host"] for facts in looked}):

@@ -23,7 +23,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ddlbench.core import notes, registry
+from ddlbench.core import notes, registry, site_torch
 from ddlbench.core.files import force
 from ddlbench.core.pages import in_memory
 from ddlbench.data import datasets
@@ -54,6 +54,7 @@ def here(promised: dict[str, Any], folder: Path) -> dict[str, Any]:
         "versions": {name: registry.release(name) for name in promised["versions"]},
         "lacks": [package for package in promised["packages"] if not registry.importable(package)],
         "elsewhere": elsewhere(),
+        "torch_from": site_torch.origin(),
         "modules": {name: os.environ.get(name, "") for name in environment_modules.KEPT},
         "cores": cores(threads),
         "hardware_threads": len(threads),
@@ -248,9 +249,11 @@ def others_cores(seconds: float = BUSY_S) -> float:
 
 def elsewhere(packages: Sequence[str] = PACKAGES) -> list[str]:
     """What is imported from outside of this Python's own folders, each with where it lies: a module's or a user's
-    variable can put packages of another Python first."""
+    variable can put packages of another Python first. The site's PyTorch is meant to be there (TORCH=site)."""
     places = [*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])]
     ours = [Path(place).resolve() for place in places]
+    site_packages = site_torch.folder()
+    ours += [site_packages] if site_packages else []
     specs = ((package, find_spec(package)) for package in packages)
     # Several folders of a package in parts, none if it is not there.
     places_of = {package: spec.submodule_search_locations or () for package, spec in specs if spec}

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from ddlbench import __version__
 from ddlbench.analysis.recorded import variables
-from ddlbench.core import registry
+from ddlbench.core import registry, site_torch
 from ddlbench.core.files import sha256
 from ddlbench.core.notes import topology
 from ddlbench.core.pages import in_memory
@@ -59,6 +59,7 @@ def facts(
         "data_cached_share": cached_share(data),
         "validation": _validation(data),
         "versions": versions,
+        "torch_from": site_torch.origin(),
         "commit": _git("rev-parse", "HEAD"),
         "preflight": preflight,
         "uncommitted_changes": bool(_git("status", "--porcelain", "--untracked-files=no")),

@@ -39,19 +39,19 @@ def same_cache_state(material: Material) -> Findings:
     "train the runs of the older version again, or say which figure shows which version",
     f"{SC15}, rule 9",
     also=[
-        *("python_version", "framework_version", "loader_version", "nccl_version", "container", "commit"),
+        *("torch_from", "python_version", "framework_version", "loader_version", "nccl_version", "container", "commit"),
     ],
 )
 def same_versions(material: Material) -> Findings:
-    """Versions of PyTorch, Python, NCCL, a framework, a loader and ddlbench itself (its commit), and the container, are
-    the same in all runs that are compared.
+    """Versions of PyTorch, Python, NCCL, a framework, a loader and ddlbench itself (its commit), whose PyTorch it is,
+    and the container, are the same in all runs that are compared.
 
     All that differ are listed; kernels change between versions. A run in a container and one without differ, too.
     """
     runs = material.runs
     yield from differing(runs, "commit", ["machine"], "commits") if "commit" in runs else ()
     keys = {"torch_version": [], "python_version": [], "framework_version": ["framework"], "loader_version": ["loader"]}
-    keys |= {"nccl_version": [], "container": []}
+    keys |= {"torch_from": [], "nccl_version": [], "container": []}
     for column in present(runs, list(keys)):
         filled = runs.assign(container=runs["container"].fillna("none")) if column == "container" else runs
         yield from differing(filled, column, [*COMPARED, *keys[column]], f"values of {column}")
