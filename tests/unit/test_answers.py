@@ -256,6 +256,18 @@ def test_memory_is_that_of_devices_and_says_what_fits() -> None:
     assert "memory" not in by_question(first([*ran(1.0, framework="ddp"), *ran(1.0, framework="horovod")]))
 
 
+def test_what_loses_accuracy_is_no_cheap_training() -> None:
+    """It was the cheapest, though no answer takes it."""
+    tariff = Tariff(2.5, "EUR", 4)
+    sides = {"ddp": (500.0, 0.76), "horovod": (560.0, 0.76), "powersgd": (900.0, 0.66)}
+    rows = [one for name, (rate, top1) in sides.items() for one in ran(rate, top1=top1, framework=name, workers=4)]
+    rows += [one for name in ("ddp", "horovod") for one in ran(100.0, framework=name, workers=1)]
+    found = by_question(first(rows, tariff=tariff))
+    assert found["framework"].taken == Candidate(framework="horovod")
+    assert "powersgd" not in {side.framework for side in found["cost"].among}
+    assert found["cost"].taken and found["cost"].taken.framework == "horovod"
+
+
 def test_the_cost_is_of_the_cheapest_the_taken_and_the_fastest() -> None:
     took = ((4, 7200.0), (8, 5400.0), (16, 5000.0))
     rows = [one for n, s in took for one in ran(1e6 / s, workers=n, nodes=n // 4, full_train_s=s)]

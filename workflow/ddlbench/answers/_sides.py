@@ -49,11 +49,10 @@ def answer(given: Given, choice: Choice, axis: str) -> Answer | None:
     one_of = given.one_of(number_of_pairs(given))
     sides = all_sides(found)
     read = _forms(given) if axis == "loader" else {}
-    ceiling = [side for side in sides if axis == "loader" and loads_nothing(side.loader)]
-    ceiling = [] if len(ceiling) == len(sides) else ceiling
+    ceiling = _ceiling(sides, axis)
     judged = [side for side in sides if side not in ceiling]
     losses = _losses(given, found, judged)
-    loses = {fact.values["candidate"] for fact in losses if fact.values["dropped"]}
+    loses = losing(given, axis)
     fit = [side for side in judged if side not in loses]
 
     def fair(left: Candidate, right: Candidate) -> bool:
@@ -154,6 +153,26 @@ def _plain(sides: Sequence[Candidate]) -> Candidate:
             if name in side.known.values():
                 return side
     return sides[0]
+
+
+def _ceiling(sides: Sequence[Candidate], axis: str) -> list[Candidate]:
+    """Return the sides that load nothing, beside others that do: what a loader can reach at best."""
+    ceiling = [side for side in sides if axis == "loader" and loads_nothing(side.loader)]
+    return [] if len(ceiling) == len(sides) else ceiling
+
+
+def losing(given: Given, axis: str) -> frozenset[Candidate]:
+    """Return the sides that surely lose more than a point of accuracy: none of them is taken."""
+
+    def find() -> frozenset[Candidate]:
+        found = settings(given, axis)
+        sides = all_sides(found)
+        ceiling = _ceiling(sides, axis)
+        losses = _losses(given, found, [side for side in sides if side not in ceiling])
+        return frozenset(fact.values["candidate"] for fact in losses if fact.values["dropped"])
+
+    sides: frozenset[Candidate] = given.once(f"losing {axis}", find)
+    return sides
 
 
 def _losses(given: Given, found: Sequence[Setting], judged: Sequence[Candidate]) -> list[Fact]:

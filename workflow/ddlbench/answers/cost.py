@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from ddlbench.analysis import together
-from ddlbench.answers import Answer, Candidate, Choice, Fact, Given, Row, _series, loads_nothing
+from ddlbench.answers import Answer, Candidate, Choice, Fact, Given, Row, _series, _sides, loads_nothing
 
 PLACE = 80
 DECIDES: tuple[str, ...] = ()
@@ -17,9 +17,12 @@ KJ_PER_KWH = 3600.0
 
 
 def answer(given: Given, choice: Choice) -> Answer | None:
-    """Return the cheapest whole training, where a price or an energy is known; of what learns."""
+    """Return the cheapest whole training, where a price or an energy is known; of what learns, and as well as the
+    others."""
     runs = given.runs
     runs = runs[~runs["loader"].map(loads_nothing).astype(bool)]
+    for axis in ("framework", "loader"):
+        runs = runs[~runs[axis].isin([getattr(side, axis) for side in _sides.losing(given, axis)])]
     timed = runs[runs["full_train_s"].notna() & runs["timed"].astype(bool)]
     spent, unit = timed["full_energy_j"].astype("float64").map(given.tariff.energy_kwh) * KJ_PER_KWH, "kJ"
     if given.tariff.currency is not None:
