@@ -49,8 +49,8 @@ class First:
 
     @property
     def sure(self) -> int:
-        """Return how many of the answers are sure."""
-        return sum(answer.certainty is Certainty.SURE for answer in self.answers)
+        """Return how many of the answers are sure; that two sides are alike is a sure answer, too."""
+        return sum(answer.certainty in (Certainty.SURE, Certainty.TIE) for answer in self.answers)
 
 
 def choose(given: Given) -> tuple[Choice, dict[str, Answer]]:

@@ -90,7 +90,8 @@ def answer(given: Given, choice: Choice) -> Answer | None:
     keeps = _keeps_accuracy(given, series, counts, best)
     taken = keeps.values["kept"] if keeps and keeps.values["kept"] is not None else best
     beside = counts[0] if best != counts[0] else max(overs, key=lambda n: -overs[n].middle)
-    facts = [Fact("score", {"over": overs[beside], "goal": given.goal})]
+    whole_nodes = _is_priced(given) and given.goal in (Goal.BALANCED, Goal.CHEAPEST)
+    facts = [Fact("score", {"over": overs[beside], "goal": given.goal, "whole_nodes": whole_nodes})]
     shown = best if best != counts[0] else counts[-1]
     speed = ratio_of(pooled.compare(speeds, shown, counts[0], one_of), named[shown], named[counts[0]])
     facts.append(Fact("speed", {"over": speed, "ideal": shown / counts[0], "where": series.where}))
@@ -181,9 +182,13 @@ def _goal(given: Given, speed: float, workers: int, nodes: int) -> float:
     """Return the logarithm of what the goal wants much of, for a run of this speed (a logarithm)."""
     if given.goal in (Goal.FASTEST, Goal.TARGET):
         return speed
-    priced = given.tariff.price_per_worker_hour is not None
-    paid = given.tariff.workers_blocked(workers, nodes) if priced else workers
+    paid = given.tariff.workers_blocked(workers, nodes) if _is_priced(given) else workers
     return (speed if given.goal is Goal.CHEAPEST else 2 * speed) - math.log(paid)
+
+
+def _is_priced(given: Given) -> bool:
+    """Return whether workers of whole nodes count, because they are paid for."""
+    return given.tariff.price_per_worker_hour is not None
 
 
 def _open(same: Sequence[Series], best: int, rivals: Sequence[int]) -> tuple[str, ...]:
@@ -224,8 +229,9 @@ def _keeps_accuracy(given: Given, series: Series, counts: Sequence[int], best: i
     batches = {n: int(each) * n for n in counts if n <= best}
     learned, first = given.learned, series.runs.iloc[0]
     same = together.alike(learned, first, ("dataset", "model", "recipe", "schedule"))
-    own = together.alike(same, first, ("framework", "options"))  # another framework may learn otherwise
-    same = own if own["global_batch"].isin(batches.values()).any() else same
+    for keys in (("framework", "options"), ("loader",)):  # another one may learn otherwise
+        own = together.alike(same, first, keys)
+        same = own if own["global_batch"].isin(batches.values()).any() else same
     top1 = {
         n: by_repeat(part.drop_duplicates("repeat"), "top1")
         for n, batch in batches.items()
