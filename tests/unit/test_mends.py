@@ -113,7 +113,7 @@ def _patched() -> dict[str, Callable[[], object]]:
         "deepspeed_loss_scale": lambda: deepspeed_loss_scale.give(None, None, None),
         "deepspeed_on_cpu": deepspeed_on_cpu.enable,
         "deepspeed_one_bit": lambda: deepspeed_one_bit.take_first_step(None),
-        "deepspeed_watchers": lambda: deepspeed_watchers.watch_reductions(None, None, 0, lambda m: m, lambda: True),
+        "deepspeed_watchers": lambda: deepspeed_watchers.watch_reductions(None, None, 0, False, lambda m: m, bool),
         "deepspeed_zero": deepspeed_zero.guard,
     }
 

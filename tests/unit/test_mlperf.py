@@ -19,9 +19,9 @@ from ddlbench.records import _mllog, _times, mlperf
 from ddlbench.show.figures import Options
 from ddlbench.show.figures._make import selected, write_data
 
+from tests.builders.tables import row
 from tests.conftest import ROOT
 from tests.facts import missing, refuses
-from tests.unit import drawings
 
 START = 1_650_000_000_000  # ms
 EPOCH_MS, EVAL_MS, EPOCHS = 10_000, 1_000, 4
@@ -341,8 +341,7 @@ def test_records_of_others_are_not_paired_by_the_numbers_of_their_files() -> Non
     """Five results of two systems each, whose ratios lie within 5.8 to 6.2, whatever number a file has."""
     sides = {8: [100.0, 101.0, 99.0, 100.5, 99.5], 32: [597.0, 603.0, 600.0, 594.0, 606.0]}
     rows = [
-        drawings.row(rate, workers=workers, repeat=repeat)
-        | {"run": f"{workers}-{repeat}", "loader": None, "records": "mlperf"}
+        row(rate, workers=workers, repeat=repeat) | {"run": f"{workers}-{repeat}", "loader": None, "records": "mlperf"}
         for workers, rates in sides.items()
         for repeat, rate in enumerate(rates, 1)
     ]

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ddlbench.analysis import pooled, statistics
 from ddlbench.core import kinds, registry
 from ddlbench.core.plural import amount, count_of, duration, total, two_digits
 from ddlbench.plan import rounds
@@ -38,6 +37,8 @@ def answer(plan: Plan, table: Sequence[Row], limit: float | None) -> list[str]:
 
 def shows(plan: Plan, spread: tuple[float, int] | None) -> list[str]:
     """Which difference the study's repeats show on this machine, whose runs vary by so much (`estimate.spread`)."""
+    from ddlbench.analysis import pooled, statistics  # they import numpy, which a plan need not wait for
+
     until, of_blocks = plan.study.until, [block.repeats for block in plan.study.blocks if block.timed]
     if not of_blocks:
         return []
