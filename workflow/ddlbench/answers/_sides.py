@@ -296,7 +296,7 @@ def _rows(
     sides: Sequence[Candidate],
     taken: Candidate,
     overs: Mapping[Candidate, Over],
-    loses: set[Candidate],
+    loses: frozenset[Candidate],
     fair: Fair,
     given: Given,
 ) -> list[Row]:
