@@ -26,6 +26,11 @@ def of_ddp(**values: Any) -> Fault:
     return put("runs", lambda runs: runs["framework"] == "ddp", **values)
 
 
+def nccl_of_ddp(runs: pd.DataFrame) -> pd.Series:
+    """A variable of NCCL's for one side of the comparison."""
+    return runs["framework"].map({"ddp": "NCCL_ALGO=Ring"}).fillna("")
+
+
 PLANTED: dict[str, tuple[str, Fault]] = {
     "power caps differ between sides": ("same-power-limit", of_ddp(device_power_limit_w=300.0)),
     "the clock of one rank": ("one-slow-device", put("runs", 6, device_clock_least_mhz=1100.0)),
@@ -46,11 +51,17 @@ PLANTED: dict[str, tuple[str, Fault]] = {
     "a container against none": ("same-versions", of_ddp(container="a" * 64)),
     "NCCL's variables of one framework": (
         "same-environment",
-        of_ddp(command=f"{PYTHON.replace('env', 'env NCCL_ALGO=Ring')}"),
+        put(
+            "runs",
+            device="cuda",
+            command=lambda runs: runs["command"].where(
+                runs["framework"] != "ddp", PYTHON.replace("env", "env NCCL_ALGO=Ring")
+            ),
+        ),
     ),
     "NCCL's variables that ranks found": (
         "same-environment",
-        put("runs", environment=lambda runs: runs["framework"].map({"ddp": "NCCL_ALGO=Ring"}).fillna("")),
+        put("runs", device="cuda", environment=nccl_of_ddp),
     ),
     "TF32 of one framework": (
         "same-environment",
@@ -85,6 +96,11 @@ def test_options_of_records_of_before_are_no_difference_in_variables() -> None:
     """Records of before say what the command gave; later ones what ranks found, too."""
     tables = changed(put("runs", lambda runs: runs["repeat"] > 2, environment="NCCL_ALGO=Ring"), STUDY)
     assert found("same-environment", tables) == []
+
+
+def test_variables_of_nccl_say_nothing_on_cpus() -> None:
+    """Horovod's launcher names an interface there, too."""
+    assert found("same-environment", changed(put("runs", device="cpu", environment=nccl_of_ddp), STUDY)) == []
 
 
 def test_nodes_that_repeats_take_at_random_are_in_the_intervals() -> None:

@@ -191,7 +191,7 @@ def same_resources(material: Material) -> Findings:
 )
 def same_environment(material: Material) -> Findings:
     """Variables of the environment that ranks were given or found are listed where runs of one framework and worker
-    count differ; numbers of threads, NCCL's and those about TF32 also between frameworks.
+    count differ; numbers of threads, NCCL's (not on CPUs) and those about TF32 also between frameworks.
 
     Threads, network and memory settings change speed. Values that might be secrets are hidden in records and cannot
     differ.
@@ -211,6 +211,8 @@ def same_environment(material: Material) -> Findings:
             values[command, seen] = some.get(name, None if is_silent else "unset")
         if len({*values.values()} - {None}) > 1:
             table = runs.assign(**{name: pd.Series([values[pair] for pair in given], runs.index, dtype="object")})
+            if name.startswith("NCCL_") and "device" in table:  # CPUs do not use it; a launcher may set it all the same
+                table = table[table["device"] != "cpu"]
             alike = threads or name.startswith("NCCL_") or "TF32" in name
             keys = [*COMPARED, "workers"] if alike else [*COMPARED, "framework", "workers"]
             yield from differing(table, name, keys, f"values of {name}")
