@@ -284,6 +284,16 @@ def test_how_much_runs_vary_in_general_is_asked_of_the_middle_of_many_groups(
     assert (said["verdict"], said["n"]) == (verdict, 12)
 
 
+def test_few_groups_with_repeats_are_judged_each_beside_many_without(tmp_path: Path) -> None:
+    """Ten groups of one run each hid two that vary by a tenth."""
+    single = [row(100.0, workers=8, model=f"single{n}") for n in range(10)]
+    loud = [
+        row(100.0 * by, workers=8, model=f"m{n}", repeat=k) for n in range(2) for k, by in enumerate([0.8, 1, 1.2], 1)
+    ]
+    said = judged(tmp_path, "variation,workers=8,,below,0.01,", *single, *loud)
+    assert (said["verdict"], said["n"]) == (CONTRADICTED, 3)
+
+
 def test_sides_differ_in_nothing_but_what_is_compared(tmp_path: Path) -> None:
     ours = repeats(100.0, loader="dali-cpu", form="tfrecord")
     line = "throughput,loader=dali-cpu,loader=native,ordering,,"

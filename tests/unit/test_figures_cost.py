@@ -7,6 +7,7 @@ import pytest
 from ddlbench.analysis import claims, comparisons
 from ddlbench.analysis.sheets import Terms, costs
 from ddlbench.analysis.tables import frame
+from ddlbench.core import registry
 from ddlbench.settings.config import CONFIG
 from matplotlib.figure import Figure
 
@@ -184,3 +185,12 @@ def test_price_over_time_is_that_of_whole_nodes_with_the_workers_beside_each_poi
     assert sorted(text.get_text() for text in axes.texts) == ["4", "4", "8", "8"]
     unpriced = lines(of_terms(Terms(None, None, None, None)).axes[0])["ddp"]
     assert [y for _, y in unpriced] == pytest.approx([y / 5 for _, y in drawn["ddp"]])
+
+
+def test_hours_of_nodes_are_no_price_beside_prices() -> None:
+    """A setting without a price stood among the others at its node hours."""
+    shown = tables(row(9.0, workers=4), row(9.0, workers=8))
+    priced = shown["costs"]["workers"] == 4
+    shown["costs"] = shown["costs"].assign(cost=[50.0 if known else None for known in priced], currency="EUR")
+    made = registry.member("figures", "price-time").data(shown, OPTIONS)
+    assert made[["workers", "price"]].values.tolist() == [[4, 50.0]]

@@ -240,6 +240,7 @@ class Asked:
 
     @property
     def column(self) -> str:
+        """Return the column of runs that has the quantity."""
         return QUANTITIES[self.claim.quantity]
 
 
@@ -267,18 +268,16 @@ def _pools(asked: Sequence[Asked]) -> dict[tuple[str, bool], Pool | None]:
             continue
         for ours, theirs in one.sides:
             runs = tuple(sorted({*ours["run"], *(() if theirs is None else theirs["run"])}))
-            if not runs:
-                continue
             of_kind = cells.setdefault(one.kind, {})
             of_kind[runs] = _compared(one.claim, ours, theirs, one.column)
     return {kind: pool([*of_kind.values()]) for kind, of_kind in cells.items()}
 
 
-def _compared(claim: Claim, ours: pd.DataFrame, theirs: pd.DataFrame | None, column: str, one_of: float = 1) -> Ratio:
+def _compared(claim: Claim, ours: pd.DataFrame, theirs: pd.DataFrame | None, column: str) -> Ratio:
     """Return the ratio of a cell: over its other side, or over the published value (over 1 without one)."""
     left = together.by_repeat(ours, column)
     right = dict.fromkeys(left, claim.value or 1.0) if theirs is None else together.by_repeat(theirs, column)
-    return ratio(left, right, one_of=one_of)
+    return ratio(left, right)
 
 
 def _row(asked: Asked, among: float, of_all: Pool | None) -> dict[str, Any]:
@@ -317,8 +316,9 @@ def _row(asked: Asked, among: float, of_all: Pool | None) -> dict[str, Any]:
 def _decided(asked: Asked, tries: float, among: float, of_all: Pool | None) -> list[Decided]:
     """Return the verdict of each cell."""
     claim, column = asked.claim, asked.column
-    if claim.quantity == "variation" and len(asked.sides) >= MANY:
-        return [_usual_variation(claim, [ours for ours, _ in asked.sides], column, among)]
+    repeated = [ours for ours, _ in asked.sides if len(ours) >= FEWEST]
+    if claim.quantity == "variation" and len(repeated) >= MANY:
+        return [_usual_variation(claim, repeated, column, among)]
     cells = []
     for ours, theirs in asked.sides:
         if of_all and claim.quantity != "variation":
@@ -406,12 +406,9 @@ def _usual_variation(claim: Claim, groups: Sequence[pd.DataFrame], column: str, 
     spreads = []
     for runs in groups:
         values = runs[column].astype(float).to_numpy()
-        if len(values) >= FEWEST:
-            free = len(values) - 1
-            spread = float(np.std(values, ddof=1) / np.mean(values))
-            spreads.append(max(spread, NOISE) / math.sqrt(float(special.chdtri(free, 0.5)) / free))
-    if len(spreads) < MANY:
-        return UNDECIDED, Ratio(math.nan, None, None, len(spreads))
+        free = len(values) - 1
+        spread = float(np.std(values, ddof=1) / np.mean(values))
+        spreads.append(max(spread, NOISE) / math.sqrt(float(special.chdtri(free, 0.5)) / free))
     seen = over_repeats(spreads)
     surely = ratio(dict(enumerate(spreads)), dict.fromkeys(range(len(spreads)), claim.value), one_of=among).verdict
     verdict = {SLOWER: SUPPORTED, FASTER: CONTRADICTED}.get(surely, UNDECIDED)

@@ -21,7 +21,10 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
     """One row per setting: the time of its training [h], and what it costs, in `currency` or else in node hours."""
     table = tables["costs"]
     table = table[table["interval"] == CHOSEN]
-    table = table.assign(hours=table["train_s"] / 3600, price=table["cost"].fillna(table["node_hours"]))
+    # One unit for all: hours of nodes are no price where others have one.
+    price = table["cost"] if table["cost"].notna().any() else table["node_hours"]
+    table = table.assign(hours=table["train_s"] / 3600, price=price)
+    table = table[table["price"].notna()]
     return table[[*_bars.NAMES, "hours", "price", "currency"]]
 
 
