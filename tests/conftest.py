@@ -4,6 +4,7 @@
 one of these processes, for all of them: `once`.
 """
 
+import gc
 import os
 import re
 import shutil
@@ -134,8 +135,9 @@ def handlers() -> Iterator[None]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Tests are shared out one by one. All to one process go those that wait for the same thing, which others would
-    only wait for too: a cluster of SLURM's, the study of everything, the launches of engines.
+    """Tests are shared out one by one, those of the unit tier file by file, in the order that they have. All to one
+    process go those that wait for the same thing, which others would only wait for too: a cluster of SLURM's, the study
+    of everything, the launches of engines; and what a file's fixtures made, or what it imports, is there once.
 
     pytest-xdist 3.8 has marks for this, but pytest 9.2 ignores the ids that they change, without a word.
     """
@@ -143,8 +145,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return _together(nodeid) or _of_run(nodeid) or nodeid
+            return _together(nodeid) or _of_run(nodeid) or _of_file(nodeid) or nodeid
 
+    config.option.loadscopereorder = False  # else groups of many tests come first, and the longest last
     return Scheduling(config, log)
 
 
@@ -165,10 +168,26 @@ def _of_run(nodeid: str) -> str | None:
     return "run " + "-".join(sorted(parameters[1].split("-")))  # files name them in different orders
 
 
+def _of_file(nodeid: str) -> str | None:
+    """Which file of the unit tier this test is of, None if it is of another tier."""
+    return nodeid.split("::")[0] if nodeid.startswith("tests/unit/") else None
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Print the table of faults, after the SLURM tier, and where the time went."""
     faults.summary(terminalreporter)
     times.summary(terminalreporter)
+
+
+def pytest_sessionstart() -> None:
+    """What is imported and collected stays: nothing of it is looked through for what could be freed, then or later."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """See `pytest_sessionstart`."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

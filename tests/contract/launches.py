@@ -72,12 +72,19 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def on_two(*values: Any, daily: tuple[str, ...] = TWO) -> list[Any]:
-    """Parameters (framework, *values) of a test: those of `daily`, and the other frameworks as slow tests.
+    """Parameters (framework, *values) of a test: those of `daily`, and the other frameworks as slow tests. DDP's is in
+    `make test`, the second one's in `make test-more`.
 
     For tests of code that all frameworks share. One of the two is started by torchrun, one has a launcher of its own;
     what differs between frameworks, the states that they save, test_frameworks.py resumes for each.
     """
-    return [pytest.param(f, *values, marks=() if f in daily else pytest.mark.slow) for f in FRAMEWORKS]
+
+    def marks(framework: str) -> list[pytest.MarkDecorator]:
+        if framework not in daily:
+            return [pytest.mark.slow]
+        return [] if framework == "ddp" else [pytest.mark.more]
+
+    return [pytest.param(f, *values, marks=marks(f)) for f in FRAMEWORKS]
 
 
 def local_machine() -> Machine:

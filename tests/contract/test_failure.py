@@ -127,6 +127,7 @@ def test_a_rank_hangs(launched, framework):
     assert missing(outcome.failure["message"], "rank 1", "collective") == []
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("framework", on_two(daily=("ddp",)))
 def test_a_loss_is_no_number(launched, framework):
     outcome = launched(framework, "nan", rank=0)

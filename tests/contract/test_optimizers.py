@@ -197,6 +197,7 @@ def _sharded(rank: int, folder: str) -> None:
     dist.destroy_process_group()
 
 
+@pytest.mark.more
 def test_sharded_tensors_of_fsdp_train_alike(tmp_path: Path) -> None:
     """Norms of a DTensor are those of the whole parameter, so that lars and lamb may be used with FSDP."""
     start_processes(_sharded, (str(tmp_path),), nprocs=2, start_method="spawn")

@@ -17,6 +17,7 @@ def variant(case: str, **options: object) -> launches.RunSpec:
 COMPILED = [{"compile": True, "compile_mode": mode} for mode in ("default", "reduce-overhead")]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     "options", [{"channels_last": True}, *(pytest.param(options, marks=pytest.mark.slow) for options in COMPILED)]
 )

@@ -253,6 +253,7 @@ def test_files_that_a_model_reads_are_part_of_its_digest(folder: Path) -> None:
             find("own_test_nets.wide:build", folder)
 
 
+@pytest.mark.more
 def test_a_model_may_import_torchvision(folder: Path) -> None:
     """In a process that has not imported it yet."""
     (folder / "own_test_nets/theirs.py").write_text(

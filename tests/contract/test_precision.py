@@ -59,6 +59,7 @@ for precision in sys.argv[1:]:
 """
 
 
+@pytest.mark.more
 def test_all_of_pytorchs_switches_say_the_same() -> None:
     """In a process of its own: they are the whole process's. Reading one that contradicts another is an error."""
     formats = ["fp32", "tf32", "bf16", "tf32", "fp16"]

@@ -36,7 +36,7 @@ control.train(RunSpec.from_json({run!r}), Path({raw!r}), Slow())
 """
 
 
-@pytest.fixture(params=[0.0, DELAY_S])
+@pytest.fixture(params=[pytest.param(0.0, marks=pytest.mark.more), DELAY_S])
 def recorded(request: pytest.FixtureRequest, tmp_path: Path, data: Path) -> tuple[float, ours.Record]:
     """The control's loop with the recorder in it, as a program, with this delay [s] in three places of each step."""
     of = launches.spec_of("plain", "ddp", 1)

@@ -95,16 +95,12 @@ def some_of(digits, split, images):
 
 
 @pytest.fixture(scope="session")
-def prepared(tmp_path_factory, digits):
+def prepared(once, digits):
     """Some images of mnist5k in every form, by (training images, validation images); prepared once."""
-    folders = {}
 
     def folder(train, val):
-        if (train, val) not in folders:
-            samples = {"train": some_of(digits, "train", train), "val": some_of(digits, "val", val)}
-            made = tmp_path_factory.mktemp(f"{train}-{val}")
-            folders[train, val] = prepare_all(made, samples, mnist5k.CLASSES)
-        return folders[train, val]
+        samples = {"train": some_of(digits, "train", train), "val": some_of(digits, "val", val)}
+        return once(f"samples-{train}-{val}", lambda made: prepare_all(made, samples, mnist5k.CLASSES))
 
     return folder
 

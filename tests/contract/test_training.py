@@ -21,11 +21,16 @@ BETWEEN_FRAMEWORKS = [*AGAINST_CONTROL, ("batch-norm", 2)]
 
 def of_each(cases: list[tuple[str, int]], without: str = "") -> list[Any]:
     """Parameters (case, workers, framework). Daily every framework trains `plain` on two ranks; the other cases, whose
-    loop is the same, DDP alone. The slow tier trains all by all.
+    loop is the same, DDP alone: `own` and `batch-norm` are left to `make test-more`. The slow tier trains all by all.
     """
-    daily = {("plain", 2): tuple(FRAMEWORKS)}
+
+    def marks(case: str, workers: int, framework: str) -> list[pytest.MarkDecorator]:
+        if framework != "ddp" and (case, workers) != ("plain", 2):
+            return [pytest.mark.slow]
+        return [pytest.mark.more] if case in ("own", "batch-norm") else []
+
     return [
-        pytest.param(case, workers, f, marks=() if f in daily.get((case, workers), ("ddp",)) else pytest.mark.slow)
+        pytest.param(case, workers, f, marks=marks(case, workers, f))
         for case, workers in cases
         for f in FRAMEWORKS
         if f != without

@@ -115,6 +115,7 @@ def test_a_rule_catches_a_planted_fault(rule: str) -> None:
         assert "{" not in row["evidence"]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("rule", sorted(PLANTED))
 def test_a_rule_reads_the_types_that_tables_have(rule: str) -> None:
     """Whole numbers with nulls among them have pandas' type Int64, whose values are numpy's."""
@@ -229,6 +230,7 @@ def test_no_tables_at_all_are_no_clean_tables() -> None:
     assert {row["rule"] for row in rows} == set(RULES)
 
 
+@pytest.mark.more
 def test_an_impossible_rate_stops_no_rule() -> None:
     tables = study()
     one(tables, throughput_images_per_s=0.0)
@@ -357,6 +359,7 @@ def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> str | int | None:
     return ended.value.code
 
 
+@pytest.mark.more
 def test_the_command_ends_with_1_on_errors_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

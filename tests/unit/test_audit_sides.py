@@ -182,6 +182,7 @@ def honest(seed: int, noise: float) -> Tables:
     return STUDY | {"runs": runs}
 
 
+@pytest.mark.more
 def test_equal_frameworks_are_ranked_by_no_noise() -> None:
     """Noise of 5 %: before, efficiencies and rates that differed by chance were called apart in a third of studies."""
     warned = sum(bool(found("common-base", honest(seed, 0.05))) for seed in range(20))

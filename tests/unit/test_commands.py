@@ -300,6 +300,7 @@ def test_verdicts_are_an_answer(here: Path, capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out.startswith("1 claims: 0 contradicted, 0 supported, 0 undecided, 1 ")
 
 
+@pytest.mark.more
 def test_the_answers_are_printed_at_any_time(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Before any run, from the records that are there, and as values for programs. No page is made."""
     assert ended("answer") == 0

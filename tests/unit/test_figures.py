@@ -211,6 +211,7 @@ def test_repeats_are_a_median_with_its_interval() -> None:
 JOINED = ["accuracy-batch-size", "accuracy-epochs", "loss-samples"]  # what joins repeats, and says of how many
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("plot", "changes"),
     [

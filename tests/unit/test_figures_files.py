@@ -130,6 +130,7 @@ heavy = {"matplotlib", "pandas", "seaborn", "torch"} & set(sys.modules); assert 
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.more
 def test_seaborn_is_imported_by_what_draws_with_it_alone(tmp_path: Path) -> None:
     """It imports scipy.stats, which takes half a second: the plan, the tables and the other figures go without."""
     write_tables(tmp_path)

@@ -160,6 +160,7 @@ def test_every_process_makes_the_same_bytes() -> None:
     assert source.read(source.entries("val")[0]) != here[0]
 
 
+@pytest.mark.more
 def test_they_weigh_and_measure_what_those_of_imagenet_do() -> None:
     source = made("train=300,val=10,classes=10")
     pictures = [source.read(entry) for entry in source.entries("train")]

@@ -184,6 +184,7 @@ def test_a_label_is_for_torch_alone(locked: Project) -> None:
     assert missing(done.stderr, "ERROR", "inner 1.0+better", "envs/lock.txt") == []
 
 
+@pytest.mark.more
 def test_a_wheelhouse_has_what_is_installed_from_it_without_any_other_place(locked: Project, tmp_path: Path) -> None:
     """Under a path with a space; nothing is installed where it is filled."""
     brought = tmp_path / "my wheelhouse"
@@ -203,6 +204,7 @@ def test_a_file_with_another_digest_is_not_brought(locked: Project, tmp_path: Pa
     assert "MATCH THE HASHES" in done.stderr
 
 
+@pytest.mark.more
 def test_an_install_from_a_wheelhouse_leaves_all_other_places_aside(project: Path) -> None:
     executable(project / "bin/g++", "#!/bin/bash\n")
     asked = ("PIP_FIND_LINKS", "PIP_NO_INDEX", "PIP_CONFIG_FILE", "PIP_EXTRA_INDEX_URL", "PIP_INDEX_URL", "UV_OFFLINE")

@@ -252,6 +252,7 @@ def test_a_host_against_its_own_best() -> None:
     assert all(row["over_own_best"] is None for row in nodes.rows(study(4, 1, 4)))
 
 
+@pytest.mark.more
 def test_sound_hosts_are_hardly_ever_accused() -> None:
     """200 made-up studies of 2 to 16 hosts whose epochs scatter by 1 to 4 %: at most 5 % accuse anybody."""
     chance = random.Random(5)

@@ -214,6 +214,7 @@ rule train:
 """
 
 
+@pytest.mark.more
 def test_until_a_rule_behind_a_checkpoint_makes_nothing_unless_it_is_mended(tmp_path: Path) -> None:
     (tmp_path / "Snakefile").write_text(UNTIL)
     snakemake = [sys.executable, "-m", "snakemake", "--cores=1", "--until", "train"]

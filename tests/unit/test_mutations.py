@@ -133,6 +133,7 @@ def plan(folder: Path) -> Plan:
     return make_plan(load_study(config["study"], folder / "studies"), machine, config["account"])
 
 
+@pytest.mark.more
 def test_each_change_is_a_plan_or_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NOPE", raising=False)
     chance = random.Random(SEED)

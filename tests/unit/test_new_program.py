@@ -255,6 +255,7 @@ def test_a_trial_says_what_was_read(config: Path, capfd: pytest.CaptureFixture[s
     assert written_now == (r"\bstep\s*(?P<step>[\d,]+).*?\bloss\s*(?P<loss>[-+\w.]+)",)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("then", "code", "says"),
     [

@@ -100,6 +100,7 @@ def test_a_node_that_fails_its_check_keeps_training_from_starting(tmp_path: Path
         assert part in problem.text
 
 
+@pytest.mark.more
 def test_a_node_that_passes_is_no_problem(tmp_path: Path) -> None:
     facts, of = scouted(tmp_path, node_check="true")
     assert facts["node_check"] is None

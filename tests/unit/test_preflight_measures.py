@@ -144,6 +144,7 @@ def test_what_frameworks_need_is_promised_once_for_all_their_runs() -> None:
     assert json.loads(json.dumps(of)) == of  # else each look at it would ask for a new preflight
 
 
+@pytest.mark.more
 def test_models_are_asked_for_the_studys_picture_sizes(tmp_path: Path) -> None:
     """By all ranks together, before training; the line goes to people as it is."""
     study, machine = load_study("frameworks"), LAPTOP

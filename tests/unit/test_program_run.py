@@ -411,6 +411,7 @@ def test_a_printed_rate_that_the_clock_denies_is_in_the_tables(tmp_path: Path, f
     assert of["run"]["confirmed"] is agrees and of["run"]["ranks_together"] == "yes"
 
 
+@pytest.mark.more
 def test_a_program_imports_torchvision(tmp_path: Path) -> None:
     """Whose compiled part does not fit this torch."""
     before = "from torchvision import transforms; import torchvision.models"

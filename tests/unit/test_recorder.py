@@ -113,6 +113,7 @@ assert ddlbench_recorder._bytes([*tensors, tensors[0][:2]]) == 32  # each storag
 """
 
 
+@pytest.mark.more
 def test_all_ranks_stop_after_the_same_step_though_one_alone_was_asked(tmp_path: Path) -> None:
     body = f"{STEP}\n    if rec.rank == n == 1: os.kill(os.getpid(), signal.SIGUSR1)\n    if rec.stops(5): break"
     steps = made(tmp_path, spec(program(tmp_path, body, ALONE, 1000), 2, reads="recorder")).steps

@@ -273,6 +273,7 @@ def test_other_archives_than_those_that_were_published_are_refused(
         path.write_bytes(whole)
 
 
+@pytest.mark.more
 def test_names_that_lead_out_lead_nowhere(folder: Path) -> None:
     """Nothing is unpacked, and only the last part of a name is used."""
     names = ["/etc/cron.d/1.JPEG", "a/../../../2.JPEG", "../3.JPEG"]

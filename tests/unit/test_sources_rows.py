@@ -370,6 +370,7 @@ MNIST5K = {
 }
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("form", MNIST5K)
 def test_the_forms_of_mnist5k_are_those_of_mlxtends_digits(tmp_path: Path, form: str) -> None:
     manifest = prepare("mnist5k", form, tmp_path / form)

@@ -94,6 +94,7 @@ def test_tables_are_made_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert set(tables["runs"]["run"]) == set(tables["epochs"]["run"]) == GOOD
 
 
+@pytest.mark.more
 def test_verdicts_are_made_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     made(tmp_path)
     monkeypatch.setattr(claims, "verdicts", spoils(claims.verdicts))
@@ -128,6 +129,7 @@ def test_the_page_is_written_without_it(tmp_path: Path, monkeypatch: pytest.Monk
     assert bad in capsys.readouterr().out
 
 
+@pytest.mark.more
 def test_partial_is_made_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = configuration.read(configuration.of_command_line(None, ["study=loaders-small", "machine=local"]))
     runs = list(settings.plan.runs)[:3]

@@ -4,7 +4,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -31,19 +31,43 @@ OTHER = replace(SPEC, repeat=2)
 
 def refused(tmp_path: Path, folder: Path) -> str:
     """What is said of this record, which is collected beside a good one: `<file>: <what>`."""
-    good = write_record(tmp_path / "good", replace(SPEC, repeat=9))
-    rows = collect([folder, good], tmp_path / "tables")
+    (said,) = all_refused(tmp_path, [folder])
+    return said
+
+
+def all_refused(tmp_path: Path, folders: Sequence[Path]) -> list[str]:
+    """What is said of each of these records, which are collected at once beside a good one: `<file>: <what>`."""
+    good = write_record(tmp_path / "good", replace(SPEC, machine="good"))
+    rows = collect([*folders, good], tmp_path / "tables")
     tables = {name: pd.read_parquet(tmp_path / f"tables/{name}.parquet") for name in TABLES}
-    assert [row["run"] for row in rows] == tables["refused"]["run"].tolist() == [folder.name]
+    names = {folder.name for folder in folders}
+    assert len(names) == len(folders)
+    assert {row["run"] for row in rows} == set(tables["refused"]["run"]) == names
+    assert len(rows) == len(tables["refused"]) == len(folders)
     assert set(tables["runs"]["run"]) == set(tables["epochs"]["run"]) == {good.name}
     for name, table in tables.items():
         ids = table["run"] if "run" in table else table["runs"].str.split().explode()
-        assert name == "refused" or folder.name not in set(ids)
-    file = Path(rows[0]["file"])
-    assert file.parent == folder
-    assert "move" in rows[0]["what_to_do"] and str(folder) in rows[0]["what_to_do"]
-    assert f"{file}: {rows[0]['what']}" in "\n".join(refusals.lines(rows))
-    return f"{file.name}: {rows[0]['what']}"
+        assert name == "refused" or names & set(ids) == set()
+    lines = "\n".join(refusals.lines(rows))
+    of_run = {row["run"]: row for row in rows}
+    for folder in folders:
+        row = of_run[folder.name]
+        assert Path(row["file"]).parent == folder
+        assert "move" in row["what_to_do"] and str(folder) in row["what_to_do"]
+        assert f"{row['file']}: {row['what']}" in lines
+    return [f"{Path(of_run[f.name]['file']).name}: {of_run[f.name]['what']}" for f in folders]
+
+
+Harm = Callable[[Path], object]
+
+
+def assert_refused(tmp_path: Path, harms: Mapping[str, tuple[Harm, str]]) -> None:
+    """A record is harmed in each of these ways. All are refused, and what is said of each begins as expected."""
+    folders = [write_record(tmp_path / "runs", replace(SPEC, machine=f"m{n}")) for n in range(len(harms))]
+    for folder, (harm, _) in zip(folders, harms.values(), strict=True):
+        harm(folder)
+    said = dict(zip(harms, all_refused(tmp_path, folders), strict=True))
+    assert {name: said[name] for name, (_, expected) in harms.items() if not said[name].startswith(expected)} == {}
 
 
 def add(folder: Path, key: str, value: object = None, **metadata: object) -> None:
@@ -116,11 +140,11 @@ STEPS_CASES: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
 }
 
 
-@pytest.mark.parametrize("what", STEPS_CASES)
-def test_steps_that_cannot_be(tmp_path: Path, what: str) -> None:
-    folder = write_record(tmp_path)
-    replace_steps(folder, STEPS_CASES[what](pd.read_parquet(folder / STEPS)))
-    assert refused(tmp_path, folder).startswith(f"steps.parquet: {what}")
+def test_steps_that_cannot_be(tmp_path: Path) -> None:
+    def harm(change: Callable[[pd.DataFrame], pd.DataFrame]) -> Harm:
+        return lambda folder: replace_steps(folder, change(pd.read_parquet(folder / STEPS)))
+
+    assert_refused(tmp_path, {what: (harm(change), f"steps.parquet: {what}") for what, change in STEPS_CASES.items()})
 
 
 @pytest.mark.parametrize("paused", [False, True])
@@ -198,12 +222,8 @@ def add_before_end(folder: Path, elapsed_s: float) -> None:
     seal_again(folder)
 
 
-@pytest.mark.parametrize("what", CLOCKS)
-def test_clocks_that_do_not_fit(tmp_path: Path, what: str) -> None:
-    change, named = CLOCKS[what]
-    folder = write_record(tmp_path)
-    change(folder)
-    assert refused(tmp_path, folder).startswith(named)
+def test_clocks_that_do_not_fit(tmp_path: Path) -> None:
+    assert_refused(tmp_path, CLOCKS)
 
 
 def test_clocks_that_differ_as_clocks_do(tmp_path: Path) -> None:
@@ -260,10 +280,8 @@ EVENTS_CASES: dict[str, tuple[str, object, dict[str, object]]] = {
 }
 
 
-@pytest.mark.parametrize("what", EVENTS_CASES)
-def test_events_that_cannot_be(tmp_path: Path, what: str) -> None:
-    folder = write_record(tmp_path)
-    key, value, metadata = EVENTS_CASES[what]
+def with_event(folder: Path, key: str, value: object, metadata: dict[str, object]) -> None:
+    """The record's log has one more line of this key."""
     if key == "run_start":
         edit_log(folder, '"run_stop"', '"run_start"')
     elif key == "ddlbench_spec":
@@ -275,7 +293,13 @@ def test_events_that_cannot_be(tmp_path: Path, what: str) -> None:
         seal_again(folder)
     else:
         add(folder, key, value, **metadata)
-    assert refused(tmp_path, folder).startswith(f"run.mllog: {what}")
+
+
+def test_events_that_cannot_be(tmp_path: Path) -> None:
+    def harm(*event: Any) -> Harm:
+        return lambda folder: with_event(folder, *event)
+
+    assert_refused(tmp_path, {what: (harm(*event), f"run.mllog: {what}") for what, event in EVENTS_CASES.items()})
 
 
 RUN_STOP = '"time_ms": 17600, "event_type": "INTERVAL_END", "key": "run_stop"'
@@ -302,11 +326,11 @@ LOG_CASES = {
 }
 
 
-@pytest.mark.parametrize("what", LOG_CASES)
-def test_logs_that_cannot_be(tmp_path: Path, what: str) -> None:
-    folder = write_record(tmp_path)
-    edit_log(folder, *LOG_CASES[what])
-    assert refused(tmp_path, folder).startswith(f"run.mllog: {what}")
+def test_logs_that_cannot_be(tmp_path: Path) -> None:
+    def harm(before: str, after: str) -> Harm:
+        return lambda folder: edit_log(folder, before, after)
+
+    assert_refused(tmp_path, {what: (harm(*texts), f"run.mllog: {what}") for what, texts in LOG_CASES.items()})
 
 
 def test_a_failed_log_with_a_later_success(tmp_path: Path) -> None:
