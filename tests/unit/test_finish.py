@@ -9,6 +9,7 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -21,7 +22,7 @@ from ddlbench.core import notes
 from ddlbench.core.record import KERNELS, MLLOG, ROWS, SEAL, STEPS, RankLog, StepRow, packed, read_log, sealed
 from ddlbench.core.spec import RunSpec
 from ddlbench.plan.runs import make_plan
-from ddlbench.run import finish, job
+from ddlbench.run import finish, job, rehearsal
 from ddlbench.run import training as supervisor
 from ddlbench.settings.config import ConfigError
 from ddlbench.train import interruption
@@ -195,16 +196,17 @@ def test_what_is_not_trained_to_its_end_is_trained(tmp_path: Path, what: str) ->
     assert not (run / MLLOG).exists() and not (run / "failed" / ROWS).exists()
 
 
-def test_everything_is_imported_before_ranks_start(tmp_path: Path) -> None:
+def test_everything_is_imported_while_ranks_start(tmp_path: Path) -> None:
     """Of other packages: one that is broken must not cost a finished training."""
     run = leave(tmp_path)
     program = """
 import sys
+import time
 from pathlib import Path
-from ddlbench.run import finish, training
+from ddlbench.run import finish, rehearsal, training
 from ddlbench.core.spec import RunSpec
 folder = Path(sys.argv[2])
-finish.rehearse(folder / ".partial")
+rehearsal.rehearse(folder / ".partial")
 class Late:
     def find_spec(self, name, path=None, target=None):
         if name.split(".")[0] not in {"ddlbench", *sys.stdlib_module_names}: print("late:", name)
@@ -214,6 +216,25 @@ print(finish.make_record(RunSpec.from_json(sys.argv[1]), folder, folder / ".part
     done = subprocess.run([sys.executable, "-c", program, SPEC.to_json(), str(run)], capture_output=True, text=True)
     assert done.stdout == "None\n", done.stdout + done.stderr
     assert whole(run)
+
+
+def test_ranks_wait_for_no_package_that_only_tables_need() -> None:
+    """All nodes of a job wait until its supervisor has started them."""
+    program = "import sys; import ddlbench.run.__main__, ddlbench.run.training; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert not {"numpy", "pandas", "pyarrow", "scipy"} & {*done.stdout.split()}
+
+
+def test_a_package_that_is_broken_ends_the_ranks_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(partial: Path) -> None:
+        raise ImportError("libarrow.so.2600: cannot open shared object file")
+
+    monkeypatch.setattr(rehearsal, "rehearse", broken)
+    folder, began = tmp_path / SPEC.id, time.monotonic()
+    with pytest.raises(ImportError, match="libarrow"):
+        supervisor.execute(SPEC, folder, None, [sys.executable, "-c", "import time; time.sleep(60)"])
+    assert time.monotonic() - began < 30
+    assert not (folder / MLLOG).exists()
 
 
 KILLED = run_spec(machine="local", interrupt_steps=60)
@@ -249,6 +270,7 @@ def test_what_a_study_may_ask(tmp_path: Path, interrupt: str, facts: tuple[str, 
 # In place of a launcher: a rank that trains to the end of its fourth step, if it is told to die there.
 RANK = """
 import sys
+import time
 from pathlib import Path
 from ddlbench.train import interruption
 from ddlbench.train.assignment import Assignment

@@ -9,9 +9,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import mlperf_logging.mllog.mllog  # noqa: F401
-import pandas as pd
-
 from ddlbench.core import beats, notes
 from ddlbench.core.files import sync, write_json
 from ddlbench.core.record import (
@@ -19,17 +16,14 @@ from ddlbench.core.record import (
     MLLOG,
     ROWS,
     STEPS,
+    SUMMARY,
     RankLog,
-    StepRow,
     events,
     join_steps,
-    packed,
     seal,
     sealed,
-    writing_table,
 )
 from ddlbench.core.spec import RunSpec, used
-from ddlbench.records import ours
 from ddlbench.run import job
 from ddlbench.train import interruption
 from ddlbench.train.assignment import Assignment
@@ -38,15 +32,6 @@ from ddlbench.train.assignment import Assignment
 # is whole, so that a supervisor that is killed meanwhile interrupts it no second time.
 KEPT = ".interruption.json"
 AGAIN = -1  # in place of an exit code: the run is to be started again
-
-
-def rehearse(partial: Path) -> None:
-    """Before ranks start: write a table and read it, so that a broken package costs no finished training. It raises."""
-    path = partial / ".rehearsal"
-    with writing_table(path) as write:
-        write(packed([StepRow(0, 0, 0, 1, *[0.0] * 8)]))
-    pd.read_parquet(path)
-    path.unlink()
 
 
 def trained(folder: Path, partial: Path, spec: RunSpec, data: Path | None, keep_weights: bool) -> float | None:
@@ -114,9 +99,11 @@ def _is_sealed(partial: Path) -> bool:
 def summarise(folder: Path) -> None:
     """Leave beside the record what tables need of it, now that it is at hand. Tables can be made without it."""
     try:
+        from ddlbench.records import ours  # pandas: `rehearsal.py` has imported it while ranks started
+
         ours.read(folder)
     except Exception as error:  # the run has ended well, whatever becomes of this
-        print(f"{folder}: left no {ours.SUMMARY}: {error}", file=sys.stderr)
+        print(f"{folder}: left no {SUMMARY}: {error}", file=sys.stderr)
 
 
 def _complete(spec: RunSpec, partial: Path, interrupted: dict[str, Any] | None, ended_s: float | None) -> None:

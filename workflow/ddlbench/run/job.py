@@ -18,6 +18,7 @@ from ddlbench.plan.launch import HIDDEN
 from ddlbench.run import hold, reason
 from ddlbench.run.hold import HeldError, held
 from ddlbench.run.rank import ASKED
+from ddlbench.run.rehearsal import Rehearsal
 from ddlbench.run.watch import WatchResult, watch
 from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.machine import load_machine
@@ -95,11 +96,12 @@ def watch_with_data(
     nodes: int,
     silent_s: float,
     grace_s: float,
+    rehearsal: Rehearsal | None = None,
 ) -> WatchResult:
     """`watch`, unless a short look shows that the data are damaged."""
     if damaged := glance(data) or index(data):
         return WatchResult(code=1, damaged=damaged)
-    seen = watch(argv, partial, hidden, nodes=nodes, silent_s=silent_s, grace_s=grace_s)
+    seen = watch(argv, partial, hidden, nodes=nodes, silent_s=silent_s, grace_s=grace_s, rehearsal=rehearsal)
     beats.tidy(partial)
     return seen
 

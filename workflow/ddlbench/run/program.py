@@ -35,6 +35,7 @@ from ddlbench.run.job import reveal
 from ddlbench.run.printed import LAST, Printed
 from ddlbench.run.rank import ASKED, ASSIGNMENT, FOLDER
 from ddlbench.run.readings import Line, NotFiniteError, Output, Reading, ReadingMember, UnreadError, _ranks
+from ddlbench.run.rehearsal import Rehearsal
 from ddlbench.run.stopping import Stopping
 from ddlbench.run.watch import WatchResult, diagnose, end_survivors, watch
 from ddlbench.settings import program as program_file
@@ -91,7 +92,6 @@ def execute(
     task["began_s"].append(time.time())
     write_json(partial / ASSIGNMENT, task)
     notes.reserve(partial)
-    finish.rehearse(partial)
     print(f"{spec.id}\n$ {shlex.join(command_line)}", flush=True)
     reads: ReadingMember = registry.member("readings", spec.program.reads)
     earlier, labelled = _kept(partial, _printed_before(partial / LINES)), LABELLED & {*argv} != set()
@@ -109,7 +109,8 @@ def execute(
         return 0
 
     with hearing as printed, living.ending_descendants(), Stopping(spec.program, steps) as stopping:
-        seen = watch(argv, partial, hidden, nodes=spec.nodes, silent_s=silent_s, grace_s=grace_s)
+        waits: dict[str, Any] = {"nodes": spec.nodes, "silent_s": silent_s, "grace_s": grace_s}
+        seen = watch(argv, partial, hidden, **waits, rehearsal=Rehearsal(partial))
     if stopping.enough and seen.signal is not None:
         print(f"ended after {spec.program.stop_after}, as its file says", flush=True)
         seen = WatchResult()

@@ -17,6 +17,7 @@ from ddlbench.core.spec import RunSpec
 from ddlbench.run import finish, job
 from ddlbench.run.facts import facts
 from ddlbench.run.job import reveal
+from ddlbench.run.rehearsal import Rehearsal
 from ddlbench.run.watch import diagnose, end_survivors
 from ddlbench.train import checkpoint
 from ddlbench.train.assignment import FILE, Assignment
@@ -56,13 +57,12 @@ def execute(
     origin = facts(spec, command_line, cited, data)
     Assignment(partial, spec, data, origin, *every, silent_s, dies, keep_weights).write()
     notes.reserve(partial)
-    finish.rehearse(partial)
     print(f"{spec.id}\n$ {shlex.join(command_line)}", flush=True)
     if saved:
         print(f"goes on from the checkpoint after {checkpoint.summary(saved)['step']} steps", flush=True)
     os.environ["DDLBENCH_FOLDER"] = str(partial)
     waits: dict[str, Any] = {"nodes": spec.nodes, "silent_s": silent_s, "grace_s": grace_s}
-    seen = job.watch_with_data(argv, partial, hidden, data, **waits)
+    seen = job.watch_with_data(argv, partial, hidden, data, **waits, rehearsal=Rehearsal(partial))
     # The supervisor needs its own when the record cannot be made.
     notes.give_back(partial, *notes.RESERVES[: 2 if seen.code else 1])
     if finish.was_interrupted(spec, folder, partial) and seen.signal is None:

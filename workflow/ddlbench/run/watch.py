@@ -26,6 +26,7 @@ from typing import Any
 import psutil
 
 from ddlbench.core import beats, living, notes
+from ddlbench.run.rehearsal import Rehearsal
 from ddlbench.slurm import srun, step
 
 # PyTorch's watchdog ends a process that waited in NCCL, without a note.
@@ -136,12 +137,14 @@ def watch(
     nodes: int = 1,
     silent_s: float = beats.SILENT_S,
     grace_s: float = beats.GRACE_S,
+    rehearsal: Rehearsal | None = None,
 ) -> WatchResult:
     """Run the launcher to its end, with these variables in its environment, and watch the ranks that it starts.
 
     `silent_s` is the silence after which a rank has stopped answering, `grace_s` the time that ranks get for a
     checkpoint when they are told to stop. The launcher gets a process group of its own, so that nothing it started
-    outlives it or us.
+    outlives it or us. A `rehearsal` goes on while ranks start; if it fails they are ended, and this raises what it
+    raised.
     """
     seen, killed_before, by_srun = WatchResult(), _killed_for_memory(), "srun" in argv
     log = srun.log_position()
@@ -175,13 +178,16 @@ def watch(
     poll_s = beats.poll_s(nodes)
     probe = Probe(folder, poll_s)
     probe.start()
+    if rehearsal:
+        rehearsal.start()
     monitor = RankMonitor(folder, probe, silent_s, nodes)
     while process.poll() is None:
         with suppress(psutil.NoSuchProcess):
             family |= {child.pid: child for child in ours.children(recursive=True)}
         monitor.listen()
         look(monitor, family, seen)
-        if seen.silent or time.monotonic() - told_at > grace_s:
+        failed = rehearsal is not None and rehearsal.error is not None
+        if seen.silent or failed or time.monotonic() - told_at > grace_s:
             break
         select.select([ended], [], [], poll_s)
     os.close(ended)
@@ -196,6 +202,8 @@ def watch(
         living.end([ours, *family.values()])
     except living.UnendedError as error:
         seen.unended = str(error)
+    if rehearsal:
+        rehearsal.settle()
     code = process.poll()
     code = -signal.SIGKILL if code is None else code  # it does not end: nobody may wait for it
     seen.code = code if code >= 0 else 128 - code
