@@ -36,7 +36,7 @@ from ddlbench.core.record import MLLOG, STEPS, RankLog  # noqa: E402
 from ddlbench.core.spec import RunSpec, steps_per_epoch  # noqa: E402
 from ddlbench.plan import bill, reads, runs  # noqa: E402
 from ddlbench.plan.estimate import Estimator, read_published  # noqa: E402
-from ddlbench.plan.runs import Plan  # noqa: E402
+from ddlbench.plan.values import Plan  # noqa: E402
 from ddlbench.records import ours  # noqa: E402
 from ddlbench.settings.machine import load_machine  # noqa: E402
 from ddlbench.settings.study import load_study  # noqa: E402

@@ -30,7 +30,8 @@ from ddlbench.analysis.tables import frame
 from ddlbench.answers import _choose, _sides
 from ddlbench.plan import bill, rounds
 from ddlbench.plan.rounds import Why
-from ddlbench.plan.runs import Plan, make_plan
+from ddlbench.plan.runs import make_plan
+from ddlbench.plan.values import Plan
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import Study, load_study
 from ddlbench.settings.study_keys import Until

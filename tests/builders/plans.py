@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 from ddlbench.core.spec import RunSpec
-from ddlbench.plan.runs import Plan
+from ddlbench.plan.values import Plan
 from ddlbench.settings.config import CONFIG
 from ddlbench.settings.recipe import load_recipe
 from ddlbench.settings.study import Study, load_study

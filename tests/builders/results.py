@@ -9,7 +9,7 @@ from ddlbench.analysis.price import FREE, Tariff
 from ddlbench.analysis.tables import frame
 from ddlbench.answers import Answer, Goal, _choose
 from ddlbench.answers._choose import First
-from ddlbench.plan.bill import Row
+from ddlbench.plan.values import Row
 
 from tests.builders.tables import row
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from ddlbench.core import registry
 from ddlbench.data.prepare import write_form
-from ddlbench.plan.runs import Plan, make_plan
+from ddlbench.plan.runs import make_plan
+from ddlbench.plan.values import Plan
 from ddlbench.preflight import promise
 from ddlbench.settings.study import load_study
 

@@ -3,9 +3,9 @@
 from dataclasses import fields, replace
 
 import pytest
-from ddlbench.plan.bill import Row
 from ddlbench.plan.budget import amount, groups
 from ddlbench.plan.stale import DONE, MISSING
+from ddlbench.plan.values import Row
 from ddlbench.settings.machine import load_machine
 
 JUWELS = load_machine("juwels-booster")

@@ -7,7 +7,8 @@ import pytest
 import yaml
 from ddlbench.analysis import claims
 from ddlbench.analysis.tables import frame
-from ddlbench.plan.runs import Plan, make_plan
+from ddlbench.plan.runs import make_plan
+from ddlbench.plan.values import Plan
 from ddlbench.settings.config import CONFIG
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.recipe import load_recipe

@@ -22,7 +22,8 @@ from ddlbench.commands import configuration, main, snakefile, status
 from ddlbench.core import gone, layout, living
 from ddlbench.core.files import write_text
 from ddlbench.plan import bill, first_guess, stale
-from ddlbench.plan.runs import Plan, make_plan
+from ddlbench.plan.runs import make_plan
+from ddlbench.plan.values import Plan
 from ddlbench.run import hold, survivors
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import Partition

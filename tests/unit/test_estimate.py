@@ -16,8 +16,9 @@ from ddlbench.core.spec import RunSpec
 from ddlbench.plan import bill, first_guess, printed, reads
 from ddlbench.plan.estimate import ANOTHER, ONE_RUN, Estimator, RecordedTime, read_measured, read_published, spread
 from ddlbench.plan.kinds.training import guess_minutes
-from ddlbench.plan.runs import Plan, make_plan
+from ddlbench.plan.runs import make_plan
 from ddlbench.plan.stale import DONE, FAILED, MISSING, STALE, STOPPED, Memory, state
+from ddlbench.plan.values import Plan, Row
 from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.machine import Machine, load_machine
 from ddlbench.settings.study import load_study
@@ -321,7 +322,7 @@ def test_states_and_their_reasons(tmp_path: Path, demo: Plan) -> None:
 # What it costs
 
 
-def bill_of(plan: Plan, results: Path) -> list[bill.Row]:
+def bill_of(plan: Plan, results: Path) -> list[Row]:
     return bill.rows(plan, {"imagenet": 1281167, "mnist5k": IMAGES}, results)
 
 

@@ -14,7 +14,8 @@ from ddlbench.data.prepare import prepare
 from ddlbench.data.source import Place
 from ddlbench.plan import bill, printed, reads
 from ddlbench.plan.kinds.training import STEP_BYTES, guess_minutes
-from ddlbench.plan.runs import Plan, make_plan
+from ddlbench.plan.runs import make_plan
+from ddlbench.plan.values import Plan
 from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import load_study

@@ -16,7 +16,8 @@ from ddlbench.core import registry
 from ddlbench.plan import bill, launch
 from ddlbench.plan.kinds.training import guess_minutes
 from ddlbench.plan.reads import missing_packages
-from ddlbench.plan.runs import Plan, make_plan
+from ddlbench.plan.runs import make_plan
+from ddlbench.plan.values import Plan
 from ddlbench.run.facts import facts
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import Machine, Partition

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 import yaml
-from ddlbench.plan.runs import Plan, make_plan
+from ddlbench.plan.runs import make_plan
+from ddlbench.plan.values import Plan
 from ddlbench.settings.config import CONFIG, ConfigError, read_yaml
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import load_study

@@ -12,7 +12,8 @@ from typing import Any
 import psutil
 import pytest
 from ddlbench.core import gone, notes
-from ddlbench.plan.runs import Plan, make_plan
+from ddlbench.plan.runs import make_plan
+from ddlbench.plan.values import Plan
 from ddlbench.preflight import node_check, promise, scout
 from ddlbench.preflight.judge import judge
 from ddlbench.settings.study import load_study

@@ -13,9 +13,9 @@ from ddlbench.core import registry
 from ddlbench.core.recipe import Recipe
 from ddlbench.core.spec import COLUMNS, RunSpec
 from ddlbench.plan import bill
-from ddlbench.plan.kinds import Job
-from ddlbench.plan.runs import Plan, make_plan, scaling
+from ddlbench.plan.runs import make_plan, scaling
 from ddlbench.plan.stale import changes
+from ddlbench.plan.values import Job, Plan
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import Variant, load_study

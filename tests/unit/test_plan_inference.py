@@ -13,7 +13,8 @@ from ddlbench.commands.snakefile import JobRule, Start
 from ddlbench.plan import bill, printed
 from ddlbench.plan.estimate import Estimator, RecordedTime
 from ddlbench.plan.kinds.inference import FORWARD, Asking, guess_minutes, work_s
-from ddlbench.plan.runs import Plan, make_plan
+from ddlbench.plan.runs import make_plan
+from ddlbench.plan.values import Plan, Row
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.study import load_study
 from ddlbench.train.inference import InferSpec
@@ -32,7 +33,7 @@ def plan() -> Plan:
     return make_plan(load_study("inference-small"), RATED)
 
 
-def rows(plan: Plan, results: Path) -> Mapping[str, bill.Row]:
+def rows(plan: Plan, results: Path) -> Mapping[str, Row]:
     return {row.run: row for row in bill.rows(plan, IMAGES, results)}
 
 

@@ -12,7 +12,8 @@ import yaml
 from ddlbench.commands import status
 from ddlbench.core import kinds
 from ddlbench.plan import bill, printed
-from ddlbench.plan.runs import Plan, figure_options, figure_runs, make_plan
+from ddlbench.plan.runs import figure_options, figure_runs, make_plan
+from ddlbench.plan.values import Plan, Row
 from ddlbench.preflight import promise
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.study import load_study
@@ -66,7 +67,7 @@ def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Planned:
     return plan
 
 
-def rows(plan: Plan, results: Path) -> list[bill.Row]:
+def rows(plan: Plan, results: Path) -> list[Row]:
     return bill.rows(plan, {}, results)
 
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ddlbench.plan.runs import Plan, make_plan
+from ddlbench.plan.runs import make_plan
+from ddlbench.plan.values import Plan
 from ddlbench.preflight import judge, promise
 from ddlbench.preflight.__main__ import summary
 from ddlbench.settings.machine import Partition, load_machine

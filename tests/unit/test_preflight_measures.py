@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from ddlbench.core import notes
 from ddlbench.data.prepare import write_form
-from ddlbench.plan.runs import Plan, make_plan
+from ddlbench.plan.runs import make_plan
+from ddlbench.plan.values import Plan
 from ddlbench.preflight import promise, scout
 from ddlbench.preflight.judge import judge
 from ddlbench.run.facts import cite

@@ -67,7 +67,7 @@ def test_no_import_goes_back_up() -> None:
 
 
 def modules_imported(path: Path, files: dict[str, Path]) -> set[str]:
-    """The package's modules that a file imports when it runs, wherever in it; what only types need is no import."""
+    """The package's modules that a file imports, wherever in it, what only types need among them."""
     nodes: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
     found: set[str] = set()
     while nodes:
@@ -75,7 +75,7 @@ def modules_imported(path: Path, files: dict[str, Path]) -> set[str]:
         if isinstance(node, ast.ImportFrom):
             names = [f"{node.module}.{alias.name}" for alias in node.names]
             found |= {name if name in files else str(node.module) for name in names}
-        elif not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
+        else:
             nodes += ast.iter_child_nodes(node)
     return found & files.keys()
 

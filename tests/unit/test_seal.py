@@ -21,6 +21,7 @@ from ddlbench.commands import answers
 from ddlbench.core.record import KERNELS, MLLOG, SEAL, STEPS, read_log, seal
 from ddlbench.core.spec import RunSpec
 from ddlbench.plan import runs, stale
+from ddlbench.plan.values import Plan
 from ddlbench.records import _planned
 from ddlbench.records.ours import record
 
@@ -134,7 +135,7 @@ def test_a_record_whose_numbers_are_written_otherwise_is_collected(tmp_path: Pat
     assert _planned.digest({"b": True}) != _planned.digest({"b": 1})
 
 
-def test_every_planned_run_has_a_digest_of_its_own(demo: runs.Plan) -> None:
+def test_every_planned_run_has_a_digest_of_its_own(demo: Plan) -> None:
     assert len(set(runs.digests(demo).values())) == len(demo.runs)
 
 

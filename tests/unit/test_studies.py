@@ -10,7 +10,8 @@ import pytest
 import yaml
 from ddlbench.core.spec import steps_per_epoch
 from ddlbench.plan import bill, reads
-from ddlbench.plan.runs import Plan, beside, figure_runs, make_plan, parts
+from ddlbench.plan.runs import beside, figure_runs, make_plan, parts
+from ddlbench.plan.values import Plan
 from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import load_study

@@ -15,7 +15,7 @@ from ddlbench.analysis.tables import frame
 from ddlbench.core import registry
 from ddlbench.core.files import read_csv
 from ddlbench.core.spec import RunSpec
-from ddlbench.plan.runs import Plan
+from ddlbench.plan.values import Plan
 from ddlbench.settings.config import CONFIG
 
 Values = dict[str, float]

@@ -16,7 +16,8 @@ import yaml
 from ddlbench.analysis.price import tariff
 from ddlbench.core import registry
 from ddlbench.data import target
-from ddlbench.plan import reads, runs
+from ddlbench.plan import reads
+from ddlbench.plan.values import Plan
 from ddlbench.settings.config import ConfigError, read_yaml, typed
 from ddlbench.settings.machine import Machine
 from ddlbench.settings.study import Study
@@ -32,7 +33,7 @@ class Settings(NamedTuple):
 
     config: dict[str, Any]
     images: Mapping[str, int]
-    plan: runs.Plan
+    plan: Plan
 
 
 def read(config: Mapping[str, Any]) -> Settings:

@@ -35,7 +35,7 @@ from ddlbench.mends import (
     snakemake_until,
 )
 from ddlbench.plan import bill, reads, rounds, runs, stale
-from ddlbench.plan.kinds import Job
+from ddlbench.plan.values import Job, Plan
 from ddlbench.preflight import promise
 from ddlbench.run import hold, reason, survivors, turn
 from ddlbench.settings import config as settings
@@ -70,7 +70,7 @@ def check_folder(here: Path) -> None:
             )
 
 
-def check_targets(targets: Collection[str], plan: runs.Plan) -> None:
+def check_targets(targets: Collection[str], plan: Plan) -> None:
     """Exits with one line about a file that is asked for and that is of another study or machine, or might be.
     `targets` is the whole command line: Snakemake tells a Snakefile which they are only when it has read it."""
     study, machine, figures = plan.study.name, plan.machine.name, [figure.name for figure in plan.study.figures]
@@ -92,7 +92,7 @@ def check_targets(targets: Collection[str], plan: runs.Plan) -> None:
                 sys.exit(f"{place}: is no {asked}; was the study edited?")
 
 
-def left_over(plan: runs.Plan) -> list[str]:
+def left_over(plan: Plan) -> list[str]:
     """A line about each figure there that the study does not name, or not any more."""
     study, folder = plan.study, Path(layout.figure(plan.home, ""))
     named = tuple(f"{figure.name}." for figure in study.figures)
@@ -104,13 +104,13 @@ def left_over(plan: runs.Plan) -> list[str]:
     ]
 
 
-def written(plan: runs.Plan) -> list[str]:
+def written(plan: Plan) -> list[str]:
     """The files of the study and of the machine."""
     machine = settings.CONFIG / "machines" / f"{plan.machine.name}.yaml"
     return [os.path.relpath(path) for path in (plan.study.path, machine)]
 
 
-def said(plan: runs.Plan) -> str:
+def said(plan: Plan) -> str:
     """Return a digest of what the files of the study and of the machine say, comments aside."""
     text = json.dumps([settings.read_yaml(Path(path)) for path in written(plan)], default=str)
     return sha256(text.encode()).hexdigest()[:16]
@@ -134,7 +134,7 @@ def audited(tables: Path) -> list[str]:
     return [*lines, "all findings: ddlbench audit; docs/audit.md explains the rules"]
 
 
-def go_on(workflow: Any, plan: runs.Plan) -> None:
+def go_on(workflow: Any, plan: Plan) -> None:
     """Say what the last look at a study says that makes repeats until it is decided; and if it asks for another round,
     go on with it: the same command line again, in this process, with the plan that now has these runs.
 

@@ -16,10 +16,9 @@ from typing import Any
 from ddlbench.analysis.failures import PARTIAL, failures, why
 from ddlbench.core import kinds, living, registry
 from ddlbench.core.plural import amount, count_of, total
-from ddlbench.plan.bill import Row, counted
-from ddlbench.plan.kinds import Job
-from ddlbench.plan.runs import Plan
+from ddlbench.plan.bill import counted
 from ddlbench.plan.stale import DONE, FAILED
+from ddlbench.plan.values import Job, Plan, Row
 from ddlbench.run import hold, survivors
 from ddlbench.settings.config import ConfigError
 from ddlbench.slurm import queue as slurm

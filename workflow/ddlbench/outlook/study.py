@@ -17,7 +17,7 @@ from ddlbench.analysis.collect import collect
 from ddlbench.core import files, layout, registry
 from ddlbench.outlook import NoAnswerError
 from ddlbench.plan import reads, runs
-from ddlbench.plan.runs import Plan
+from ddlbench.plan.values import Plan
 from ddlbench.show.figures import Options
 
 

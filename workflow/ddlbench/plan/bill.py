@@ -6,7 +6,7 @@ submission from passing `max_gpu_hours`. Durations are `estimate.py`'s, states
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -15,56 +15,11 @@ from ddlbench.analysis.price import tariff
 from ddlbench.core import files, kinds, layout, registry
 from ddlbench.core.plural import amount
 from ddlbench.plan.estimate import Estimate, Estimator, read_all, read_published
-from ddlbench.plan.kinds import Books, Job
-from ddlbench.plan.runs import Plan
+from ddlbench.plan.kinds import Books
 from ddlbench.plan.stale import Memory
+from ddlbench.plan.values import Job, Plan, Row
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import Machine
-
-
-@dataclass(frozen=True)
-class Row:
-    """One job. Hours and what follows from them are those that it takes, or took if it is done; null is unknown.
-
-    `estimate` says from what hours are, `estimate_by` whether they are measured, predicted or guessed (`estimate.py`).
-    `block` is the first that names the run; `place` is its place in the order in which runs are made, from 1.
-    `gpu_hours` are hours of its own workers, also where those are cores; `workers_blocked` are those that nobody else
-    can use meanwhile, which `price` counts; `energy_kwh` is the site's (`analysis/price.py`).
-    `disk_bytes` and `inodes` are its record's.
-
-    `rule` is that which makes it: the kind of job.
-    """
-
-    run: str
-    block: str
-    place: int
-    model: str
-    framework: str
-    loader: str
-    workers: int
-    workers_blocked: int
-    nodes: int
-    epochs: int
-    of_epochs: int
-    state: str
-    why: str
-    estimate: str
-    wall_s: float | None
-    wall_s_low: float | None
-    wall_s_high: float | None
-    gpu_hours: float | None
-    gpu_hours_low: float | None
-    gpu_hours_high: float | None
-    core_hours: float | None
-    energy_kwh: float | None
-    energy_measured: bool | None
-    price: float | None
-    currency: str | None
-    disk_bytes: float
-    inodes: int
-    asks: str | None
-    estimate_by: str | None = None
-    rule: str = "train"
 
 
 def make_row(planned: Job[Any], machine: Machine, took: Estimate, energy_j: float | None = None, **columns: Any) -> Row:

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ddlbench.plan.bill import Row
 from ddlbench.plan.stale import DONE
+from ddlbench.plan.values import Row
 from ddlbench.settings.machine import Machine
 
 

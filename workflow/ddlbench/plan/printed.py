@@ -6,11 +6,11 @@ from typing import Any
 from ddlbench.core import kinds, registry
 from ddlbench.core.plural import amount, count_of, duration, total, two_digits
 from ddlbench.plan import rounds
-from ddlbench.plan.bill import Row, counted, gpu_hours
+from ddlbench.plan.bill import counted, gpu_hours
 from ddlbench.plan.estimate import GUESSED, MEASURED, PREDICTED, UNKNOWN
 from ddlbench.plan.reads import PlannedForm
-from ddlbench.plan.runs import Plan
 from ddlbench.plan.stale import DONE, STALE
+from ddlbench.plan.values import Plan, Row
 
 MOST_ROWS = 40  # that are printed
 USUAL = 0.01  # by which runs vary on a quiet machine (docs/measurements/statistics.md)

@@ -12,7 +12,8 @@ from ddlbench.data.datasets._own import Own
 from ddlbench.data.manifest import Manifest
 from ddlbench.data.source import SourceError
 from ddlbench.plan import rounds
-from ddlbench.plan.runs import Plan, make_plan
+from ddlbench.plan.runs import make_plan
+from ddlbench.plan.values import Plan
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.dataset import load_dataset
 from ddlbench.settings.machine import Machine, load_machine

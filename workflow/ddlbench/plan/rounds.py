@@ -21,7 +21,7 @@ from typing import Any
 from ddlbench.core.files import write_json
 from ddlbench.core.plural import amount, count_of, listed
 from ddlbench.core.spec import id_of_repeat
-from ddlbench.plan.runs import Plan
+from ddlbench.plan.values import Plan
 from ddlbench.settings.study_keys import Until
 
 MOST_LOOKS = 4

@@ -5,12 +5,10 @@ The Snakefile asks `make_plan` for everything it needs to know; `ddlbench plan` 
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import replace
 from hashlib import sha256
 from math import prod
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ddlbench.core import kinds, registry
 from ddlbench.core.plural import count_of
@@ -18,73 +16,15 @@ from ddlbench.core.program import IMAGES
 from ddlbench.core.registry import OWN
 from ddlbench.core.roles import STRONG, WEAK
 from ddlbench.core.spec import RunSpec
-from ddlbench.plan.kinds import Job, PlanBasis
+from ddlbench.plan.kinds import PlanBasis
 from ddlbench.plan.stale import changes
+from ddlbench.plan.values import Plan
 from ddlbench.records._planned import digest
 from ddlbench.settings.config import ConfigError, complain
 from ddlbench.settings.machine import Machine
 from ddlbench.settings.study import Study
 
 MOST_RUNS = 20_000  # of a block; the paper's whole study has 414
-
-
-@dataclass(frozen=True)
-class Plan:
-    """All runs of a study on a machine, each once, by id; and which of them each block named. `order` are all ids in
-    the order in which they are to be made. `left_out` are numbers of workers that the machine
-    does not have, and that the study does not insist on. `beside` are jobs of kinds that do not train, by id."""
-
-    study: Study
-    machine: Machine
-    runs: Mapping[str, Job[RunSpec]]
-    blocks: Mapping[str, tuple[str, ...]]
-    left_out: tuple[int, ...]
-    order: tuple[str, ...] = ()
-    beside: Mapping[str, Job[Any]] = field(default_factory=dict)
-
-    @cached_property
-    def places(self) -> dict[str, int]:
-        """Each run's place in the order, counted from 1."""
-        return {run: place for place, run in enumerate(self.order, start=1)}
-
-    @cached_property
-    def jobs(self) -> dict[str, Job[Any]]:
-        """All jobs by id, runs first. Made once: Snakemake asks for a job some nine times."""
-        return {**self.runs, **self.beside}
-
-    @cached_property
-    def columns(self) -> dict[str, dict[str, Any]]:
-        """Each run's settings as columns of tables. Made once: each figure that selects runs asks for all of them."""
-        return {run: job.spec.columns() for run, job in self.runs.items()}
-
-    def by_kind(self) -> dict[str, list[Job[Any]]]:
-        kinds_of: dict[str, list[Job[Any]]] = {}
-        for job in self.jobs.values():
-            kinds_of.setdefault(job.kind, []).append(job)
-        return kinds_of
-
-    @cached_property
-    def further(self) -> list[str]:
-        """Runs (ids) beyond the repeats that each setting has in any case: those that rounds asked for."""
-        blocks = [block for block in self.study.blocks if block.further]
-        runs = (run for block in blocks for run in self.blocks[block.name] if self._is_further(run, block.repeats))
-        return sorted({*runs})
-
-    def _is_further(self, run: str, repeats: int) -> bool:
-        return self.runs[run].spec.repeat > repeats
-
-    @property
-    def home(self) -> str:
-        """Its folder in `results/`."""
-        return f"{self.study.name}/{self.machine.name}"
-
-    @property
-    def weights(self) -> list[str]:
-        """Runs whose trained model another job takes, and which therefore leave their weights (ids)."""
-        return sorted({job.weights_of for job in self.jobs.values() if job.weights_of})
-
-    def folders(self) -> list[Path]:
-        return [job.folder() for job in self.jobs.values()]
 
 
 def make_plan(

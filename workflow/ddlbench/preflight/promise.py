@@ -11,8 +11,7 @@ from typing import Any
 
 from ddlbench.core import kinds, layout, registry
 from ddlbench.plan import launch
-from ddlbench.plan.kinds import Job
-from ddlbench.plan.runs import Plan
+from ddlbench.plan.values import Job, Plan
 from ddlbench.run.facts import PACKAGES
 
 PROGRAM = ("python", "-m", "ddlbench.preflight.scout")

@@ -1,72 +1,25 @@
 """Kinds of jobs: what can be planned, billed, started, watched, listed as failed and asked again. One file per kind.
 
-`Kind` is what a file of this room offers, `Job` what it plans. Plan, bill, limits, status, failures, rules and page ask
-`core/kinds.py` for the kind of a job, and name none. What a job does when it has started is in `run/`; `run/job.py` has
-what is the same for all.
+`Kind` is what a file of this room offers; it plans jobs (`Job` in `plan/values.py`). Plan, bill, limits, status,
+failures, rules and page ask `core/kinds.py` for the kind of a job, and name none. What a job does when it has started
+is in `run/`; `run/job.py` has what is the same for all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ddlbench.core import layout, registry
 from ddlbench.core.spec import RunSpec
+from ddlbench.plan.values import Job, Plan, Row
 from ddlbench.settings.machine import Machine
 from ddlbench.settings.study import Block, Study
 
 if TYPE_CHECKING:
-    from ddlbench.plan.bill import Row
     from ddlbench.plan.estimate import Estimator, RecordedTime
-    from ddlbench.plan.runs import Plan
     from ddlbench.plan.stale import Memory
-
-S = TypeVar("S", bound=Any)  # a RunSpec, or what else has an id, ranks (`slurm.jobs.Ranks`) and `to_json`
-Resources = Mapping[str, str | int | None]
-
-
-@dataclass(frozen=True)
-class Job(Generic[S]):
-    """A planned job: what it is, the form that it reads, what it asks of the machine (`launch.resources`) in which
-    attempt (counted from 1), and the run whose weights it takes."""
-
-    kind: str  # a member of this room
-    spec: S
-    manifest: str | None
-    asks: Callable[[int], Resources]
-    weights_of: str | None = None
-
-    def __post_init__(self) -> None:
-        """Asks once, so that what the machine cannot hold is refused when it is planned."""
-        self.resources  # noqa: B018
-
-    @cached_property
-    def resources(self) -> Resources:
-        """Gives what the first attempt asks for."""
-        return self.asks(1)
-
-    def asked(self, attempt: int) -> Resources:
-        """`resources` of the first attempt; each further one asks for that much time again, as far as queues go."""
-        return self.resources if attempt == 1 else self.asks(attempt)
-
-    @property
-    def rule(self) -> str:
-        return str(registry.member("kinds", self.kind).RULE)
-
-    def folder(self, results: Path = layout.RESULTS) -> Path:
-        return Path(results, registry.member("kinds", self.kind).FOLDER, self.spec.id)
-
-    def outputs(self, results: Path = layout.RESULTS) -> list[Path]:
-        """What is there if and only if it has ended well; the first says what it is of."""
-        return [self.folder(results) / name for name in registry.member("kinds", self.kind).OUTPUTS]
-
-    def threads(self, cores: int | None) -> int:
-        """Of `cores` on one machine: timed jobs have it to themselves, and so have jobs on GPUs, which all begin with
-        the first one."""
-        return cores or 1 if self.spec.timed or self.spec.device == "cuda" else int(self.spec.workers)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from ddlbench.core.plural import count_of
 from ddlbench.core.spec import RunSpec
 from ddlbench.data import datasets
 from ddlbench.plan import first_guess, fits, launch
-from ddlbench.plan.bill import Row, make_row
+from ddlbench.plan.bill import make_row
 from ddlbench.plan.estimate import (
     ANOTHER,
     BEGIN_AND_END_S,
@@ -32,9 +32,10 @@ from ddlbench.plan.estimate import (
     from_times,
     taken,
 )
-from ddlbench.plan.kinds import Books, Job, PlanBasis, Resources
+from ddlbench.plan.kinds import Books, PlanBasis
 from ddlbench.plan.kinds.training import manifest
 from ddlbench.plan.stale import DONE, STALE, changes, unfinished
+from ddlbench.plan.values import Job, Resources, Row
 from ddlbench.settings.config import complain
 from ddlbench.settings.machine import Machine
 from ddlbench.settings.study import Block, Study

@@ -17,10 +17,11 @@ from ddlbench.core.record import MLLOG
 from ddlbench.core.registry import OWN
 from ddlbench.core.spec import RunSpec, of_program
 from ddlbench.plan import fits, launch
-from ddlbench.plan.bill import Row, make_row
+from ddlbench.plan.bill import make_row
 from ddlbench.plan.estimate import MEASURED, ONE_RUN, UNKNOWN, Estimate, from_times, taken
-from ddlbench.plan.kinds import Books, Job, PlanBasis, Resources
+from ddlbench.plan.kinds import Books, PlanBasis
 from ddlbench.plan.kinds.training import FILES, FOLDER, KEY, LOG, NOUN, OUTPUTS, PAGE, RULE, TABLE, WILDCARD, judged
+from ddlbench.plan.values import Job, Resources, Row
 from ddlbench.settings.machine import Machine
 from ddlbench.settings.study import Block, Study
 from ddlbench.slurm.jobs import job_resources

@@ -14,9 +14,10 @@ from ddlbench.core.record import MLLOG, STEPS
 from ddlbench.core.spec import RunSpec
 from ddlbench.data import datasets
 from ddlbench.plan import first_guess, fits, launch, stale
-from ddlbench.plan.bill import Row, make_row
+from ddlbench.plan.bill import make_row
 from ddlbench.plan.estimate import RecordedTime, taken
-from ddlbench.plan.kinds import Books, Job, PlanBasis, Resources
+from ddlbench.plan.kinds import Books, PlanBasis
+from ddlbench.plan.values import Job, Resources, Row
 from ddlbench.settings.machine import Machine
 from ddlbench.settings.study import Block, Study
 

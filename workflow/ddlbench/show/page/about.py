@@ -14,8 +14,7 @@ from ddlbench.core.plural import worker
 from ddlbench.core.program import IMAGES
 from ddlbench.plan import budget, rounds
 from ddlbench.plan import runs as plan_runs
-from ddlbench.plan.bill import Row
-from ddlbench.plan.runs import Plan
+from ddlbench.plan.values import Plan, Row
 from ddlbench.settings.machine import Machine
 from ddlbench.settings.study import Figure
 

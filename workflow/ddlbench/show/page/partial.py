@@ -29,6 +29,7 @@ from ddlbench.core.files import hidden_name
 from ddlbench.core.living import remove_left
 from ddlbench.plan import bill, reads, runs
 from ddlbench.plan.estimate import read_published
+from ddlbench.plan.values import Plan
 from ddlbench.settings.config import CONVERGENCE, ConfigError
 from ddlbench.settings.study import Figure
 from ddlbench.show.figures import Options, _data
@@ -64,7 +65,7 @@ def make(config: Mapping[str, Any], terms: Sequence[Any], results: Path = layout
     return [f"{study.name} on {plan.machine.name}, {there}: {out}/index.html", *lines]
 
 
-def _tables_of(plan: runs.Plan, terms: Sequence[Any], folder: Path, results: Path) -> None:
+def _tables_of(plan: Plan, terms: Sequence[Any], folder: Path, results: Path) -> None:
     """All tables of the study, of the jobs that are there."""
     machine = plan.machine
     collect(
@@ -108,7 +109,7 @@ def first_screen(config: Mapping[str, Any], terms: Sequence[Any], results: Path 
         return write.first_screen(study, *write.read_tables(study, home))
 
 
-def _figure_data(plan: runs.Plan, figure: Figure, home: Path) -> tuple[pd.DataFrame, Options]:
+def _figure_data(plan: Plan, figure: Figure, home: Path) -> tuple[pd.DataFrame, Options]:
     """Writes the data of a figure; the runs that it shows, and how it is drawn."""
     wanted, data = runs.figure_runs(plan, figure.name) or [], home / "figures" / f"{figure.name}.csv"
     options = Options(**json.loads(runs.figure_options(plan, figure.name)))
@@ -117,7 +118,7 @@ def _figure_data(plan: runs.Plan, figure: Figure, home: Path) -> tuple[pd.DataFr
     return write_drawable(figure.plot, home / "tables", wanted, data, options), options
 
 
-def _figure(plan: runs.Plan, figure: Figure, home: Path) -> str:
+def _figure(plan: Plan, figure: Figure, home: Path) -> str:
     """One figure with its files; of how many of its runs it is."""
     path = home / "figures" / figure.name
     shown, options = _figure_data(plan, figure, home)

@@ -6,10 +6,9 @@ from typing import Any
 
 from ddlbench.core import kinds
 from ddlbench.core.plural import rounded, total
-from ddlbench.plan.bill import Row
 from ddlbench.plan.estimate import Doubling, Estimator
-from ddlbench.plan.runs import Plan
 from ddlbench.plan.stale import DONE
+from ddlbench.plan.values import Plan, Row
 
 
 def tiles(rows: Sequence[Row], unit: str, before: Mapping[str, float | None]) -> list[tuple[str, str, str]]:

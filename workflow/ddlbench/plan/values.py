@@ -1,0 +1,163 @@
+"""Values of a plan that the rest of this room, and those below it, hand around: a job, all jobs, a row of the bill.
+
+`runs.py` makes plans, `bill.py` rows, and members of `kinds/` jobs. This file imports none of them.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from ddlbench.core import layout, registry
+from ddlbench.core.spec import RunSpec
+from ddlbench.settings.machine import Machine
+from ddlbench.settings.study import Study
+
+S = TypeVar("S", bound=Any)  # a RunSpec, or what else has an id, ranks (`slurm.jobs.Ranks`) and `to_json`
+Resources = Mapping[str, str | int | None]
+
+
+@dataclass(frozen=True)
+class Job(Generic[S]):
+    """A planned job: what it is, the form that it reads, what it asks of the machine (`launch.resources`) in which
+    attempt (counted from 1), and the run whose weights it takes."""
+
+    kind: str  # a member of `kinds/`
+    spec: S
+    manifest: str | None
+    asks: Callable[[int], Resources]
+    weights_of: str | None = None
+
+    def __post_init__(self) -> None:
+        """Asks once, so that what the machine cannot hold is refused when it is planned."""
+        self.resources  # noqa: B018
+
+    @cached_property
+    def resources(self) -> Resources:
+        """Gives what the first attempt asks for."""
+        return self.asks(1)
+
+    def asked(self, attempt: int) -> Resources:
+        """`resources` of the first attempt; each further one asks for that much time again, as far as queues go."""
+        return self.resources if attempt == 1 else self.asks(attempt)
+
+    @property
+    def rule(self) -> str:
+        return str(registry.member("kinds", self.kind).RULE)
+
+    def folder(self, results: Path = layout.RESULTS) -> Path:
+        return Path(results, registry.member("kinds", self.kind).FOLDER, self.spec.id)
+
+    def outputs(self, results: Path = layout.RESULTS) -> list[Path]:
+        """What is there if and only if it has ended well; the first says what it is of."""
+        return [self.folder(results) / name for name in registry.member("kinds", self.kind).OUTPUTS]
+
+    def threads(self, cores: int | None) -> int:
+        """Of `cores` on one machine: timed jobs have it to themselves, and so have jobs on GPUs, which all begin with
+        the first one."""
+        return cores or 1 if self.spec.timed or self.spec.device == "cuda" else int(self.spec.workers)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All runs of a study on a machine, each once, by id; and which of them each block named. `order` are all ids in
+    the order in which they are to be made. `left_out` are numbers of workers that the machine
+    does not have, and that the study does not insist on. `beside` are jobs of kinds that do not train, by id."""
+
+    study: Study
+    machine: Machine
+    runs: Mapping[str, Job[RunSpec]]
+    blocks: Mapping[str, tuple[str, ...]]
+    left_out: tuple[int, ...]
+    order: tuple[str, ...] = ()
+    beside: Mapping[str, Job[Any]] = field(default_factory=dict)
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """Each run's place in the order, counted from 1."""
+        return {run: place for place, run in enumerate(self.order, start=1)}
+
+    @cached_property
+    def jobs(self) -> dict[str, Job[Any]]:
+        """All jobs by id, runs first. Made once: Snakemake asks for a job some nine times."""
+        return {**self.runs, **self.beside}
+
+    @cached_property
+    def columns(self) -> dict[str, dict[str, Any]]:
+        """Each run's settings as columns of tables. Made once: each figure that selects runs asks for all of them."""
+        return {run: job.spec.columns() for run, job in self.runs.items()}
+
+    def by_kind(self) -> dict[str, list[Job[Any]]]:
+        kinds_of: dict[str, list[Job[Any]]] = {}
+        for job in self.jobs.values():
+            kinds_of.setdefault(job.kind, []).append(job)
+        return kinds_of
+
+    @cached_property
+    def further(self) -> list[str]:
+        """Runs (ids) beyond the repeats that each setting has in any case: those that rounds asked for."""
+        blocks = [block for block in self.study.blocks if block.further]
+        runs = (run for block in blocks for run in self.blocks[block.name] if self._is_further(run, block.repeats))
+        return sorted({*runs})
+
+    def _is_further(self, run: str, repeats: int) -> bool:
+        return self.runs[run].spec.repeat > repeats
+
+    @property
+    def home(self) -> str:
+        """Its folder in `results/`."""
+        return f"{self.study.name}/{self.machine.name}"
+
+    @property
+    def weights(self) -> list[str]:
+        """Runs whose trained model another job takes, and which therefore leave their weights (ids)."""
+        return sorted({job.weights_of for job in self.jobs.values() if job.weights_of})
+
+    def folders(self) -> list[Path]:
+        return [job.folder() for job in self.jobs.values()]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One job. Hours and what follows from them are those that it takes, or took if it is done; null is unknown.
+
+    `estimate` says from what hours are, `estimate_by` whether they are measured, predicted or guessed (`estimate.py`).
+    `block` is the first that names the run; `place` is its place in the order in which runs are made, from 1.
+    `gpu_hours` are hours of its own workers, also where those are cores; `workers_blocked` are those that nobody else
+    can use meanwhile, which `price` counts; `energy_kwh` is the site's (`analysis/price.py`).
+    `disk_bytes` and `inodes` are its record's.
+
+    `rule` is that which makes it: the kind of job.
+    """
+
+    run: str
+    block: str
+    place: int
+    model: str
+    framework: str
+    loader: str
+    workers: int
+    workers_blocked: int
+    nodes: int
+    epochs: int
+    of_epochs: int
+    state: str
+    why: str
+    estimate: str
+    wall_s: float | None
+    wall_s_low: float | None
+    wall_s_high: float | None
+    gpu_hours: float | None
+    gpu_hours_low: float | None
+    gpu_hours_high: float | None
+    core_hours: float | None
+    energy_kwh: float | None
+    energy_measured: bool | None
+    price: float | None
+    currency: str | None
+    disk_bytes: float
+    inodes: int
+    asks: str | None
+    estimate_by: str | None = None
+    rule: str = "train"
