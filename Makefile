@@ -11,12 +11,15 @@ PYTHON ?= python3.11
 # Thousands of processes would each compile what they import.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Tests at once: many wait for SLURM (two groups) or a silent rank, so four more than there are cores (eleven at most).
-AT_ONCE ?= $(shell n=$$(nproc); echo $$((n < 7 ? n + 4 : 11)))
+# Tests at once: many wait for SLURM (four groups) or a silent rank, so four more than there are cores (eleven at most).
+# Of those that `make test` alone runs few wait: two more. Each process first needs 10 CPU s to collect all tests.
+WAIT = 4
+test: WAIT = $(if $(MORE),4,2)
+AT_ONCE ?= $(shell n=$$((`nproc` + $(WAIT))); echo $$((n < 11 ? n : 11)))
 
 # Of all tests those whose names match: make test ONLY='resume and not horovod'.
 ONLY :=
-PYTEST := $(BIN)/python -m pytest -n $(AT_ONCE)$(if $(ONLY), -k "$(ONLY)")
+PYTEST = $(BIN)/python -m pytest -n $(AT_ONCE)$(if $(ONLY), -k "$(ONLY)")
 
 .PHONY: again demo test test-more test-all lint ruff snakefmt mypy install gpu-check tensorflow docs clean wheelhouse
 

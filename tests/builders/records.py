@@ -8,18 +8,15 @@ from typing import Any
 
 import pandas as pd
 from ddlbench.analysis.collect import collect
-from ddlbench.core.record import MLLOG, SEAL, STEP_PARTS, STEPS, RankLog, StepRow, join_steps, packed, seal
+from ddlbench.core.record import MLLOG, SEAL, STEP_PARTS, STEPS, RankLog, join_steps, packed, seal
 from ddlbench.core.spec import RunSpec
 
+from tests.builders.logs import VALIDATION_S, log_epochs, step_rows
 from tests.builders.plans import run_spec
 
 SPEC = run_spec(workers=2, global_batch=8)
 IMAGES = 16
 FACTS = {"host": "node7", "command": "python", "commit": "abc", "uncommitted_changes": False}
-# Data wait, forward, backward, communication and optimizer of one step [s], in the first epoch and after, by rank.
-SLOW = ((1.0, 1.0, 2.0, 1.0, 1.0), (1.0, 1.0, 2.0, 1.0, 1.0))
-FAST = ((0.1, 0.1, 0.1, 0.1, 0.1), (0.1, 0.2, 0.2, 0.2, 0.1))
-VALIDATION_S = 1.5
 FLOPS = 2_000_000_000  # of an image
 # What a rank measures; the second is on another node.
 OF_DEVICES = ("device_energy_j", "peak_device_memory_bytes", "peak_device_reserved_bytes")
@@ -52,22 +49,7 @@ def write_record(
     logs = [RankLog(folder, rank) for rank in range(spec.workers)]
     facts = FACTS | {"versions": {"torch": "2.0", "horovod": None}}
     logs[0].settings(spec, facts, images, 4)
-    steps = images // spec.global_batch
-    at_ms = 1_000
-    logs[0].mllog.start("run_start", None, None, time_ms=at_ms)
-    for epoch in range(spec.epochs):
-        number = {"epoch_num": epoch + 1}
-        logs[0].mllog.start("epoch_start", None, number, time_ms=at_ms)
-        parts = (FAST if epoch else SLOW)[: spec.workers]
-        at_ms += round(1e3 * steps * max(map(sum, parts)))
-        logs[0].mllog.end("epoch_stop", None, number, time_ms=at_ms)
-        logs[0].mllog.start("eval_start", None, number, time_ms=at_ms)
-        logs[0].event("eval_accuracy", 0.5 / (epoch + 1), **number)
-        logs[0].event(
-            "tracked_stats", {"loss": 1.0, "correct": 2, "correct_top5": max(2, 3 - epoch), "seen": 4}, **number
-        )
-        at_ms += round(1e3 * VALIDATION_S)
-        logs[0].mllog.end("eval_stop", None, number, time_ms=at_ms)
+    at_ms = log_epochs(logs[0], spec, images)
     if status is None:
         seal(folder)
         return folder
@@ -76,13 +58,7 @@ def write_record(
     for key, value in events.items():
         logs[0].event(f"ddlbench_{key}", value)
     for rank, log in enumerate(logs):
-        rows, end_s = [], 0.0
-        for step in range(spec.epochs * steps):
-            parts = (SLOW if step < steps else FAST)[rank % 2]
-            rate, loss = 0.1 * (step + 1), 1.0 + step
-            end_s += sum(parts) + VALIDATION_S * (step % steps == 0 and step > 0)
-            rows.append(StepRow(step // steps, step, rank, spec.batch_per_worker, rate, loss, *parts, end_s))
-        log.write_steps(packed(rows))
+        log.write_steps(packed(step_rows(spec, images, rank)))
     join_steps(folder, spec.workers)
     seal(folder)
     return folder

@@ -3,6 +3,7 @@
 import base64
 import html
 import re
+import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -17,6 +18,19 @@ from ddlbench.show.page import about, page_tables, picture, rows, spent, write
 from tests.builders.results import bill_row
 from tests.facts import missing
 from tests.unit.pages import EVIL, make
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which `make` made a page."""
+    return make(tmp_path_factory.mktemp("page")).parents[3]
+
+
+@pytest.fixture
+def page(made: Path, tmp_path: Path) -> Path:
+    """A page in a copy of all that it was made from: a test may change it."""
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "results/test/local/index.html"
 
 
 def test_the_bill_says_what_it_does_not_know() -> None:
@@ -34,8 +48,7 @@ def embedded(text: str) -> list[dict[str, str | None]]:
     return images
 
 
-def test_a_picture_is_an_image_of_its_file_with_its_caption(tmp_path: Path) -> None:
-    page = make(tmp_path)
+def test_a_picture_is_an_image_of_its_file_with_its_caption(page: Path) -> None:
     svg = page.parent / "figures/one.svg"
     (image,) = embedded(page.read_text())
     assert base64.b64decode((image["src"] or "").removeprefix("data:image/svg+xml;base64,")) == svg.read_bytes()
@@ -52,8 +65,7 @@ def test_what_is_no_picture_is_refused(tmp_path: Path) -> None:
         picture.image(tmp_path / "a.svg", "A")
 
 
-def test_a_page_is_one_file_and_its_links_lead_somewhere(tmp_path: Path) -> None:
-    page = make(tmp_path)
+def test_a_page_is_one_file_and_its_links_lead_somewhere(page: Path) -> None:
     text = page.read_text()
     assert not re.findall(r"(?:src|href)=\"(?:https?:)?//", text)
     addresses = [a for a in re.findall(r'href="([^"]*)"', text) if not a.startswith("data:")]
@@ -75,8 +87,7 @@ def part(text: str, name: str) -> str:
     return text.split(f'part" id="{name}"')[1].split('<details class="')[0]
 
 
-def test_each_section_has_its_data(tmp_path: Path) -> None:
-    page = make(tmp_path)
+def test_each_section_has_its_data(page: Path) -> None:
     text = page.read_text()
     names = re.findall(r'<details class="[^"]*part" id="([^"]*)">', text)  # none of them is open
     assert {*names} >= {"runs", "comparisons", "losses", "verdicts", "planned", "nodes", "bill", "origin"}
@@ -102,8 +113,7 @@ def test_each_section_has_its_data(tmp_path: Path) -> None:
         assert digest in sections["origin"]
 
 
-def test_what_models_cost_to_train_and_to_ask_is_on_the_page(tmp_path: Path) -> None:
-    page = make(tmp_path)
+def test_what_models_cost_to_train_and_to_ask_is_on_the_page(page: Path, tmp_path: Path) -> None:
     assert 'id="t-inference"' not in page.read_text()  # of a study that asks no model
     asked = {"run": "asked-one", "model": "lenet", "batch": 4, "latency_p50_s": 0.0021, "n": None}
     frame("inference", [asked]).to_parquet(page.parent / "tables/inference.parquet")
@@ -113,8 +123,7 @@ def test_what_models_cost_to_train_and_to_ask_is_on_the_page(tmp_path: Path) -> 
     assert "node hours" in costs and "0.0021" in inference
 
 
-def test_a_figure_says_how_many_of_its_runs_it_shows_and_names_those_that_have_a_row(tmp_path: Path) -> None:
-    page = make(tmp_path)
+def test_a_figure_says_how_many_of_its_runs_it_shows_and_names_those_that_have_a_row(page: Path) -> None:
     table = pd.DataFrame({"run": ["a", "b", "c"], "status": ["success", "success", "failed"], "repeat": [1, 2, 1]})
     figure = about.PageFigure("one", "T", "efficiency", "", ("a", "b", "c", "d"))
     shown = write._figure(figure, table, {"a"}, page.parent)
@@ -122,8 +131,7 @@ def test_a_figure_says_how_many_of_its_runs_it_shows_and_names_those_that_have_a
     assert shown["runs"] == ["a"]
 
 
-def test_the_same_results_make_the_same_page(tmp_path: Path) -> None:
-    page = make(tmp_path)
+def test_the_same_results_make_the_same_page(page: Path, tmp_path: Path) -> None:
     before = page.read_bytes()
     make(tmp_path, again=True)
     assert page.read_bytes() == before
@@ -147,8 +155,8 @@ def test_nothing_that_a_study_says_is_markup(tmp_path: Path) -> None:
     assert [name for _, names in tags for name in names if name.startswith("on") or name == "style"] == []
 
 
-def test_what_frameworks_do_is_on_the_page(tmp_path: Path) -> None:
-    text = html.unescape(make(tmp_path).read_text())
+def test_what_frameworks_do_is_on_the_page(page: Path) -> None:
+    text = html.unescape(page.read_text())
     for row in frameworks.rows():
         assert f"<td>{row['framework']}</td><td>{row['splits']}</td><td>{row['communicates']}</td>" in text
         assert f"<td>{row['package']}</td><td>{row['version']}</td>" in text

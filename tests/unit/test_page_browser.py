@@ -33,7 +33,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("media", ["screen", "print"])
-@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("dark", [False, pytest.param(True, marks=pytest.mark.more)])
 def test_it_fits_a_phone_and_paper_and_nothing_complains(browser: Browser, page: Path, dark: bool, media: str) -> None:
     width = 390 if media == "screen" else 717  # A4 without Chromium's margins
     browser.open(page, width=width, height=844, dark=dark, media=media)

@@ -59,12 +59,17 @@ def made(tmp_path: Path) -> tuple[list[dict[str, Any]], dict[str, pd.DataFrame]]
     ("where", "name"),
     [
         (comparisons, "rows"),
-        (costs, "rows"),
         (ours, "read"),
-        ("ddlbench.analysis.collect", "rows_of"),
-        ("ddlbench.analysis.collect", "columns_of"),
-        ("ddlbench.analysis.collect", "_as_planned"),
-        ("ddlbench.analysis.tables", "write"),
+        *(
+            pytest.param(*place, marks=pytest.mark.more)
+            for place in (
+                (costs, "rows"),
+                ("ddlbench.analysis.collect", "rows_of"),
+                ("ddlbench.analysis.collect", "columns_of"),
+                ("ddlbench.analysis.collect", "_as_planned"),
+                ("ddlbench.analysis.tables", "write"),
+            )
+        ),
     ],
 )
 def test_tables_are_made_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: Any, name: str) -> None:

@@ -6,6 +6,7 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -90,11 +91,19 @@ def frame(name: str, rows: Rows) -> pd.DataFrame:
 
     In `runs` a RunSpec's columns come first; they have the types of their values.
     """
+    names = spec.COLUMNS if name == "runs" else ()
     columns = types(EVERY[name].columns)
-    if name == "runs":
-        # A copy has one block per type: of more than a hundred, pandas warns with each column that is added.
-        return pd.DataFrame(rows, columns=[*spec.COLUMNS, *columns]).astype(columns).copy()
-    return pd.DataFrame(rows, columns=list(columns)).astype(columns)
+    if not rows:
+        return _empty(tuple(names), tuple(columns.items())).copy()
+    # A copy has one block per type: of more than a hundred, pandas warns with each column that is added.
+    table = pd.DataFrame(rows, columns=[*names, *columns]).astype(columns)
+    return table.copy() if name == "runs" else table
+
+
+@cache
+def _empty(names: tuple[str, ...], columns: tuple[tuple[str, str], ...]) -> pd.DataFrame:
+    """A table without rows, made once: most tables of a study are empty, and columns are typed one by one."""
+    return pd.DataFrame([], columns=[*names, *dict(columns)]).astype(dict(columns))
 
 
 def write(name: str, rows: Rows, folder: Path) -> None:
