@@ -16,25 +16,8 @@ import yaml
 from tests.conftest import Once, copy_or_link, copy_project
 from tests.workflow import forked
 
-MINI_STUDY = """
-title: "Mini: two runs, to see what becomes stale"
-dataset: mnist5k
-recipe: mini
-models: [lenet]
-frameworks: [ddp]
-schedules: [cosine]
-epochs: 2
-runs:
-  ceiling:
-    loaders: [synthetic]
-    workers: [1]
-    batch_per_worker: [64]
-  digits:
-    models: [nets.small:build]
-    loaders: [native]
-    workers: [1]
-    batch_per_worker: [64]
-figures:
+# Figures of study `mini`, as a study's file has them.
+MINI_FIGURES = """
   throughput: {plot: throughput, runs: [ceiling, digits]}
   accuracy: {plot: accuracy-epochs, runs: [digits]}
 """
@@ -71,6 +54,41 @@ if token:
     text = hashlib.sha256(token.encode()).hexdigest() + (f" shown by {shown}" if shown else "")
     Path("seen").mkdir(exist_ok=True)
     Path("seen", str(os.getpid())).write_text(text)
+"""
+
+
+def mini_study(title: str = "Mini: two runs, to see what becomes stale", figures: str = MINI_FIGURES) -> str:
+    """The file of a study of two runs, which are the same whatever its title and its figures."""
+    return f"""
+title: "{title}"
+dataset: mnist5k
+recipe: mini
+models: [lenet]
+frameworks: [ddp]
+schedules: [cosine]
+epochs: 2
+runs:
+  ceiling:
+    loaders: [synthetic]
+    workers: [1]
+    batch_per_worker: [64]
+  digits:
+    models: [nets.small:build]
+    loaders: [native]
+    workers: [1]
+    batch_per_worker: [64]
+figures:{figures}"""
+
+
+def program_study(program: str, batch: int = 64, figure: str = "throughput") -> str:
+    """The file of a study of a program on one worker and on two, with one figure."""
+    return f"""
+title: A program
+programs: [{program}]
+workers: [1, 2]
+batch_per_worker: [{batch}]
+runs: {{all: {{}}}}
+figures: {{{figure}: {{plot: {figure}}}}}
 """
 
 
@@ -141,7 +159,7 @@ def assert_nothing_to_do(done: subprocess.CompletedProcess[str]) -> None:
 
 def with_mini(project: Path) -> Path:
     """Study, recipe and machine `mini` are added to a project."""
-    (project / "config/studies/mini.yaml").write_text(MINI_STUDY)
+    (project / "config/studies/mini.yaml").write_text(mini_study())
     (project / "config/machines/mini.yaml").write_text(MINI_MACHINE)
     shutil.copy(project / "config/recipes/demo.yaml", project / "config/recipes/mini.yaml")
     (project / "config/models/nets").mkdir(parents=True)

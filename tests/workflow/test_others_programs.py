@@ -14,19 +14,11 @@ import pandas as pd
 import pytest
 
 from tests.conftest import ROOT
-from tests.workflow.conftest import assert_nothing_to_do, snakemake
+from tests.workflow.conftest import assert_nothing_to_do, program_study, snakemake
 
 NAMED = "DDLBENCH_PROGRAMS_ENVIRONMENT"
 SOCKEYE = "examples/sockeye"
 FIGURE = "results/mine/local/figures/speed-up.png"
-STUDY = """
-title: A program
-programs: [{program}]
-workers: [1, 2]
-batch_per_worker: [{batch}]
-runs: {{all: {{}}}}
-figures: {{speed-up: {{plot: speed-up}}}}
-"""
 
 
 @pytest.mark.slow
@@ -53,7 +45,7 @@ def test_a_program_has_a_speed_up(project: Path, program: str, packages: str, ba
     if environment:
         with (project / f"config/programs/{program}.yaml").open("a") as file:
             file.write(f"environment: {environment}\n")
-    (project / "config/studies/mine.yaml").write_text(STUDY.format(program=program, batch=batch))
+    (project / "config/studies/mine.yaml").write_text(program_study(program, batch, "speed-up"))
     options = ("--config", "study=mine", "machine=local")
     assert (done := snakemake(project, *options, "--", FIGURE)).returncode == 0, done.stdout
     drawn = pd.read_csv((project / FIGURE).with_suffix(".csv")).set_index("workers")
@@ -77,7 +69,7 @@ def test_a_model_that_two_workers_share_has_a_rate(project: Path) -> None:
     for setting, value in (("framework", "deepspeed-autotp"), ("size", "bert-small")):
         text = re.sub(rf"^  {setting}: .*$", f"  {setting}: [{value}]", text, flags=re.MULTILINE)
     path.write_text(text + (f"environment: {environment}\n" if environment else ""))
-    study = STUDY.format(program="language-inference", batch=8).replace("batch_per_worker", "global_batch")
+    study = program_study("language-inference", 8, "speed-up").replace("batch_per_worker", "global_batch")
     (project / "config/studies/mine.yaml").write_text(study)
     options = ("--config", "study=mine", "machine=local")
     assert (done := snakemake(project, *options, "--", FIGURE)).returncode == 0, done.stdout

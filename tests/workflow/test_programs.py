@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tests.workflow.conftest import assert_nothing_to_do, snakemake
+from tests.workflow.conftest import assert_nothing_to_do, program_study, snakemake
 
 TRAIN = '''
 """Ranks meet by files after each step."""
@@ -37,21 +37,13 @@ files: [train.py]
 settings: {precision: [bf16, fp32]}
 lines: 'step (?P<step>[0-9]+) loss (?P<loss>[0-9.]+)'
 """
-STUDY = """
-title: A program
-programs: [plain]
-workers: [1, 2]
-batch_per_worker: [64]
-runs: {all: {}}
-figures: {throughput: {plot: throughput}}
-"""
 OPTIONS = ("--config", "study=mine", "machine=local")
 FIGURE = "results/mine/local/figures/throughput.png"
 
 
 def test_a_program_has_a_figure_and_is_made_again_when_its_files_change(project: Path) -> None:
     (project / "config/programs/plain.yaml").write_text(PROGRAM)
-    (project / "config/studies/mine.yaml").write_text(STUDY)
+    (project / "config/studies/mine.yaml").write_text(program_study("plain"))
     (project / "train.py").write_text(TRAIN)
     done = snakemake(project, *OPTIONS, "--", FIGURE)
     assert done.returncode == 0, done.stdout
@@ -106,7 +98,7 @@ def test_output_that_could_not_be_read_is_read_again_and_nothing_is_trained(proj
     (project / "theirs/data/corpus.txt").write_text("some words")
     mine = project / "config/programs/plain.yaml"
     mine.write_text(THEIRS.format(lines="Step (?P<step>[0-9]+)"))
-    (project / "config/studies/mine.yaml").write_text(STUDY)
+    (project / "config/studies/mine.yaml").write_text(program_study("plain"))
     runs = [f"local-plain-{workers}workers-bs{64 * workers}-r1" for workers in (1, 2)]
     records = [project / f"results/runs/{run}" for run in runs]
     failed = snakemake(project, *OPTIONS, "--keep-going", "--", *(f"results/runs/{run}/run.mllog" for run in runs))

@@ -12,35 +12,18 @@ from typing import NamedTuple
 import pytest
 
 from tests.conftest import Once, copy_or_link
-from tests.workflow.conftest import snakemake
+from tests.workflow.conftest import mini_study, snakemake
 from tests.workflow.warm import Warm
 
 pytestmark = pytest.mark.more
 
-STUDY = """
-title: "Touched"
-dataset: mnist5k
-recipe: mini
-models: [lenet]
-frameworks: [ddp]
-schedules: [cosine]
-epochs: 2
-runs:
-  ceiling:
-    loaders: [synthetic]
-    workers: [1]
-    batch_per_worker: [64]
-  digits:
-    models: [nets.small:build]
-    loaders: [native]
-    workers: [1]
-    batch_per_worker: [64]
-figures:
+FIGURES = """
   throughput: {plot: throughput, runs: [ceiling, digits], reference: resnet50-one-gpu}
   accuracy: {plot: accuracy-epochs, runs: [digits]}
   memory: {plot: memory, runs: [ceiling, digits], select: {loader: native}}
   cost: {plot: cost, runs: [ceiling]}
 """
+STUDY = mini_study("Touched", FIGURES)
 OPTIONS = ("--config", "study=touched", "machine=mini")
 STUDY_FILE, MACHINE = "config/studies/touched.yaml", "config/machines/mini.yaml"
 RECIPE, REFERENCES = "config/recipes/mini.yaml", "config/references"
