@@ -76,14 +76,18 @@ def ran_alone(reader, request):
 
 
 def cases(readers, *each, daily=lambda reader: True):
-    """Parameters (reader, *case): of the readers of `OFTEN` all cases, of others the first daily and the rest slow."""
+    """Parameters (reader, *case): of the readers of `OFTEN` all cases, of others the first daily and the rest slow.
+
+    Of those of `OFTEN` the awkward ones are in `make test`, the others in `make test-more`.
+    """
+
+    def marks(reader, number):
+        if reader in OFTEN:
+            return () if number < 2 * len(AWKWARD) else pytest.mark.more
+        return () if number == 0 and daily(reader) else pytest.mark.slow
+
     return [
-        pytest.param(
-            reader,
-            *case,
-            marks=() if reader in OFTEN or (number == 0 and daily(reader)) else pytest.mark.slow,
-            id="-".join(map(str, filter(None, (*reader, *case)))),
-        )
+        pytest.param(reader, *case, marks=marks(reader, number), id="-".join(map(str, filter(None, (*reader, *case)))))
         for reader in readers
         for number, case in enumerate(each)
     ]

@@ -34,6 +34,7 @@ def test_demo(project: Path) -> None:
     assert [path.name for path in (project / "results").iterdir()] == ["README.md"]
 
 
+@pytest.mark.more
 def test_aach2023_on_a_machine_without_gpu_slurm_or_data(project: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "snakemake", "--profile", "profiles/juwels", "-n"],
@@ -77,6 +78,7 @@ def test_bad_input_is_one_message(project: Path, file: str, old: str, new: str, 
     assert [path.name for path in (project / "results").iterdir()] == ["README.md"]
 
 
+@pytest.mark.more
 def test_a_framework_that_is_not_installed_is_named_with_its_cure(project: Path, tmp_path: Path) -> None:
     (tmp_path / "site").mkdir()
     (tmp_path / "site/sitecustomize.py").write_text(BLOCKED)
@@ -91,6 +93,7 @@ def test_a_framework_that_is_not_installed_is_named_with_its_cure(project: Path,
     assert jobs(alone.stdout)["train"] == 6 + 12 + 18
 
 
+@pytest.mark.more
 def test_a_run_that_two_studies_name_is_made_once(project: Path) -> None:
     edit(project / "config/studies/demo.yaml", title="Another study")
     (project / "config/studies/other.yaml").write_text((project / "config/studies/demo.yaml").read_text())

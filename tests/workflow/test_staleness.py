@@ -31,7 +31,14 @@ def test_a_recipe_value_when_snakemake_remembers_nothing(finished: Path) -> None
     assert planned(finished)["train"] == 2
 
 
-@pytest.mark.parametrize(("file", "stale"), [("small", True), ("parts", True), ("other", False)])
+@pytest.mark.parametrize(
+    ("file", "stale"),
+    [
+        ("parts", True),
+        pytest.param("small", True, marks=pytest.mark.more),
+        pytest.param("other", False, marks=pytest.mark.more),
+    ],
+)
 def test_a_model_of_the_users(finished: Path, file: str, stale: bool) -> None:
     """A file, or one that it imports, makes its own runs stale; the model that timm brings stays fresh."""
     append(finished / f"config/models/nets/{file}.py", "# changed\n")
@@ -42,12 +49,14 @@ def test_a_model_of_the_users(finished: Path, file: str, stale: bool) -> None:
         assert "the source of the model changed" in ask(finished, "plan").stdout
 
 
+@pytest.mark.more
 def test_one_more_worker_count(finished: Path) -> None:
     study = finished / "config/studies/mini.yaml"
     study.write_text(study.read_text().replace("workers: [1]", "workers: [1, 2]", 1))
     assert planned(finished) == {"train": 1, "collect": 1, "figure_data": 1, "figure": 1}
 
 
+@pytest.mark.more
 def test_how_runs_are_started(finished: Path) -> None:
     """Launcher flags and what is asked of the machine are no settings of a run; the machine is looked at again."""
     edit(finished / "config/machines/mini.yaml", environment={"GLOO_SOCKET_IFNAME": "lo"}, images_per_s={"lenet": 9})

@@ -157,6 +157,7 @@ def test_a_job_is_killed_before_its_file_has_its_name(finished: Path, name: str)
     assert_nothing_to_do(mini(finished))
 
 
+@pytest.mark.more
 def test_what_the_page_shows_makes_it_stale(finished: Path) -> None:
     for what, changes in (("studies", {"title": "Other"}), ("machines", {"device_name": "core"})):
         edit(finished / f"config/{what}/mini.yaml", **changes)
