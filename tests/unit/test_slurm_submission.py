@@ -1,6 +1,7 @@
 """How jobs are submitted and cancelled: the SLURM plugin itself, with our mends and pretended commands of SLURM."""
 
 import logging
+import os
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -198,3 +199,37 @@ def test_python_is_called_by_its_path(module: Any, monkeypatch: pytest.MonkeyPat
 def test_a_site_without_arrays_starts_jobs(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """`MaxArraySize=0`, as `scontrol show config` says it, stopped the plugin."""
     assert module.get_max_array_size() >= 2
+
+
+@pytest.mark.parametrize(
+    ("resources", "array", "here"),
+    [
+        ({"mpi": "srun"}, False, True),
+        ({"mpi": ""}, False, True),
+        ({"threads": 1}, False, False),
+        ({"mpi": ""}, True, False),
+    ],
+)
+def test_within_a_job_snakemake_starts_once_for_what_starts_ranks(
+    monkeypatch: pytest.MonkeyPatch, resources: dict[str, Any], array: bool, here: bool
+) -> None:
+    """Anything else is wrapped in srun by the plugin, which starts Snakemake again in it."""
+    jobstep = pytest.importorskip(f"{slurm_plugin.PLUGIN}_jobstep")
+    done: list[str] = []
+    monkeypatch.setattr(jobstep.Executor, "run_job", lambda self, job: done.append("again"))
+    monkeypatch.setattr(jobstep.Executor, "get_python_executable", None)
+    for name in [name for name in os.environ if name.startswith(("SLURM_", "SRUN_", "SBATCH_"))]:
+        monkeypatch.delenv(name)
+    for name in ("SLURM_JOB_ID", "SLURM_SUBMIT_DIR", "SLURM_NTASKS", "SRUN_CPUS_PER_TASK", "SBATCH_GRES"):
+        monkeypatch.setenv(name, "3")
+    slurm_plugin.mend_jobstep()
+    slurm_plugin.mend_jobstep()  # each Snakefile that includes ours
+    local = SimpleNamespace(run_job=lambda job: done.append("here"))
+    executor = object.__new__(jobstep.Executor)
+    executor.workflow = SimpleNamespace(scheduler=SimpleNamespace(_local_executor=local))
+    executor.job_array_task = array
+    executor.run_job(SimpleNamespace(resources=resources, is_group=lambda: False))
+    assert done == ["here" if here else "again"]
+    left = {name for name in os.environ if name.startswith(("SLURM_", "SRUN_", "SBATCH_"))}
+    if here:  # what the plugin keeps: orders for the whole job are none for its steps
+        assert left == {"SLURM_JOB_ID", "SLURM_SUBMIT_DIR"}

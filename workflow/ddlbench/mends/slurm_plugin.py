@@ -27,6 +27,8 @@
                       the job's command between double quotes, in which a shell replaces `$name`. Nobody quotes the path
                       of Python.
     comments          The plugin takes a job's comment for itself. Some sites read settings there: theirs go first.
+    a second start    In a job the plugin starts Snakemake, which starts Snakemake again, which executes the job: the
+                      nodes of the job wait for both. The first one can execute what starts ranks by itself.
     orphans           Ctrl-C cancels only jobs that are in Snakemake's list, which is empty while it asks for states;
                       those that wait to be submitted still are. All jobs of a call have one name: they are cancelled by
                       it, and no other is submitted. So is a job that SLURM took though its submission failed.
@@ -50,7 +52,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ddlbench.mends import only_for
+from ddlbench.mends import only_for, private
 from ddlbench.slurm import queue as slurm
 
 PLUGIN = "snakemake_executor_plugin_slurm"
@@ -256,9 +258,42 @@ def keep_caches_here(workflow: Any) -> None:
 
 
 def mend_jobstep() -> None:
-    """Within a job: call Python by its path whatever its characters are."""
-    with suppress(ModuleNotFoundError):
-        import_module(f"{PLUGIN}_jobstep").Executor.get_python_executable = python
+    """Within a job: call Python by its path whatever its characters are, and start what starts ranks by itself in this
+    very Snakemake."""
+    try:
+        executor: Any = import_module(f"{PLUGIN}_jobstep").Executor
+    except ModuleNotFoundError:
+        return
+    executor.get_python_executable = python
+    start_again = executor.run_job
+    if getattr(start_again, "mended", False):
+        return
+    only_for("snakemake-executor-plugin-slurm-jobstep", ("0.6",), "slurm_plugin")
+
+    def run_job(self: Any, job: Any) -> None:
+        starts_ranks = "mpi" in set(job.resources.keys())  # "" for one rank
+        if job.is_group() or not starts_ranks or self.job_array_task:
+            start_again(self, job)
+            return
+        for name in [name for name in os.environ if _is_of_submission(name)]:
+            del os.environ[name]
+        here = private(self.workflow.scheduler, "_local_executor", "snakemake", ("9",), "slurm_plugin")
+        here.run_job(job)
+
+    run_job.mended = True  # type: ignore[attr-defined]
+    executor.run_job = run_job
+
+
+# What a job's own srun would take for orders. The rest of SLURM's variables says which job it is in.
+KEPT = ("ARRAY_JOB_ID", "ARRAY_TASK_ID", "ARRAY_TASK_MIN", "ARRAY_TASK_MAX", "ARRAY_TASK_STEP", "CLUSTER_NAME")
+KEPT_OF_SLURM = {f"SLURM_{name}" for name in ("JOB_ID", "JOBID", "SUBMIT_DIR", "SUBMIT_HOST", *KEPT)}
+
+
+def _is_of_submission(variable: str) -> bool:
+    """Whether the plugin hides a variable from what a job starts."""
+    return variable.startswith(("SRUN_", "SBATCH_")) or (
+        variable.startswith("SLURM_") and variable not in KEPT_OF_SLURM
+    )
 
 
 def python(executor: Any) -> str:
