@@ -147,7 +147,7 @@ def collect_runs(plan: Plan, images: Mapping[str, int], results: Path) -> None:
     folders = [Path(layout.run(run, results=results)) for run in plan.runs]
     price = plan.machine.price_per_gpu_hour, plan.machine.currency
     home = results / plan.home / "tables"
-    planned = {"order": list(plan.order), "scaling": runs.scaling(plan), "price": price}
+    planned = {"order": list(plan.order), "scaling": plan.scaling, "price": price}
     collect(folders, home, **planned, read=lambda place, _: made[place.name])
     of_machine(plan, results / "machines" / plan.machine.name, rng)
 

@@ -13,7 +13,7 @@ from ddlbench.core import registry
 from ddlbench.core.recipe import Recipe
 from ddlbench.core.spec import COLUMNS, RunSpec
 from ddlbench.plan import bill
-from ddlbench.plan.runs import make_plan, scaling
+from ddlbench.plan.runs import make_plan
 from ddlbench.plan.stale import changes
 from ddlbench.plan.values import Job, Plan
 from ddlbench.settings.config import ConfigError
@@ -158,7 +158,7 @@ def test_blocks_say_by_their_batch_which_scaling_they_mean() -> None:
     strong = replace(weak, name="strong", batch_per_worker=None, global_batch=(128,))
     sweep = replace(strong, name="sweep", workers=(1,), global_batch=(32, 64))
     made = make_plan(replace(study, blocks=(weak, strong, sweep), figures=(), inference=None), LAPTOP)
-    said = scaling(made)
+    said = made.scaling
     kinds = {(run.spec.workers, run.spec.global_batch): said.get(name) for name, run in made.runs.items()}
     assert kinds == {(1, 64): "weak", (2, 128): None, (1, 128): "strong", (1, 32): None}
 

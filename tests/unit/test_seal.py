@@ -20,7 +20,7 @@ from ddlbench.analysis.refusals import RefusedError
 from ddlbench.commands import answers
 from ddlbench.core.record import KERNELS, MLLOG, SEAL, STEPS, read_log, seal
 from ddlbench.core.spec import RunSpec
-from ddlbench.plan import runs, stale
+from ddlbench.plan import stale
 from ddlbench.plan.values import Plan
 from ddlbench.records import _planned
 from ddlbench.records.ours import record
@@ -136,7 +136,7 @@ def test_a_record_whose_numbers_are_written_otherwise_is_collected(tmp_path: Pat
 
 
 def test_every_planned_run_has_a_digest_of_its_own(demo: Plan) -> None:
-    assert len(set(runs.digests(demo).values())) == len(demo.runs)
+    assert len(set(demo.digests.values())) == len(demo.runs)
 
 
 @pytest.mark.parametrize(

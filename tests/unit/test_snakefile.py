@@ -14,6 +14,7 @@ from ddlbench.plan import reads
 from ddlbench.preflight import promise
 from ddlbench.run import survivors
 from ddlbench.settings.config import ConfigError
+from snakemake.common import get_function_params
 from snakemake.script import PythonScript
 
 from tests.builders.records import write_record
@@ -118,7 +119,9 @@ def test_snakemake_compares_what_is_trained_and_not_how_it_is_started(
     assert of.resources["launch"](run, 1) == of.plan.runs[run.run].resources["launch"]
     assert of.start.supervision.startswith(f"--preflight={promise.path(of.plan)}")
     for function in (of.input, of.threads, of.spec, of.priority, of.resources["launch"]):
-        assert function.__signature__ == inspect.signature(function)  # 5000 runs plan in the time of 5000 bare jobs
+        parameters = get_function_params(function)
+        assert [*parameters] == [*inspect.signature(function).parameters]
+        assert get_function_params(function) is parameters  # 5000 runs plan in the time of 5000 bare jobs
 
 
 def test_the_first_run_of_the_order_has_the_highest_priority(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
@@ -206,3 +209,33 @@ def test_digests_of_runs_that_the_plan_does_not_have_together_are_removed(
         path.touch()
     start.forget_parts()
     assert [path.exists() for path in (*paths, *logs)] == [True, False, True, False, True]
+
+
+JOB = ["--target-jobs", "train:run=a-r1", "train:run=b-r2", "--allowed-rules", "train", "--mode", "remote"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "runs"),
+    [
+        (JOB, {"a-r1", "b-r2"}),
+        (["-n", "train"], None),
+        (["--target-jobs", "infer:job=a", "--cores", "all"], None),  # asks a run, so needs one more
+        (["--target-jobs", "train:run=a", "prepare:dataset=mnist5k,form=raw", "--cores", "all"], None),
+        (["--target-jobs", "preflight:", "--cores", "all"], None),  # promises all runs
+    ],
+)
+def test_a_job_reads_of_its_own_runs_alone(arguments: list[str], runs: set[str] | None) -> None:
+    assert snakefile.own_runs(arguments) == runs
+
+
+def test_what_a_job_is_told_of_its_run_is_what_the_whole_plan_says(tmp_path: Path) -> None:
+    asked = {"study": "inference-small", "machine": "local"}
+    whole = configuration.read(asked).plan
+    name = whole.order[-1]
+    alone = configuration.read(asked, {name}).plan
+    assert [*alone.runs] == [*alone.places] == [name]
+    assert alone.weights == whole.weights  # they become options of the run's command
+    assert alone.beside.keys() == whole.beside.keys()
+    mine, same = alone.runs[name], whole.runs[name]
+    assert (mine.spec, mine.manifest, mine.resources) == (same.spec, same.manifest, same.resources)
+    assert (alone.home, promise.path(alone)) == (whole.home, promise.path(whole))

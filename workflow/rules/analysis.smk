@@ -22,7 +22,6 @@ wildcard_constraints:
     form="|".join(registry.members("forms")),
 
 
-SETTINGS_OF, SCALING_OF = runs.digests(PLAN), runs.scaling(PLAN)
 # What the machine and the configuration say that tables rest on; a figure names what it shows of it (MACHINE).
 READING = {
     "peaks": dict(MACHINE.peak_tflops_per_worker),
@@ -43,7 +42,7 @@ rule records:
         layout.study_log(PLAN.home, "records-{part}"),
     params:
         runs=lambda wildcards: PARTS.runs[wildcards.part],
-        sources=sources.of_script("records"),
+        sources=lambda wildcards: sources.of_script("records"),
     message:
         "records of runs that figures show together: {output}"
     script:
@@ -66,11 +65,11 @@ rule collect:
         runs=list(PLAN.runs),
         kind=STUDY.records.kind if STUDY.records else "ours",
         beside=[str(job.folder()) for job in PLAN.beside.values()],
-        settings=lambda wildcards: SETTINGS_OF,
+        settings=lambda wildcards: PLAN.digests,
         order=list(PLAN.order),
-        scaling=lambda wildcards: SCALING_OF,
+        scaling=lambda wildcards: PLAN.scaling,
         tariff=astuple(tariff(MACHINE)),
-        sources=sources.of_script("collect", RECORDS, snakefile.OPERATIONS, *registry.paths("sheets")),
+        sources=lambda wildcards: sources.of_script("collect", RECORDS, snakefile.OPERATIONS, *registry.paths("sheets")),
     message:
         f"collect {STUDY.name}: tables of all runs"
     script:
@@ -88,7 +87,7 @@ rule verdict_table:
     log:
         layout.study_log(PLAN.home, "verdict-table"),
     params:
-        sources=sources.of_script("verdict_table", "config/references/claims.csv"),
+        sources=lambda wildcards: sources.of_script("verdict_table", "config/references/claims.csv"),
     message:
         f"table of {STUDY.name}: verdicts on what sources claim"
     script:
@@ -103,7 +102,7 @@ rule frameworks:
         layout.study_log(PLAN.home, "frameworks"),
     params:
         rows=lambda wildcards: frameworks.rows(),
-        sources=sources.of_script("frameworks"),
+        sources=lambda wildcards: sources.of_script("frameworks"),
     message:
         "frameworks: what they share out, how they communicate, options and versions: {output}"
     script:
@@ -153,8 +152,8 @@ rule figure_data:
     params:
         plot=lambda wildcards: PLOTS[wildcards.figure].plot,
         runs=lambda wildcards: runs.figure_runs(PLAN, wildcards.figure),
-        settings=lambda wildcards: runs.of_figure(PLAN, wildcards.figure, SETTINGS_OF),
-        scaling=lambda wildcards: runs.of_figure(PLAN, wildcards.figure, SCALING_OF),
+        settings=lambda wildcards: runs.of_figure(PLAN, wildcards.figure, PLAN.digests),
+        scaling=lambda wildcards: runs.of_figure(PLAN, wildcards.figure, PLAN.scaling),
         # Of ours the plan knows which runs that gives.
         select=lambda wildcards: PLOTS[wildcards.figure].select if OTHERS else (),
         machine=lambda wildcards: {

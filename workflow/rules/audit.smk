@@ -15,7 +15,9 @@ rule audit_table:
         layout.study_log(PLAN.home, "audit-table"),
     params:
         further=lambda wildcards: PLAN.further,
-        sources=sources.of_script("audit", snakefile.CONVERGENCE, *registry.PACKAGE.glob("audit/rules/*.py")),
+        sources=lambda wildcards: sources.of_script(
+            "audit", snakefile.CONVERGENCE, *registry.PACKAGE.glob("audit/rules/*.py")
+        ),
     message:
         f"audit of {STUDY.name}: {{output}}"
     script:

@@ -34,7 +34,7 @@ rule infer_table:
         layout.study_log(PLAN.home, "infer-table"),
     params:
         specs=lambda wildcards: [job.spec.to_json() for job in INFERRED],
-        sources=sources.of_script("infer_table"),
+        sources=lambda wildcards: sources.of_script("infer_table"),
     message:
         "table of {STUDY.name}: inference"
     script:

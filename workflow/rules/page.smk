@@ -27,8 +27,10 @@ rule page:
     params:
         config=lambda wildcards: config,
         # Titles, prices, what the machine is called.
-        settings=snakefile.said(PLAN),
-        sources=sources.of_script("page", *PAGE_FILES, *SOURCES_OF_PAGE, *registry.paths("sections"), rooms=PAGE_ROOMS),
+        settings=lambda wildcards: snakefile.said(PLAN),
+        sources=lambda wildcards: sources.of_script(
+            "page", *PAGE_FILES, *SOURCES_OF_PAGE, *registry.paths("sections"), rooms=PAGE_ROOMS
+        ),
     message:
         f"page of {STUDY.name}: {{output}}"
     script:

@@ -18,7 +18,9 @@ if STUDY.until:
         params:
             config=lambda wildcards: config,
             runs=list(PLAN.runs),
-            sources=sources.of_script("rounds", *registry.paths("answers"), rooms=(*sources.ROOMS, "answers", "plan")),
+            sources=lambda wildcards: sources.of_script(
+                "rounds", *registry.paths("answers"), rooms=(*sources.ROOMS, "answers", "plan")
+            ),
         message:
             f"rounds of {STUDY.name}: is another one to be made?"
         script:

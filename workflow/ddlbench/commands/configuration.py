@@ -7,7 +7,7 @@ one would do: config/config.yaml, over it the files that a profile names, over t
 import gc
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,12 +36,13 @@ class Settings(NamedTuple):
     plan: Plan
 
 
-def read(config: Mapping[str, Any]) -> Settings:
-    """The study and the machine that the configuration names, and all runs. Raises ConfigError."""
+def read(config: Mapping[str, Any], only: Collection[str] | None = None) -> Settings:
+    """The study and the machine that the configuration names, and all runs, or `only` these (ids). Raises
+    ConfigError."""
     # A mapping of numbers: on the command line Snakemake reads its values as text.
     numbers = {"checkpoint": typed(config["checkpoint"])} if "checkpoint" in config else {}
     checked = check_config({**config, **numbers})
-    plan, images = reads.plan_of(checked)
+    plan, images = reads.plan_of(checked, only=only)
     sources = checked["data"]["sources"]
     target.check_places({run.manifest: sources.get(run.spec.dataset) for run in plan.runs.values() if run.manifest})
     # A plan of thousands of jobs is millions of objects that all stay; do not look for garbage among them all the time.

@@ -11,10 +11,11 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from hashlib import sha256
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -90,6 +91,23 @@ def check_targets(targets: Collection[str], plan: Plan) -> None:
             if named == kind.FOLDER and place not in plan.beside:
                 asked = f"{''.join(kind.NOUN)} of study {study} on machine {machine}"
                 sys.exit(f"{place}: is no {asked}; was the study edited?")
+
+
+def own_runs(arguments: Sequence[str]) -> set[str] | None:
+    """Return the runs (ids) that this Snakemake makes within a job; None in the user's own Snakemake, and in a job that
+    makes anything else. All nodes of a job wait while it reads of other runs, and it makes use of none.
+
+    `arguments` is the command line, in which jobs are `--target-jobs train:run=<id>`: Snakemake tells a Snakefile only
+    later.
+    """
+    if "--target-jobs" not in arguments:
+        return None
+    after = arguments[arguments.index("--target-jobs") + 1 :]
+    targets = [target.partition(":") for target in takewhile(lambda word: not word.startswith("--"), after)]
+    begins = {rule: f"{kinds.of_rule(rule).WILDCARD}=" for rule in kinds.rules() if kinds.trains(rule)}
+    if not targets or not all(rule in begins and job.startswith(begins[rule]) for rule, _, job in targets):
+        return None
+    return {job.removeprefix(begins[rule]) for rule, _, job in targets}
 
 
 def left_over(plan: Plan) -> list[str]:
@@ -198,6 +216,7 @@ class Start:
         self.preflight = promise.path(self.plan)
         self._settled = False
         self._done: dict[str, bool] = {}
+        self._begun = layout.begun()
         self.kept = self.plan.weights
         self.parts = runs.parts(self.plan)
         queue = self.plan.machine.partitions
@@ -232,24 +251,25 @@ class Start:
                 survivors.settle(locks, runs.outputs(self.plan) if queue else (), folders)
                 if not queue and (other := turn.holder()):
                     turn.say(turn.beside(other))
+        self._begun = layout.begun()  # that may have taken hours
         if self.workflow.is_main_process:
 
             def is_sound(run: str) -> bool:
                 return hold.sound(Path(layout.run(run)), self.plan.runs[run].spec) is not None
 
-            outputs = {run: (layout.run_log(run), layout.run_steps(run)) for run in self.plan.runs}
+            outputs = {run: (layout.run_log(run), layout.run_steps(run)) for run in self._there}
             snakemake_until.mend(self.workflow.dag)
             snakemake_outputs.forget_marks(self.workflow.persistence, outputs, is_sound)
             # Whatever Snakemake remembers of them. A preflight is of something else if training waits for it.
             self.workflow.dag.forcefiles |= {self.preflight} if self.waits else set()
-            self.workflow.dag.forcefiles |= {layout.run_log(run) for run in self.plan.runs if self._is_made_again(run)}
+            self.workflow.dag.forcefiles |= {layout.run_log(run) for run in self._there if self._is_made_again(run)}
             self.workflow.dag.forcefiles |= self._to_be_read_again()
 
     def _to_be_read_again(self) -> set[str]:
         """The files of digests of records whose steps are no longer those of their logs. Rule records does not ask for
         steps: of large files Snakemake compares times alone."""
         changed_s = {}
-        for run in self.plan.runs:
+        for run in self._there:
             with suppress(OSError):
                 changed_s[run] = Path(layout.run_steps(run)).stat().st_mtime
         files = {}
@@ -268,6 +288,15 @@ class Start:
             if path.stem not in self.parts.runs:
                 path.unlink(missing_ok=True)
                 Path(layout.study_log(self.plan.home, f"records-{path.stem}")).unlink(missing_ok=True)
+
+    @property
+    def _there(self) -> list[str]:
+        """Runs of which anything is there."""
+        return [run for run in self.plan.runs if run in self._begun]
+
+    def _is_there(self, name: str, job: Job[Any]) -> bool:
+        """Whether a job has left its record."""
+        return (name not in self.plan.runs or name in self._begun) and job.outputs()[0].exists()
 
     @property
     def supervision(self) -> str:
@@ -294,7 +323,8 @@ class Start:
         """Whether a preflight comes before training: there is none of what the study expects of its machine now, or
         data are to be prepared."""
         runs = self.plan.runs
-        gone = [run for run, job in runs.items() if job.manifest and not Path(job.manifest).exists()]
+        manifests = {job.manifest: Path(job.manifest).exists() for job in runs.values() if job.manifest}
+        gone = [run for run, job in runs.items() if job.manifest and not manifests[job.manifest]]
         return bool(runs) and (not promise.is_current(self.plan) or not all(map(self.is_done_without_data, gone)))
 
     def is_done_without_data(self, name: str) -> bool:
@@ -307,11 +337,9 @@ class Start:
 
     def _lacks_only_data(self, name: str) -> bool:
         job, dag = self.plan.jobs[name], self.workflow.dag
-        if not job.manifest or Path(job.manifest).exists():
+        if not job.manifest or not self._is_there(name, job) or Path(job.manifest).exists():
             return False
         record, *_ = outputs = job.outputs()
-        if not record.exists():
-            return False
         wanted = {rule.name for rule in dag.forcerules} | {str(file) for file in (*dag.forcefiles, *dag.targetfiles)}
         lacks_weights = name in self.kept and not record.with_name(WEIGHTS).exists()
         if lacks_weights or wanted & {job.rule, *map(str, outputs)}:
@@ -343,7 +371,7 @@ class Start:
     def warn(self) -> None:
         """In a dry run, which knows only which runs have no record: say so if they would pass `max_gpu_hours`, or what
         they need is missing."""
-        missing = {name for name, job in self.plan.jobs.items() if not job.outputs()[0].exists()}
+        missing = {name for name, job in self.plan.jobs.items() if not self._is_there(name, job)}
         remarks = reads.remarks(self.plan, self.given.config["data"]["sources"], missing)
         tables = Path(layout.table(self.plan.home, "refused") + ".csv")
         made_s = tables.stat().st_mtime if tables.exists() else 0.0
@@ -405,7 +433,7 @@ class JobRule:
         start.settle()
         if start.is_done_without_data(name):
             return f"{job.manifest}: is gone, and {name} is done"
-        if start.waits and terminal.starts_jobs(start.workflow):
+        if terminal.starts_jobs(start.workflow) and start.waits:
             self.checkpoints.preflight.get()
         return job.manifest or []
 
@@ -416,6 +444,8 @@ class JobRule:
 
 
 def _signed(function: F) -> F:
-    """The function, which now keeps its signature: Snakemake 9.27 asks ours for it 7 times per run, 9 us each."""
-    function.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    """The function, of which Snakemake now knows the parameters: it would look for them 7 times per run."""
+    from snakemake.common import overwrite_function_params
+
+    overwrite_function_params(function, inspect.signature(function).parameters)
     return function

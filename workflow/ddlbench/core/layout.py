@@ -66,6 +66,15 @@ kept = _path("{results}/kept/{name}")  # what was frozen under a name
 preflight = _path("{results}/machines/{machine}/preflight-{study}.json")  # what the last one found
 
 
+def begun(results: Path = RESULTS) -> frozenset[str]:
+    """The runs that have a folder: of any other nothing is there. A plan of thousands of runs asks for no file of those
+    that nobody has begun."""
+    try:
+        return frozenset(folder.name for folder in Path(runs(results=results)).iterdir())
+    except OSError:  # none is begun
+        return frozenset()
+
+
 def comparison(before: str, after: str) -> str:
     """One side of runs beside another, each a machine or a folder."""
     names = [re.sub(r"[^A-Za-z0-9._-]+", "_", side).strip("_") for side in (before, after)]

@@ -299,9 +299,13 @@ ROLES: Mapping[str, Role] = {
 
 def _written(value: RunSpec | Recipe) -> dict[str, Any]:
     """The fields that go into JSON."""
-    kind = type(value)
-    given = {name: v for name, v in vars(value).items() if name not in OMITTED[kind] or v != getattr(kind, name)}
-    return {name: v.written() if isinstance(v, Program) else v for name, v in given.items()}
+    given, kind = {**vars(value)}, type(value)
+    for name in OMITTED[kind]:
+        if given[name] == getattr(kind, name):
+            del given[name]
+    if "program" in given:
+        given["program"] = given["program"].written()
+    return given
 
 
 def used(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from ddlbench.analysis import refusals, together
 from ddlbench.analysis.collect import collect
 from ddlbench.core import files, layout, registry
 from ddlbench.outlook import NoAnswerError
-from ddlbench.plan import reads, runs
+from ddlbench.plan import reads
 from ddlbench.plan.values import Plan
 from ddlbench.show.figures import Options
 
@@ -73,7 +73,7 @@ def given(config: Mapping[str, Any], folders: Sequence[Path], results: Path = la
         others = plan.study.records
         read = {} if others is None else {"read": registry.member("records", others.kind).read}
         peaks = dict(plan.machine.peak_tflops_per_worker)
-        collect(folders, Path(aside), peaks, runs.digests(plan), scaling=runs.scaling(plan), **read)
+        collect(folders, Path(aside), peaks, plan.digests, scaling=plan.scaling, **read)
         tables = {path.stem: pd.read_parquet(path) for path in Path(aside).glob("*.parquet")}
         refused = refusals.lines(refusals.read(Path(aside)))
     return StudyData(plan, tables, refused, results)

@@ -31,17 +31,19 @@ class PlannedForm:
     inodes: int
 
 
-def plan_of(config: Mapping[str, Any], every: bool = False) -> tuple[Plan, dict[str, int]]:
+def plan_of(
+    config: Mapping[str, Any], every: bool = False, only: Collection[str] | None = None
+) -> tuple[Plan, dict[str, int]]:
     """The plan of a checked configuration, whose sources then name people's own data sets too; images of an epoch by
     data set. `every`: with all repeats that may be made until it is decided, not only those that rounds asked for.
-    Raises ConfigError."""
+    `only`: the runs of which jobs are wanted; None: all. Raises ConfigError."""
     study, machine, sources = load_study(config["study"]), load_machine(config["machine"]), config["data"]["sources"]
     for name in {block.dataset for block in study.blocks if not block.programs} - {*registry.members("datasets")}:
         sources[name] = load_dataset(name).to_json()
     counts = images(study, machine, sources)
     looks = rounds.read(Path(layout.rounds(f"{study.name}/{machine.name}"))) if study.until else []
     more = None if every else rounds.asked(looks)
-    return make_plan(study, machine, config["account"], counts, more), counts
+    return make_plan(study, machine, config["account"], counts, more, only), counts
 
 
 def expected(dataset: str, given: str | None) -> tuple[dict[str, int], int]:
@@ -119,7 +121,8 @@ def _wanted(plan: Plan, runs: Collection[str]) -> dict[str, str]:
 def _unprepared(plan: Plan, runs: Collection[str]) -> list[str]:
     """The data sets of which these runs want a form that is not there."""
     jobs = (plan.runs[run] for run in runs if run in plan.runs)
-    return sorted({job.spec.dataset for job in jobs if job.manifest and not Path(job.manifest).exists()})
+    read = {(job.manifest, job.spec.dataset) for job in jobs if job.manifest}
+    return sorted({dataset for manifest, dataset in read if not Path(manifest).exists()})
 
 
 def missing_packages(specs: Sequence[RunSpec], machine: Machine) -> list[str]:
@@ -139,7 +142,12 @@ def missing_packages(specs: Sequence[RunSpec], machine: Machine) -> list[str]:
 
 def check_software(plan: Plan, results: Path) -> None:
     """Raises ConfigError if a run without a record needs what is not installed here."""
-    todo = [job.spec for run, job in plan.runs.items() if not Path(layout.run_log(run, results=results)).exists()]
+    begun = layout.begun(results)
+    todo = [
+        job.spec
+        for run, job in plan.runs.items()
+        if run not in begun or not Path(layout.run_log(run, results=results)).exists()
+    ]
     missing = missing_packages(todo, plan.machine)
     if missing:
         raise ConfigError(f"{plan.study.path}: {'; '.join(missing)}; or leave it out of the study")

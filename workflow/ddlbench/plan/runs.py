@@ -14,12 +14,10 @@ from ddlbench.core import kinds, registry
 from ddlbench.core.plural import count_of
 from ddlbench.core.program import IMAGES
 from ddlbench.core.registry import OWN
-from ddlbench.core.roles import STRONG, WEAK
 from ddlbench.core.spec import RunSpec
 from ddlbench.plan.kinds import PlanBasis
 from ddlbench.plan.stale import changes
 from ddlbench.plan.values import Plan
-from ddlbench.records._planned import digest
 from ddlbench.settings.config import ConfigError, complain
 from ddlbench.settings.machine import Machine
 from ddlbench.settings.study import Study
@@ -33,10 +31,12 @@ def make_plan(
     account: str | None = None,
     images: Mapping[str, int] | None = None,
     more: Collection[str] | None = (),
+    only: Collection[str] | None = None,
 ) -> Plan:
     """Every run of the study once; `images` are those of training by data set, where its module is not right. Of the
-    repeats that a study may make until it is decided those named by `more` (ids); None: all of them. Raises
-    ConfigError if the machine cannot hold a run, ranks do not divide a batch, or two runs would have one id."""
+    repeats that a study may make until it is decided those named by `more` (ids); None: all of them. `only` are the
+    runs that the plan is to have jobs of, for a process that makes these (ids); None: of all. Raises ConfigError if the
+    machine cannot hold a run, ranks do not divide a batch, or two runs would have one id."""
     _check_size(study)
     specs: dict[str, RunSpec] = {}
     blocks: dict[str, tuple[str, ...]] = {}
@@ -51,7 +51,7 @@ def make_plan(
             if spec.repeat > block.repeats and more is not None and run not in more:
                 continue
             before = specs.setdefault(run, spec)
-            if before != replace(spec, timed=before.timed):
+            if before is not spec and before != replace(spec, timed=before.timed):
                 differ = "; ".join(changes(json.loads(before.to_json()), json.loads(spec.to_json())))
                 wrong = f"two different runs would have the same id, {run} ({differ})"
                 raise ConfigError(f"{study.path}: runs.{block.name}: {wrong}: give a recipe or a variant another name")
@@ -61,13 +61,14 @@ def make_plan(
         blocks[block.name] = tuple(dict.fromkeys(ids))
     if not study.records:
         _check_figures(study, machine, blocks)
-    ordered = mixed(study.name, specs.values())
     minutes = _minutes(study, machine, specs, blocks)
-    basis = PlanBasis(study, machine, account, images or {}, specs, blocks, minutes)
+    basis = PlanBasis(study, machine, account, images or {}, specs, blocks, minutes, only)
     jobs = {name: job for kind in kinds.every() for name, job in kind.jobs(basis).items()}
     beside = {name: job for name, job in jobs.items() if not kinds.trains(job.rule)}
-    places = tuple(spec.id for spec in ordered)
-    runs = {run: jobs[run] for run in specs}
+    runs = {run: jobs[run] for run in specs if basis.has_job(run)}
+    places = tuple(spec.id for spec in mixed(study.name, [specs[run] for run in runs]))
+    if only is not None:
+        blocks = {name: tuple(run for run in ids if run in runs) for name, ids in blocks.items()}
     return Plan(study, machine, runs, blocks, tuple(sorted(left_out)), places, beside)
 
 
@@ -124,23 +125,6 @@ def outputs(plan: Plan) -> list[tuple[str, str]]:
     forms = {tuple(run.manifest.split("/")[-3:-1]) for run in plan.runs.values() if run.manifest}
     long = [(job.rule, name) for name, job in plan.jobs.items()]
     return long + [("prepare", "_".join(form)) for form in sorted(forms)]
-
-
-def digests(plan: Plan) -> dict[str, str]:
-    """Digests each run's settings, by run: `collect` refuses records of others."""
-    return {run: digest(json.loads(job.spec.to_json())) for run, job in plan.runs.items()}
-
-
-def scaling(plan: Plan) -> dict[str, str]:
-    """Which kind of series a run is in, by the batch that its blocks give: WEAK or STRONG. Runs of a block with one
-    worker count, and those of blocks that say both, are left out."""
-    series: dict[str, set[str]] = {}
-    for block in plan.study.blocks:
-        ids = plan.blocks[block.name]
-        if len({plan.runs[run].spec.workers for run in ids}) > 1:
-            for run in ids:
-                series.setdefault(run, set()).add(STRONG if block.global_batch else WEAK)
-    return {run: kind for run, (kind, *other) in series.items() if not other}
 
 
 def figure_runs(plan: Plan, name: str) -> list[str] | None:

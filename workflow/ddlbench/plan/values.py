@@ -3,6 +3,7 @@
 `runs.py` makes plans, `bill.py` rows, and members of `kinds/` jobs. This file imports none of them.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,7 +11,9 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from ddlbench.core import layout, registry
+from ddlbench.core.roles import STRONG, WEAK
 from ddlbench.core.spec import RunSpec
+from ddlbench.records._planned import digest
 from ddlbench.settings.machine import Machine
 from ddlbench.settings.study import Study
 
@@ -87,6 +90,23 @@ class Plan:
     def columns(self) -> dict[str, dict[str, Any]]:
         """Each run's settings as columns of tables. Made once: each figure that selects runs asks for all of them."""
         return {run: job.spec.columns() for run, job in self.runs.items()}
+
+    @cached_property
+    def digests(self) -> dict[str, str]:
+        """Digests of each run's settings, by run: `collect` refuses records of others."""
+        return {run: digest(json.loads(job.spec.to_json())) for run, job in self.runs.items()}
+
+    @cached_property
+    def scaling(self) -> dict[str, str]:
+        """Which kind of series a run is in, by the batch that its blocks give: WEAK or STRONG. Runs of a block with one
+        worker count, and those of blocks that say both, are left out."""
+        series: dict[str, set[str]] = {}
+        for block in self.study.blocks:
+            ids = self.blocks[block.name]
+            if len({self.runs[run].spec.workers for run in ids}) > 1:
+                for run in ids:
+                    series.setdefault(run, set()).add(STRONG if block.global_batch else WEAK)
+        return {run: kind for run, (kind, *other) in series.items() if not other}
 
     def by_kind(self) -> dict[str, list[Job[Any]]]:
         kinds_of: dict[str, list[Job[Any]]] = {}

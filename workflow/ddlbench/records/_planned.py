@@ -40,8 +40,10 @@ def check_settings(folder: Path, wanted: str | None) -> None:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
+    """Return a value of JSON with each whole number as a float. A plan asks for those of thousands of runs."""
+    kind = type(value)
+    if kind is int:
+        return float(value)
+    if kind is dict:
         return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    return [_plain(item) for item in value] if kind is list else value

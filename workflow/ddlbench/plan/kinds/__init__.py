@@ -7,7 +7,7 @@ is in `run/`; `run/job.py` has what is the same for all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class PlanBasis:
     """What jobs are planned with: `runs` are all runs of the study by id, `blocks` the ids that each block names;
     `images` are those of an epoch by data set, where its module is not right; `minutes` are time limits that the study
-    or a program's file gives, by run."""
+    or a program's file gives, by run. `only`: of which runs jobs are wanted (ids); None: of all."""
 
     study: Study
     machine: Machine
@@ -35,6 +35,11 @@ class PlanBasis:
     runs: Mapping[str, RunSpec]
     blocks: Mapping[str, Sequence[str]]
     minutes: Mapping[str, int]
+    only: Collection[str] | None = None
+
+    def has_job(self, run: str) -> bool:
+        """Whether a job is wanted of a run of the study."""
+        return self.only is None or run in self.only
 
 
 @dataclass(frozen=True)

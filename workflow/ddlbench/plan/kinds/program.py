@@ -55,7 +55,8 @@ def runs(study: Study, machine: Machine, block: Block) -> list[RunSpec]:
 
 
 def jobs(basis: PlanBasis) -> dict[str, Job[RunSpec]]:
-    return {run: _job(spec, basis) for run, spec in basis.runs.items() if spec.kind == "program"}
+    wanted = {run: spec for run, spec in basis.runs.items() if spec.kind == "program" and basis.has_job(run)}
+    return {run: _job(spec, basis) for run, spec in wanted.items()}
 
 
 def _job(spec: RunSpec, given: PlanBasis) -> Job[RunSpec]:

@@ -86,7 +86,8 @@ def _runs(study: Study, machine: Machine, block: Block) -> Iterator[RunSpec]:
 
 
 def jobs(basis: PlanBasis) -> dict[str, Job[RunSpec]]:
-    return {run: _job(spec, basis) for run, spec in basis.runs.items() if spec.kind == "training"}
+    wanted = {run: spec for run, spec in basis.runs.items() if spec.kind == "training" and basis.has_job(run)}
+    return {run: _job(spec, basis) for run, spec in wanted.items()}
 
 
 def _job(spec: RunSpec, given: PlanBasis) -> Job[RunSpec]:
