@@ -30,7 +30,8 @@ from statistics import median
 import numpy as np
 from ddlbench.analysis import pooled
 from ddlbench.analysis.pooled import Block
-from ddlbench.answers import Candidate, Certainty, _sides
+from ddlbench.answers import Candidate, Certainty
+from ddlbench.answers.questions import _sides
 from numpy.random import Generator
 from numpy.typing import NDArray
 

@@ -15,7 +15,7 @@ from itertools import combinations
 from pathlib import Path
 
 from ddlbench.analysis.prediction import Measured, TooLittleError, last_rate
-from ddlbench.analysis.prediction._priors import FITTED, Priors, SourceSeries
+from ddlbench.analysis.prediction_priors import FITTED, Priors, SourceSeries
 from ddlbench.core import files
 from rivals import MODELS, Model
 

@@ -27,9 +27,11 @@ sys.path[:0] = [str(ROOT), str(ROOT / "workflow")]
 
 from ddlbench.analysis import claims, frameworks, nodes, summary  # noqa: E402
 from ddlbench.analysis.collect import collect  # noqa: E402
-from ddlbench.audit import _findings  # noqa: E402
-from ddlbench.audit._audit import audit  # noqa: E402
-from ddlbench.audit._material import of_study  # noqa: E402
+from ddlbench.analysis.price import tariff  # noqa: E402
+from ddlbench.analysis.sheets import Costs, Planned  # noqa: E402
+from ddlbench.audit import finding_rows  # noqa: E402
+from ddlbench.audit.check import audit  # noqa: E402
+from ddlbench.audit.material import of_study  # noqa: E402
 from ddlbench.core import layout  # noqa: E402
 from ddlbench.core.columns import write_csv  # noqa: E402
 from ddlbench.core.record import MLLOG, STEPS, RankLog  # noqa: E402
@@ -41,7 +43,7 @@ from ddlbench.records import ours  # noqa: E402
 from ddlbench.settings.machine import load_machine  # noqa: E402
 from ddlbench.settings.study import load_study  # noqa: E402
 from ddlbench.show.figures import Options  # noqa: E402
-from ddlbench.show.figures._make import draw, write_data  # noqa: E402
+from ddlbench.show.make_figure import draw, write_data  # noqa: E402
 from ddlbench.show.page import about, spent, write  # noqa: E402
 
 from tests.browser import CHROMIUM, Browser  # noqa: E402
@@ -111,7 +113,7 @@ def make(name: str, on: str, results: Path) -> tuple[int, float, Path]:
     verdicts = claims.read(ROOT / "config/references/claims.csv")
     frames = (pd.read_parquet(home / f"tables/{table}.parquet") for table in ("runs", "kernels"))
     claims.verdicts(verdicts, *frames).to_csv(home / "tables/verdicts.csv", index=False)
-    write_csv(audit(of_study(home / "tables")), _findings.COLUMNS, home / "tables/audit.csv")
+    write_csv(audit(of_study(home / "tables")), finding_rows.COLUMNS, home / "tables/audit.csv")
     frameworks.write(home / "tables/frameworks.csv")
     for figure in study.figures:
         options = Options(**json.loads(runs.figure_options(plan, figure.name)))
@@ -145,10 +147,9 @@ def collect_runs(plan: Plan, images: Mapping[str, int], results: Path) -> None:
         write_log(Path(layout.run(run, results=results)), spec, images[spec.dataset], took_s, began_s)
         began_s += took_s + 20
     folders = [Path(layout.run(run, results=results)) for run in plan.runs]
-    price = plan.machine.price_per_gpu_hour, plan.machine.currency
     home = results / plan.home / "tables"
-    planned = {"order": list(plan.order), "scaling": plan.scaling, "price": price}
-    collect(folders, home, **planned, read=lambda place, _: made[place.name])
+    planned = Planned(order=list(plan.order), scaling=plan.scaling)
+    collect(folders, home, planned, Costs(tariff(plan.machine)), read=lambda place, _: made[place.name])
     of_machine(plan, results / "machines" / plan.machine.name, rng)
 
 

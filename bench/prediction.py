@@ -18,8 +18,9 @@ from statistics import fmean, median
 
 import learning
 import numpy as np
-from ddlbench.analysis.prediction import Measured, _priors
-from ddlbench.analysis.prediction._priors import SourceSeries
+from ddlbench.analysis import prediction_priors
+from ddlbench.analysis.prediction import Measured
+from ddlbench.analysis.prediction_priors import SourceSeries
 from learning import BEYOND, DEFAULT, WITHIN, Try
 from rivals import MODELS
 
@@ -54,13 +55,13 @@ def simulated(count: int, seed: int) -> list[SourceSeries]:
 
 def published() -> tuple[list[Try], list[Try]]:
     """Tries of all-reduce series, each source left out in turn; and of parameter servers."""
-    left = list(learning.left_out(_priors.published()))
+    left = list(learning.left_out(prediction_priors.published()))
     made = []
     for out, (some, priors) in enumerate(left):
         reach = learning.calibrate([*left[:out], *left[out + 1 :]])
         made += list(learning.tries(some, replace(priors, reach=reach)))
-    servers = _priors.published(reduction="parameter server")
-    return made, list(learning.tries(servers, _priors.read()))
+    servers = prediction_priors.published(reduction="parameter server")
+    return made, list(learning.tries(servers, prediction_priors.read()))
 
 
 def table(made: Sequence[Try], models: Sequence[str], doublings: Sequence[int]) -> list[str]:
@@ -112,16 +113,18 @@ def beyond_limits(ours: Sequence[Try]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--simulated", type=int, default=200, help="number of simulated clusters")
-    parser.add_argument("--fit", action="store_true", help=f"write {_priors.FITTED.name} anew, and stop")
+    parser.add_argument("--fit", action="store_true", help=f"write {prediction_priors.FITTED.name} anew, and stop")
     given = parser.parse_args()
     if given.fit:
-        series = _priors.published()
+        series = prediction_priors.published()
         learning.write(learning.fit_calibrated(series), len(series))
         return
     models = [DEFAULT, *MODELS]
     made, servers = published()
     beyond = [one for one in made if one.group == BEYOND]
-    changed = {(one.source, one.name) for one in _priors.published() if len({*one.measured.batch_per_worker}) > 1}
+    changed = {
+        (one.source, one.name) for one in prediction_priors.published() if len({*one.measured.batch_per_worker}) > 1
+    }
     for what, some in (
         (BEYOND, beyond),
         ("of these, series that keep their batch", [one for one in beyond if (one.source, one.series) not in changed]),
@@ -131,7 +134,7 @@ def main() -> None:
     ):
         print(f"\nPublished series, {what}:\n")
         print(*table(some, models, (1, 2, 3)), sep="\n")
-    truth = learning.tries(simulated(given.simulated, 1), _priors.read(), least=4)
+    truth = learning.tries(simulated(given.simulated, 1), prediction_priors.read(), least=4)
     print(f"\n{given.simulated} simulated clusters, 64 nodes from 1, 2, 4 and 8:\n")
     print(*table(list(truth), models, (3,)), "", sep="\n")
     ours = [one for one in beyond if one.model == DEFAULT]

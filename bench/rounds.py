@@ -27,7 +27,8 @@ import numpy as np
 import pandas as pd
 from ddlbench.analysis import pooled
 from ddlbench.analysis.tables import frame
-from ddlbench.answers import _choose, _sides
+from ddlbench.answers import choose
+from ddlbench.answers.questions import _sides
 from ddlbench.plan import bill, rounds
 from ddlbench.plan.rounds import Why
 from ddlbench.plan.runs import make_plan
@@ -142,7 +143,7 @@ def _runs(plan: Plan, timed: Collection[str], noise: float, rng: Generator) -> p
 
 
 def _open(table: pd.DataFrame, some: Collection[str], looks: int) -> Mapping[str, Collection[str]]:
-    return _choose.open_runs({"runs": table[table["run"].isin(some)]}, looks=looks)
+    return choose.open_runs({"runs": table[table["run"].isin(some)]}, looks=looks)
 
 
 def _grown(

@@ -15,15 +15,15 @@ from tempfile import TemporaryDirectory
 
 import pandas as pd
 from ddlbench.analysis.price import Tariff
-from ddlbench.answers import _words
-from ddlbench.answers._choose import First
+from ddlbench.answers import wording
+from ddlbench.answers.choose import First
 
 from tests.builders.results import STUDIES, first, ran
 from tests.unit.pages import make
 
 KEPT = Path(__file__).with_suffix(".txt")
 ACCEPT = "python -m tests.wording > tests/wording.txt"
-NOUNS = _words.Nouns("GPU")
+NOUNS = wording.Nouns("GPU")
 # Elements of a page with words of its templates; what stands in a table are values.
 OF_WORDS = {"title", "h1", "h2", "h3", "p", "summary", "button", "label", "legend", "li", "a", "dt", "caption"}
 NO_WORDS = {"style", "script", "tbody", "thead", "dl", "pre", "svg"}
@@ -71,13 +71,13 @@ def _reached(rows: list[dict[str, object]]) -> pd.DataFrame:
 def of_screen(screen: First) -> Iterator[str]:
     """Give the words of a first screen."""
     for answer in screen.answers:
-        told = _words.told(answer, NOUNS)
-        for part in (*_words.PARTS, "certainty"):
+        told = wording.told(answer, NOUNS)
+        for part in (*wording.PARTS, "certainty"):
             yield f"{answer.question}.{part}: {getattr(told, part)}"
         yield from (f"{answer.question}.other: {other}" for other in told.others)
         yield from (f"{answer.question}.row: {row.name} | {row.note} | {row.value}" for row in told.rows)
-    yield f"judged: {_words.judged(screen, NOUNS)}"
-    yield from (f"not asked: {words}" for words in _words.not_asked(screen, NOUNS))
+    yield f"judged: {wording.judged(screen, NOUNS)}"
+    yield from (f"not asked: {words}" for words in wording.not_asked(screen, NOUNS))
 
 
 def of_page() -> Iterator[str]:

@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 from ddlbench.analysis.price import FREE, Tariff
 from ddlbench.analysis.tables import frame
-from ddlbench.answers import Answer, Goal, _choose
-from ddlbench.answers._choose import First
+from ddlbench.answers import Answer, Goal, choose
+from ddlbench.answers.choose import First
 from ddlbench.plan.values import Row
 
 from tests.builders.tables import row
@@ -45,7 +45,7 @@ def first(
 ) -> First:
     """The first screen of these runs."""
     tables = {"runs": frame("runs", rows), "losses": pd.DataFrame(), "reached": pd.DataFrame()} | more
-    return _choose.first(tables, audit, tariff=tariff, goal=goal, ours=ours, sample=sample)
+    return choose.first(tables, audit, tariff=tariff, goal=goal, ours=ours, sample=sample)
 
 
 def by_question(found: First) -> dict[str, Answer]:

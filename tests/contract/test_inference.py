@@ -24,8 +24,8 @@ from ddlbench.run.job import FAILURE
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.recipe import load_recipe
 from ddlbench.train import models
-from ddlbench.train.inference import InferSpec, Way, _measure
-from ddlbench.train.inference._record import FAILED, PARTIAL, RECORD
+from ddlbench.train.inference import AT_LEAST, InferSpec, Way, _measure
+from ddlbench.train.inference_record import FAILED, PARTIAL, RECORD
 
 from tests.builders.plans import infer_spec, run_spec
 from tests.conftest import PATHS, shared, until
@@ -110,7 +110,7 @@ def test_two_ranks_share_a_model_and_answer_alike(name: str, precision: str, dat
     assert record["plain_weights_bytes"] == weights * {"fp32": 4, "bf16": 2}[precision]
     assert record["weights_bytes"] == record["plain_weights_bytes"] / 2
     assert [row["batch"] for row in record["batches"]] == [1, 5]
-    assert all(len(row["latencies_s"]) >= _measure.AT_LEAST for row in record["batches"])
+    assert all(len(row["latencies_s"]) >= AT_LEAST for row in record["batches"])
     initial = job(replace(spec, trained=False), tmp_path / "initial", data)
     assert initial.returncode == 0, initial.stdout
     other = json.loads((tmp_path / "initial" / RECORD).read_text())

@@ -22,7 +22,7 @@ from ddlbench.core.record import STEP_PARTS, WEIGHTS
 from ddlbench.plan import launch
 from ddlbench.settings.machine import load_machine
 from ddlbench.train.inference import InferSpec
-from ddlbench.train.inference._record import RECORD
+from ddlbench.train.inference_record import RECORD
 
 from tests.builders.plans import run_spec
 from tests.conftest import PATHS, ROOT, shared

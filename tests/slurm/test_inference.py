@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from ddlbench.core import notes
-from ddlbench.train.inference._record import FAILED, PARTIAL, RECORD
+from ddlbench.train.inference_record import FAILED, PARTIAL, RECORD
 
 from tests.slurm.conftest import Cluster, Project, ended, submitted, until
 

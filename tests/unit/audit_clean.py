@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 from ddlbench.analysis import summary
 from ddlbench.audit import Material, all_rules
-from ddlbench.audit._audit import audit
-from ddlbench.audit._material import of_tables
+from ddlbench.audit.check import audit
+from ddlbench.audit.material import of_tables
 
 from tests.builders.plans import run_spec
 

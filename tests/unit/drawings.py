@@ -7,7 +7,8 @@ from tempfile import TemporaryDirectory
 import pandas as pd
 from ddlbench.core import registry
 from ddlbench.settings.config import CONFIG
-from ddlbench.show.figures import FigureMember, Options, Tables, _data
+from ddlbench.show import figure_data
+from ddlbench.show.figures import FigureMember, Options, Tables
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -29,8 +30,8 @@ def draw(plot: str, shown: Tables, options: Options = OPTIONS) -> Figure:
     options = replace(options, frameworks=tuple(sorted(set(shown["runs"]["framework"]))))
     with TemporaryDirectory() as folder:
         path = Path(folder, "figure.csv")
-        _data.write(member.data({name: shown[name] for name in member.TABLES}, options), path)
-        figure = member.draw(_data.read(path), options)
+        figure_data.write(member.data({name: shown[name] for name in member.TABLES}, options), path)
+        figure = member.draw(figure_data.read(path), options)
     figure.draw_without_rendering()
     return figure
 

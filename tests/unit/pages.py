@@ -9,9 +9,9 @@ import pandas as pd
 from ddlbench.analysis import frameworks, nodes
 from ddlbench.analysis.claims import COLUMNS, NOT_TESTABLE
 from ddlbench.analysis.collect import collect
-from ddlbench.audit import _findings
-from ddlbench.audit._audit import audit
-from ddlbench.audit._material import of_study
+from ddlbench.audit import finding_rows
+from ddlbench.audit.check import audit
+from ddlbench.audit.material import of_study
 from ddlbench.core.columns import write_csv
 from ddlbench.plan import budget
 from ddlbench.settings.machine import load_machine
@@ -64,7 +64,7 @@ def make(
         if records is None:
             records = [write_record(results / "runs", spec) for spec in specs]
         collect(records, home / "tables")
-        write_csv(audit(of_study(home / "tables")), _findings.COLUMNS, home / "tables/audit.csv")
+        write_csv(audit(of_study(home / "tables")), finding_rows.COLUMNS, home / "tables/audit.csv")
         claims = [dict.fromkeys(COLUMNS, EVIL) | verdict for verdict in ({}, {"verdict": NOT_TESTABLE})]
         pd.DataFrame(claims).to_csv(home / "tables/verdicts.csv", index=False)
         frameworks.write(home / "tables/frameworks.csv")

@@ -13,8 +13,8 @@ import pytest
 from ddlbench.analysis import scaling, together
 from ddlbench.analysis.price import Tariff
 from ddlbench.analysis.tables import frame
-from ddlbench.answers import Answer, Candidate, Certainty, Note, _words
-from ddlbench.audit import _findings
+from ddlbench.answers import Answer, Candidate, Certainty, Note, wording
+from ddlbench.audit import finding_rows
 from ddlbench.core import registry
 from ddlbench.core.registry import OWN
 from ddlbench.show.page import shown
@@ -111,7 +111,7 @@ def test_sides_are_ranked_by_pairs_and_a_warned_run_is_a_hollow_dot() -> None:
     """deepspeed leads in two of three pairs, and has a run that is far off."""
     rows = [*ran(1000.0, (0.0, 0.001, -0.4), framework="deepspeed"), *ran(980.0, (0.0, 0.001, 0.0), framework="ddp")]
     bad = str(rows[2]["run"])
-    finding = dict.fromkeys((column.name for column in _findings.COLUMNS), "")
+    finding = dict.fromkeys((column.name for column in finding_rows.COLUMNS), "")
     finding |= {"rule": "steady", "severity": "warning", "runs": bad}
     found = first(rows, (finding,))
     answer = by_question(found)["framework"]
@@ -422,13 +422,13 @@ def test_a_study_of_programs_says_its_sample_and_settings() -> None:
     rows = [one | {"loader": OWN, "form": None} for one in rows]
     found = first(rows, sample="tokens")
     assert [question for question, _ in found.not_asked] == ["workers", "batch"]
-    nouns = _words.Nouns("GPU", "tokens")
-    assert "54 tokens/s" in _words.told(found.answers[0], nouns).words.replace("fsdp ", "")
+    nouns = wording.Nouns("GPU", "tokens")
+    assert "54 tokens/s" in wording.told(found.answers[0], nouns).words.replace("fsdp ", "")
 
 
 def test_answers_of_runs_that_cannot_be_compared_say_so() -> None:
     rows = [one for name in ("ddp", "horovod") for one in ran(100.0, framework=name)]
-    finding = dict.fromkeys((column.name for column in _findings.COLUMNS), "")
+    finding = dict.fromkeys((column.name for column in finding_rows.COLUMNS), "")
     finding |= {"rule": "same-precision", "severity": "error", "runs": str(rows[0]["run"]), "evidence": "fp16 and fp32"}
     found = first(rows, (finding,))
     assert found.answers[0].unfair == ("same-precision",) and found.errors
@@ -453,12 +453,12 @@ def test_whoever_rewrites_every_sentence_changes_no_choice(
     """Every template becomes nonsense: the same values, and words of nonsense alone."""
     tariff = Tariff(2.5, "EUR", 4)
     before = first(STUDIES[study], tariff=tariff)
-    shutil.copytree(_words.TEMPLATES, tmp_path / "templates")
+    shutil.copytree(wording.TEMPLATES, tmp_path / "templates")
     for path in (tmp_path / "templates").glob("*.jinja"):
         names = {*re.findall(r"macro (\w+)", path.read_text()), "take", "line", "text", "measure", "other"}
         path.write_text("".join(f"{{% macro {name}(a, b=0) %}}-sure 1,0 (+){{% endmacro %}}\n" for name in names))
-    monkeypatch.setattr(_words, "TEMPLATES", tmp_path / "templates")
-    assert {_words.told(answer, _words.Nouns()).take for answer in before.answers} == {"-sure 1,0 (+)"}
+    monkeypatch.setattr(wording, "TEMPLATES", tmp_path / "templates")
+    assert {wording.told(answer, wording.Nouns()).take for answer in before.answers} == {"-sure 1,0 (+)"}
     after = first(STUDIES[study], tariff=tariff)
     assert (after.choice, plain(after)) == (before.choice, plain(before))
     assert len(before.answers) >= 2
@@ -466,14 +466,14 @@ def test_whoever_rewrites_every_sentence_changes_no_choice(
 
 def test_each_question_has_a_template_and_words() -> None:
     told = {
-        answer.question: _words.told(answer, _words.Nouns("GPU"))
+        answer.question: wording.told(answer, wording.Nouns("GPU"))
         for rows in STUDIES.values()
         for answer in first(rows, tariff=Tariff(2.5, "EUR", 4)).answers
     }
     assert all(words.question and words.take and words.line and words.measure for words in told.values())
     assert {*told} >= {"framework", "loader", "workers", "batch", "schedule", "cost", "memory"}
-    names = {path.stem for path in _words.TEMPLATES.glob("[!_]*.jinja")}
-    assert names == {name.replace("-", "_") for name in registry.members("answers")}
+    names = {path.stem for path in wording.TEMPLATES.glob("[!_]*.jinja")}
+    assert names == {name.replace("-", "_") for name in registry.members("questions")}
 
 
 def test_answers_are_values_that_json_can_hold() -> None:
@@ -486,14 +486,14 @@ def test_answers_are_values_that_json_can_hold() -> None:
 
 def test_the_terminal_has_a_line_per_answer() -> None:
     found = first(STUDIES["sides"])
-    assert len(_words.lines(found, _words.Nouns())) == len(found.answers) + 1
+    assert len(wording.lines(found, wording.Nouns())) == len(found.answers) + 1
 
 
 def test_below_the_answers_stands_how_many_of_them_are_sure() -> None:
     found = first([*STUDIES["sides"]])
     decided = (Certainty.SURE, Certainty.TIE)
     assert found.sure == sum(answer.certainty in decided for answer in found.answers)
-    assert not _words.judged(replace(found, answers=()), _words.Nouns())
+    assert not wording.judged(replace(found, answers=()), wording.Nouns())
 
 
 def scale_of(answer: Answer) -> shown.Scale:

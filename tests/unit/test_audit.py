@@ -16,10 +16,10 @@ import pandas as pd
 import pytest
 from ddlbench.analysis.collect import collect
 from ddlbench.analysis.tables import TABLES, frame
-from ddlbench.audit import AUDITED, SEVERITIES, Material, _columns, _findings, all_rules
-from ddlbench.audit._audit import audit
-from ddlbench.audit._material import of_study, of_tables
+from ddlbench.audit import AUDITED, SEVERITIES, Material, _columns, all_rules, finding_rows
+from ddlbench.audit.check import audit
 from ddlbench.audit.document import page
+from ddlbench.audit.material import of_study, of_tables
 from ddlbench.commands.main import main
 from ddlbench.core.columns import types, write_csv
 from ddlbench.core.recipe import Recipe
@@ -107,7 +107,7 @@ def test_threads_are_compared_between_frameworks() -> None:
 @pytest.mark.parametrize("rule", sorted(PLANTED))
 def test_a_rule_catches_a_planted_fault(rule: str) -> None:
     rows = found(rule, changed(PLANTED[rule], STUDY))
-    rows = [row for row in rows if row["severity"] != _findings.NOT_CHECKED]
+    rows = [row for row in rows if row["severity"] != finding_rows.NOT_CHECKED]
     assert rows
     for row in rows:
         assert row["severity"] in SEVERITIES
@@ -124,7 +124,7 @@ def test_a_rule_reads_the_types_that_tables_have(rule: str) -> None:
     whole = [name for name in known if (tables["runs"][name].dropna() % 1 == 0).all()]
     tables["runs"] = tables["runs"].astype(dict.fromkeys(whole, "Int64"))
     rows = found(rule, tables)
-    assert any(row["severity"] != _findings.NOT_CHECKED for row in rows)
+    assert any(row["severity"] != finding_rows.NOT_CHECKED for row in rows)
     assert not any("cannot read" in row["evidence"] for row in rows)
 
 
@@ -152,7 +152,7 @@ def test_a_rule_that_lacks_a_column_says_so(rule: str) -> None:
         table, column = need.split(".")
         without = {**WHOLE, table: WHOLE[table].drop(columns=column)}
         (row,) = audit(Material(without), [rule])
-        assert row["severity"] == _findings.NOT_CHECKED
+        assert row["severity"] == finding_rows.NOT_CHECKED
         assert missing(row["evidence"], column, table) == []
         rest = {name: t for name, t in WHOLE.items() if name != table}
         rows = audit(Material(rest), [rule])  # `convergence` and `numbers` are made; they lack to none
@@ -226,7 +226,7 @@ def test_rows_without_a_value_are_counted_as_not_checked() -> None:
 
 def test_no_tables_at_all_are_no_clean_tables() -> None:
     rows = audit(Material({}))
-    assert {row["severity"] for row in rows} == {_findings.NOT_CHECKED}
+    assert {row["severity"] for row in rows} == {finding_rows.NOT_CHECKED}
     assert {row["rule"] for row in rows} == set(RULES)
 
 
@@ -371,9 +371,9 @@ def test_the_command_ends_with_1_on_errors_only(
         said = capsys.readouterr().out
         assert ("ERROR same-precision" in said) == bool(code)
         assert said.startswith(f"audit: {code} error")
-        assert len(_findings.worst(_findings.read(tmp_path / "audit.csv"), "error")) == code
+        assert len(finding_rows.worst(finding_rows.read(tmp_path / "audit.csv"), "error")) == code
         assert call(monkeypatch, str(tmp_path), "--json") == code
-        assert json.loads(capsys.readouterr().out) == _findings.read(tmp_path / "audit.csv")
+        assert json.loads(capsys.readouterr().out) == finding_rows.read(tmp_path / "audit.csv")
 
 
 @pytest.mark.parametrize(
@@ -391,6 +391,6 @@ def test_the_command_says_in_one_line_what_it_lacks(
 
 def test_findings_come_back_from_their_file_as_they_were(tmp_path: Path) -> None:
     rows = found("same-precision", changed(FAULTS["same-precision"], STUDY))
-    write_csv(rows, _findings.COLUMNS, tmp_path / "tables/audit.csv")
-    assert _findings.read(tmp_path / "tables/audit.csv") == rows
-    assert _findings.read(tmp_path / "none.csv") == []
+    write_csv(rows, finding_rows.COLUMNS, tmp_path / "tables/audit.csv")
+    assert finding_rows.read(tmp_path / "tables/audit.csv") == rows
+    assert finding_rows.read(tmp_path / "none.csv") == []

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from ddlbench.analysis.tables import frame
 from ddlbench.audit import _neighbours
-from ddlbench.audit._audit import audit
-from ddlbench.audit._material import of_study, of_tables
+from ddlbench.audit.check import audit
+from ddlbench.audit.material import of_study, of_tables
 from ddlbench.audit.rules.accuracy import _expected_epochs
 from ddlbench.core.spec import id_of_repeat
 

@@ -9,6 +9,7 @@ import pytest
 from ddlbench.analysis import failures
 from ddlbench.analysis.collect import collect
 from ddlbench.analysis.scaling import scaling
+from ddlbench.analysis.sheets import Costs, Planned
 from ddlbench.audit import Material
 from ddlbench.audit.rules.records import failed_runs
 from ddlbench.core import registry
@@ -118,7 +119,11 @@ def test_the_share_of_the_peak_is_that_of_the_runs_precision(tmp_path: Path) -> 
     bf16 = replace(SPEC, repeat=2, recipe=replace(SPEC.recipe, precision="bf16"))
     old = replace(SPEC, repeat=3)
     records = [write_record(tmp_path / "a"), write_record(tmp_path / "b", bf16)]
-    collect([*records, write_record(tmp_path / "c", old, flops_per_image=None)], tmp_path / "tables", {"bf16": 0.025})
+    collect(
+        [*records, write_record(tmp_path / "c", old, flops_per_image=None)],
+        tmp_path / "tables",
+        costs=Costs(peaks={"bf16": 0.025}),
+    )
     runs = pd.read_parquet(tmp_path / "tables/runs.parquet").set_index("run")
     assert runs["flops_per_image"].dropna().tolist() == [2_000_000_000] * 2
     # 10 images/s on two workers: 10 GFLOP/s each.
@@ -274,7 +279,7 @@ def test_failed_jobs_of_inference_are_listed_beside_failed_runs(tmp_path: Path) 
     assert rows[1]["log"] == str(tmp_path / "inference/dead/infer.log")
     counts = ["1 failed run and 2 failed jobs of inference", "0 failed runs", "1 failed job of inference"]
     assert [failures.counted(some) for some in (rows, [], rows[1:2])] == counts
-    collect(runs, tmp_path / "tables", beside=jobs)
+    collect(runs, tmp_path / "tables", Planned(beside=jobs))
     table = pd.read_parquet(tmp_path / "tables/failures.parquet")
     assert list(table["run"]) == ["one", "dead", "slow"]
     # The audit counts runs: a table of inference is made of all jobs, or not at all.

@@ -16,12 +16,14 @@ from ddlbench.analysis import collect, tables
 from ddlbench.core import files, kinds, registry, spec
 from ddlbench.core.columns import Column, write_csv
 from ddlbench.core.plural import amount, between, count_of, duration, gigabytes, percents, rounded, total, worker
-from ddlbench.show.figures import _data
+from ddlbench.show import figure_data
 from ddlbench.train import measure
 from ddlbench.train.measure import Measure, Meter
 
 from tests.builders.records import write_record
 from tests.conftest import ROOT
+
+BOTH = ("parquet", "csv")
 
 
 def test_the_page_about_columns_is_what_they_say() -> None:
@@ -42,17 +44,13 @@ def test_every_column_is_on_the_page() -> None:
 
 
 def test_every_table_is_made_by_the_rule(tmp_path: Path) -> None:
-    rule = (ROOT / "workflow/rules/analysis.smk").read_text(encoding="utf-8")
-    made = set(re.findall(r'^    "(\w+)",$', rule.partition("COLLECTED = ")[2].partition(")")[0], re.M))
-    assert made == {name for name, table in tables.CORE.items() if table.csv}
-    # The rule adds those of `analysis/sheets/` whose rows are not of jobs that do not train.
-    made |= {name.replace("-", "_") for name in registry.members("sheets")} - {kind.TABLE for kind in kinds.beside()}
-    made_without_csv = {"learning_rates"}
-    assert 'f"{TABLES}/learning_rates.parquet"' in rule
-    assert made == {name for name, table in tables.TABLES.items() if table.csv}
-    assert made_without_csv == {name for name, table in tables.TABLES.items() if not table.csv}
+    """The rule takes those whose rows are not of jobs that do not train, and their files from their constant FILES."""
+    names = {*registry.members("sheets")} - {kind.TABLE for kind in kinds.beside()}
+    files = {name.replace("-", "_"): registry.constant("sheets", name, "FILES") or BOTH for name in names}
+    assert {name for name, suffixes in files.items() if suffixes != BOTH} == {"learning_rates"}
     collect.collect([], tmp_path)
-    assert {path.stem for path in tmp_path.iterdir()} == made | made_without_csv
+    made = {path.name for path in tmp_path.iterdir()}
+    assert made == {f"{name}.{suffix}" for name, suffixes in files.items() for suffix in suffixes}
 
 
 def test_tables_have_the_declared_columns_and_types_with_and_without_rows(tmp_path: Path) -> None:
@@ -139,8 +137,8 @@ def test_numbers_for_people(say: Callable[..., str], given: tuple[Any, ...], tex
 def test_a_cell_is_no_formula_to_a_spreadsheet_and_comes_back_as_it_was(tmp_path: Path) -> None:
     texts = ['=HYPERLINK("http://x")', "@SUM(A1)", "+1+1", "-2+3", "\t=1", "plain", "-0.5", "1e-3", "-", "'=quoted", ""]
     data = pd.DataFrame({"framework": texts, "value": [-1.5] * len(texts)})
-    _data.write(data, tmp_path / "a.csv")
-    assert _data.read(tmp_path / "a.csv")["framework"].fillna("").tolist() == texts
+    figure_data.write(data, tmp_path / "a.csv")
+    assert figure_data.read(tmp_path / "a.csv")["framework"].fillna("").tolist() == texts
     files.write_csv(tmp_path / "b.csv", data.to_dict("records"), list(data))
     assert [row["framework"] for row in files.read_csv(tmp_path / "b.csv")] == texts
     columns = (Column("framework", "str", ""), Column("value", "float64", ""))

@@ -29,7 +29,7 @@ CONTRACTS = {
     "sheets": "SheetMember",
     "prediction": "Predictor",
     "sections": "SectionMember",
-    "answers": "QuestionMember",
+    "questions": "QuestionMember",
 }
 MEMBERS = [(room, name) for room in CONTRACTS for name in registry.members(room)]
 
@@ -109,8 +109,8 @@ BROKEN = [
     ("readings", "lines", "def wanted(spec: RunSpec)", "def wanted(spec: str)", "wanted"),
     ("sheets", "costs", "SHEET = Sheet(", "SHEET = tuple(", "SHEET"),
     ("prediction", "last_rate", "rates: Mapping[int, float], workers: int", "rates: Mapping[int, float]", "of_worker"),
-    ("answers", "batch", 'DECIDES = ("batch",)', 'DECIDES = "batch"', "DECIDES"),
-    ("answers", "framework", "def answer(given: Given, choice: Choice)", "def answer(given: Given)", "answer"),
+    ("questions", "batch", 'DECIDES = ("batch",)', 'DECIDES = "batch"', "DECIDES"),
+    ("questions", "framework", "def answer(given: Given, choice: Choice)", "def answer(given: Given)", "answer"),
     ("sections", "costs", 'READS = ("costs.parquet",)', "", "READS"),
     ("loaders", "synthetic", "def epoch(self, epoch: int, first_step: int = 0)", "def epoch(self)", "Loader"),
 ]

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from ddlbench.analysis import claims
-from ddlbench.audit import _findings
+from ddlbench.audit import finding_rows
 from ddlbench.core import registry
 from ddlbench.core.columns import write_csv
 from ddlbench.plan.estimate import GUESSED, PREDICTED
@@ -21,8 +21,10 @@ from tests.conftest import ROOT, Once
 
 pytestmark = pytest.mark.more
 
-ROOMS = ("sheets", "prediction", "sections", "records", "answers")
-MEMBERS = [registry.path(room, name) for room in ROOMS for name in registry.members(room) if name != "ours"]
+ROOMS = ("sheets", "prediction", "sections", "records", "questions")
+# What the page reads of every study, and what `collect` says of records: nothing is made without them.
+NEEDED = {"ours", "runs", "epochs", "step-times", "losses", "comparisons", "kernels", "failures", "refused"}
+MEMBERS = [registry.path(room, name) for room in ROOMS for name in registry.members(room) if name not in NEEDED]
 # Modules that are asked by sections of the page, and by commands, alone.
 MEMBERS += [registry.PACKAGE / f"analysis/{name}.py" for name in ("claims", "nodes")]
 WITHOUT = ["nothing", *(str(path.relative_to(registry.PACKAGE)) for path in MEMBERS)]
@@ -46,7 +48,7 @@ def try_all(folder: Path) -> None:
     shutil.copytree(registry.PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "config").symlink_to(ROOT / "config")
     write_record(folder / "runs", SPEC)
-    write_csv([], _findings.COLUMNS, folder / "beside/audit.csv")
+    write_csv([], finding_rows.COLUMNS, folder / "beside/audit.csv")
     pd.DataFrame(columns=claims.COLUMNS).to_csv(folder / "beside/verdicts.csv", index=False)
     files = {file: [str(package / file), *map(str, naming(file, package))] for file in WITHOUT[1:]}
     done = subprocess.run(

@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from ddlbench.analysis import prediction_priors
 from ddlbench.analysis.prediction import Measured as Series
-from ddlbench.analysis.prediction import _priors, last_rate
+from ddlbench.analysis.prediction import last_rate
 from ddlbench.analysis.price import Draw
 from ddlbench.core.files import read_csv
 from ddlbench.core.record import MLLOG, STEPS, seal
@@ -190,7 +191,9 @@ def test_other_counts_are_predicted_as_snakemake_predict_does(demo: Plan) -> Non
     records = [measured(replace(grown(base, w), repeat=r), rate) for w, rate in ((1, 100), (4, 90)) for r in (1, 2)]
     for workers in (2, 8):
         spec = grown(base, workers)
-        made = last_rate.predict(Series((1, 4), (100.0, 360.0), (64.0, 64.0), 8), [workers], [64.0], _priors.read())
+        made = last_rate.predict(
+            Series((1, 4), (100.0, 360.0), (64.0, 64.0), 8), [workers], [64.0], prediction_priors.read()
+        )
         assert made.low is not None and made.high is not None
         expected = [float(value[0]) / workers for value in (made.low, made.images_per_s, made.high)]
         assert rates(spec, records) == pytest.approx(expected)

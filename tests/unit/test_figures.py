@@ -14,8 +14,8 @@ from ddlbench.settings.config import CONFIG
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.recipe import load_recipe
 from ddlbench.settings.study import load_study
+from ddlbench.show.figure_data import distinguishing, references
 from ddlbench.show.figures import _looks, _style
-from ddlbench.show.figures._data import distinguishing, references
 from matplotlib.figure import Figure
 
 from tests.builders.tables import MIB, SCALING, repeats, row, tables

@@ -11,8 +11,9 @@ import pandas as pd
 import pytest
 from ddlbench.analysis.summary import COLUMNS as MEASURES
 from ddlbench.core import registry
-from ddlbench.show.figures import FigureMember, _data, _style
-from ddlbench.show.figures import _make as command
+from ddlbench.show import figure_data
+from ddlbench.show import make_figure as command
+from ddlbench.show.figures import FigureMember, _style
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -45,13 +46,13 @@ def test_a_figures_file_holds_its_data_to_the_last_digit(plot: str, tmp_path: Pa
     member: FigureMember = registry.member("figures", plot)
     made = member.data(shown, OPTIONS)
     assert len(made) >= (1 if plot in ("accuracy-map", "efficiency-loss", "speed-up-map") else 3)  # bases are no rows
-    _data.write(made, tmp_path / "a.csv")
-    back = _data.read(tmp_path / "a.csv")
+    figure_data.write(made, tmp_path / "a.csv")
+    back = figure_data.read(tmp_path / "a.csv")
     assert list(back) == list(made)
     for name in made:
         ours, theirs = made[name].astype(object), back[name].astype(object)
         assert ours.where(ours.notna(), None).tolist() == theirs.where(theirs.notna(), None).tolist(), name
-    _data.write(back, tmp_path / "b.csv")
+    figure_data.write(back, tmp_path / "b.csv")
     assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
 
 
@@ -71,7 +72,7 @@ def test_a_figure_has_the_same_bytes_in_three_formats(tmp_path: Path, monkeypatc
         written.append({p.suffix: p.read_bytes() for p in tmp_path.glob("out.*")})
     assert written[0].keys() == {".csv", ".png", ".svg", ".pdf"}
     assert written[0] == written[1]
-    assert _data.read(tmp_path / "out.csv")["throughput_images_per_s"].tolist() == [100, 150]
+    assert figure_data.read(tmp_path / "out.csv")["throughput_images_per_s"].tolist() == [100, 150]
     full = Mock(side_effect=lambda path, **_: path.write_text("half") and 1 / 0)
     monkeypatch.setattr(Figure, "savefig", full)
     with pytest.raises(ZeroDivisionError):
@@ -96,16 +97,16 @@ def test_the_day_of_a_figure_is_that_of_its_newest_run(tmp_path: Path) -> None:
     runs = SCALING["runs"].assign(status="success")
     runs.assign(begun_s=[86400.0 * n for n in range(len(runs))]).to_parquet(tmp_path / "runs.parquet")
     of = [*runs["run"][:2], "another"]
-    shown = _data.shown(tmp_path, of)
+    shown = figure_data.shown(tmp_path, of)
     assert [None if pd.isna(day) else day for day in shown["day"]] == ["1970-01-01", "1970-01-02", None]
-    assert _data.day(shown) == "1970-01-02"
-    assert _data.day(shown[2:]) == ""
+    assert figure_data.day(shown) == "1970-01-02"
+    assert figure_data.day(shown[2:]) == ""
 
 
 def test_a_figure_reads_only_its_runs(tmp_path: Path) -> None:
     write_tables(tmp_path)
     runs = list(SCALING["runs"]["run"])
-    shown = _data.load(tmp_path, ("runs", "epochs"), runs[:3])
+    shown = figure_data.load(tmp_path, ("runs", "epochs"), runs[:3])
     assert set(shown) == {"runs", "epochs"}
     assert set(shown["runs"]["run"]) == set(shown["epochs"]["run"]) == set(runs[:3])
 

@@ -17,9 +17,8 @@ from ddlbench.analysis.sheets import inference
 from ddlbench.core import registry
 from ddlbench.plan.runs import figure_runs, make_plan, outputs
 from ddlbench.settings.study import load_study
-from ddlbench.train.inference import InferSpec
-from ddlbench.train.inference._measure import AT_LEAST, AT_MOST, requests
-from ddlbench.train.inference._record import FORMAT
+from ddlbench.train.inference import AT_LEAST, AT_MOST, InferSpec, requests
+from ddlbench.train.inference_record import FORMAT
 
 from tests.builders.machines import LAPTOP
 from tests.builders.plans import STUDY, infer_spec

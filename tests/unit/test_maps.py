@@ -11,7 +11,8 @@ from ddlbench.plan.runs import make_plan
 from ddlbench.settings.config import CONFIG
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import load_study
-from ddlbench.show.figures import _data, _style, accuracy_map, speed_up_map
+from ddlbench.show import figure_data
+from ddlbench.show.figures import _style, accuracy_map, speed_up_map
 from ddlbench.show.page import picture
 from matplotlib.axes import Axes
 
@@ -109,8 +110,8 @@ def test_nothing_to_compare_is_an_empty_map(tmp_path: Path) -> None:
     for some in (table[:0], table[table["framework"] == "ddp"]):
         plot = "accuracy-map" if some.empty else "speed-up-map"
         assert [text.get_text() for text in draw(plot, {"runs": some}).axes[0].texts] == ["no finished runs"]
-    _data.write(accuracy_map.data({"runs": table}, OPTIONS), tmp_path / "map.csv")
-    assert _data.read(tmp_path / "map.csv")["told"].tolist() == [True, True]
+    figure_data.write(accuracy_map.data({"runs": table}, OPTIONS), tmp_path / "map.csv")
+    assert figure_data.read(tmp_path / "map.csv")["told"].tolist() == [True, True]
 
 
 def test_a_difference_by_hand() -> None:

@@ -12,12 +12,12 @@ from ddlbench.analysis import scaling
 from ddlbench.analysis.collect import collect
 from ddlbench.analysis.refusals import RefusedError
 from ddlbench.analysis.tables import frame
-from ddlbench.audit import _material
-from ddlbench.audit._audit import OF_OTHERS, audit
+from ddlbench.audit import material
+from ddlbench.audit.check import OF_OTHERS, audit
 from ddlbench.core import files
 from ddlbench.records import _mllog, _times, mlperf
 from ddlbench.show.figures import Options
-from ddlbench.show.figures._make import selected, write_data
+from ddlbench.show.make_figure import selected, write_data
 
 from tests.builders.tables import row
 from tests.conftest import ROOT
@@ -181,7 +181,7 @@ def test_a_rate_that_the_run_contradicts_is_none(factor: float, tmp_path: Path) 
     collect(mlperf.find(tmp_path), tmp_path / "tables", read=mlperf.read)
     (run,) = pd.read_parquet(tmp_path / "tables/runs.parquet").to_dict("records")
     assert pd.isna(run["throughput_images_per_s"]) and run["train_s"] == pytest.approx(120)
-    found = audit(_material.of_study(tmp_path / "tables"), ["rate-of-the-run", "ended-as-said"])
+    found = audit(material.of_study(tmp_path / "tables"), ["rate-of-the-run", "ended-as-said"])
     assert [(row["severity"], row["rule"]) for row in found] == [
         ("error", "rate-of-the-run"), ("error", "ended-as-said"), ("error", "ended-as-said")]  # fmt: skip
     assert "aborted; success" in found[1]["evidence"] and "0.3" in found[2]["evidence"]
@@ -196,7 +196,7 @@ def test_ends_that_nobody_can_believe_are_flagged(tmp_path: Path) -> None:
         path.rename(path.with_name(f"result_{number}.txt"))
     collect(mlperf.find(tmp_path), tmp_path / "tables", read=mlperf.read)
     rcp = ROOT / "config/references/mlperf-rcp-resnet50.csv"
-    found = audit(_material.of_study(tmp_path / "tables", rcp))
+    found = audit(material.of_study(tmp_path / "tables", rcp))
     for rule, orgs in (("ended-as-said", {"half", "none"}), ("convergence", {"soon"}), ("five-results", {"half"})):
         assert orgs <= {row["runs"].split("-")[0] for row in found if row["rule"] == rule}, rule
     assert "not checked" not in {row["severity"] for row in found}
@@ -365,7 +365,7 @@ def test_figures_show_one_series_of_a_submitter_whatever_its_batch(tmp_path: Pat
 
 
 def test_the_audit_says_where_a_log_and_its_clocks_disagree(tmp_path: Path) -> None:
-    found = audit(_material.of_study(tables(tmp_path, small=RATE / 8, large=3.05 * RATE)), ["said-rates"])
+    found = audit(material.of_study(tables(tmp_path, small=RATE / 8, large=3.05 * RATE)), ["said-rates"])
     (finding,) = [row for row in found if row["severity"] == "error"]
     assert finding["runs"] == "Org-box_n1_fw-resnet-result_0"
     assert "0.125 times" in finding["evidence"]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 from ddlbench.analysis.collect import collect
+from ddlbench.analysis.sheets import Planned
 from ddlbench.core.record import STEPS, Event, beside_s
 from ddlbench.plan.runs import make_plan, mixed
 from ddlbench.plan.values import Plan
@@ -80,8 +81,8 @@ def test_runs_have_their_place_as_it_was_and_as_it_was_planned(tmp_path: Path) -
     folders = [write_record(tmp_path / "runs", spec) for spec in specs]
     for folder, began in zip(folders, (3.0, 1.0, 2.0), strict=True):
         fit_log(folder, pd.read_parquet(folder / STEPS), began)
-    planned = {"order": [specs[2].id, specs[0].id], "scaling": {specs[1].id: "strong"}}
-    collect(folders, tmp_path / "tables", **planned)  # type: ignore[arg-type]
+    planned = Planned(order=[specs[2].id, specs[0].id], scaling={specs[1].id: "strong"})
+    collect(folders, tmp_path / "tables", planned)
     table = pd.read_parquet(tmp_path / "tables/runs.parquet").set_index("run").loc[[spec.id for spec in specs]]
     assert table["started_s"].tolist() == [3.0, 1.0, 2.0]
     assert table["place"].tolist() == [3, 1, 2]

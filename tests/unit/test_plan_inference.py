@@ -17,8 +17,7 @@ from ddlbench.plan.runs import make_plan
 from ddlbench.plan.values import Plan, Row
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.study import load_study
-from ddlbench.train.inference import InferSpec
-from ddlbench.train.inference._measure import AT_LEAST
+from ddlbench.train.inference import AT_LEAST, InferSpec
 
 from tests.builders.machines import JUWELS, LAPTOP
 from tests.builders.plans import infer_spec, run_spec

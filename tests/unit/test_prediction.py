@@ -7,12 +7,13 @@ from importlib import import_module
 
 import numpy as np
 import pytest
-from ddlbench.analysis.prediction import Measured, TooLittleError, _priors, last_rate
+from ddlbench.analysis import prediction_priors
+from ddlbench.analysis.prediction import Measured, TooLittleError, last_rate
 
 from tests.conftest import ROOT
 from tests.facts import refuses
 
-PRIORS = _priors.read()
+PRIORS = prediction_priors.read()
 sys.path.insert(0, str(ROOT / "bench"))
 learning, rivals = import_module("learning"), import_module("rivals")
 
@@ -99,8 +100,8 @@ class TestLastRate:
 
 def test_priors_are_those_of_the_series() -> None:
     """Fitted from the file that lies beside them."""
-    every = _priors.published()
-    assert json.loads(_priors.FITTED.read_text())["series"] == len(every)
+    every = prediction_priors.published()
+    assert json.loads(prediction_priors.FITTED.read_text())["series"] == len(every)
     again = learning.fit(every)
     assert (*again.slope, again.unsteady) == pytest.approx((*PRIORS.slope, PRIORS.unsteady))
 
@@ -108,7 +109,7 @@ def test_priors_are_those_of_the_series() -> None:
 def test_slopes_are_learnt_from_other_sources() -> None:
     """A source that loses half per doubling moves the others' slope as one source of many, and never its own."""
     steep = Measured((4, 8, 16, 32), (400.0, 400.0, 400.0, 400.0), (64.0,) * 4, 4)
-    series = [*_priors.published(), *[_priors.SourceSeries("steep", "s", steep)] * 9]
+    series = [*prediction_priors.published(), *[prediction_priors.SourceSeries("steep", "s", steep)] * 9]
     made = {some[0].source: priors.slope[2] for some, priors in learning.left_out(series)}
     assert made["steep"] == pytest.approx(PRIORS.slope[2])
     assert all(slope < 2 * PRIORS.slope[2] for slope in made.values())
@@ -116,7 +117,7 @@ def test_slopes_are_learnt_from_other_sources() -> None:
 
 def test_intervals_hold_on_published_series() -> None:
     """With the priors as they are kept; bench/prediction.py does it with each source left out."""
-    made = list(learning.tries(_priors.published(), PRIORS, {}))
+    made = list(learning.tries(prediction_priors.published(), PRIORS, {}))
     assert len(made) > 200
     assert sum(bool(one.held) for one in made) / len(made) > 0.93
     far = [one.width for one in made if one.group == "from beyond a node" and abs(one.doublings - 3) < 0.01]

@@ -7,7 +7,8 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from ddlbench.analysis.prediction import Measured, TooLittleError, _priors
+from ddlbench.analysis import prediction_priors
+from ddlbench.analysis.prediction import Measured, TooLittleError
 from ddlbench.outlook import NoAnswerError, predictions
 from ddlbench.outlook.predictions import lines, predicted, rows
 from ddlbench.outlook.series import NAMED, Series, all_series
@@ -23,7 +24,7 @@ from tests.builders.records import tables, write_record
 from tests.facts import missing, refuses
 from tests.unit.test_scaling import runs_table, sized
 
-PRIORS = _priors.read()
+PRIORS = prediction_priors.read()
 
 
 def made_up(

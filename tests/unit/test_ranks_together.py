@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from ddlbench.analysis import summary
-from ddlbench.run import meeting
+from ddlbench.run import meeting, together
 from ddlbench.run.meeting import Met
 from ddlbench.run.program import read_again
-from ddlbench.run.readings import Line, Output, _ranks
+from ddlbench.run.readings import Line, Output
 from ddlbench.run.readings import lines as reading_of_lines
-from ddlbench.run.readings._ranks import Told, judge
+from ddlbench.run.together import Told, judge
 
 from tests.facts import missing
 from tests.unit.programs import made, script, spec
@@ -119,7 +119,7 @@ def test_clocks_of_several_hosts_may_differ() -> None:
     ],
 )
 def test_a_line_says_that_it_is_one_rank(line: str, alone: bool) -> None:
-    assert _ranks.says_alone([line], 2) is alone
+    assert together.says_alone([line], 2) is alone
     assert judge(2, {}, NOT_SEEN, alone=alone).together == ("no" if alone else "unconfirmed")
 
 

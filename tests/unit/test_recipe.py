@@ -7,12 +7,12 @@ from itertools import product
 from typing import Any
 
 import pytest
+from ddlbench.core.digest import digest
 from ddlbench.core.recipe import STATES, USED_WITH, for_schedule
 from ddlbench.core.schedule import learning_rate, peak_lr, scheduled_lr, warm_up, warm_up_fault
 from ddlbench.core.spec import RunSpec, used
 from ddlbench.plan.runs import make_plan
 from ddlbench.plan.stale import changes, is_same_run
-from ddlbench.records._planned import digest
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.recipe import load_recipe

@@ -1,6 +1,7 @@
 """What imports must not do: go back up in the order of rooms, form a circle, load PyTorch where Snakemake runs."""
 
 import ast
+import re
 import subprocess
 import sys
 from graphlib import TopologicalSorter
@@ -64,6 +65,21 @@ def test_no_import_goes_back_up() -> None:
         if ROOMS.index(other) > ROOMS.index(room(path))
     ]
     assert back == []
+
+
+def private(path: Path) -> list[str]:
+    """What a file imports that another room keeps to itself: names, or files, that begin with an underscore."""
+    lines = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.ImportFrom)]
+    names = [f"{line.module}.{alias.name}" for line in lines for alias in line.names]
+    within = f"ddlbench.{room(path)}." if path.is_relative_to(PACKAGE) else ""
+    hidden = (name for name in names if name.startswith("ddlbench.") and re.search(r"\._(?!_)", name))
+    return [name for name in hidden if not within or not name.startswith(within)]
+
+
+def test_no_room_imports_what_another_keeps_to_itself() -> None:
+    files = [*PACKAGE.rglob("*.py"), *(ROOT / "workflow/scripts").glob("*.py")]
+    assert len(files) > 300
+    assert {path.name: found for path in files if (found := private(path))} == {}
 
 
 def modules_imported(path: Path, files: dict[str, Path]) -> set[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ddlbench.analysis.tables import frame
-from ddlbench.answers import _choose
+from ddlbench.answers import choose
 from ddlbench.core import layout
 from ddlbench.plan import rounds
 from ddlbench.plan.rounds import Look, Why
@@ -124,7 +124,7 @@ def opened(ratio: float, repeats: int, spread: float = 0.01, looks: int = 4, see
         for name, rate in (("ddp", 1000.0), ("horovod", 1000.0 * ratio), ("fsdp", 300.0))
         for row in ran(rate, tuple(np.exp(rng.normal(0, spread, repeats)) - 1), framework=name)
     ]
-    found = _choose.open_runs({"runs": frame("runs", rows)}, looks=looks)
+    found = choose.open_runs({"runs": frame("runs", rows)}, looks=looks)
     return {question: {*runs} for question, runs in found.items() if runs}
 
 

@@ -17,12 +17,13 @@ import pytest
 from ddlbench.analysis import refusals
 from ddlbench.analysis.collect import collect
 from ddlbench.analysis.refusals import RefusedError
+from ddlbench.analysis.sheets import Planned
 from ddlbench.commands import answers
+from ddlbench.core import digest as digests
 from ddlbench.core.record import KERNELS, MLLOG, SEAL, STEPS, read_log, seal
 from ddlbench.core.spec import RunSpec
 from ddlbench.plan import stale
 from ddlbench.plan.values import Plan
-from ddlbench.records import _planned
 from ddlbench.records.ours import record
 
 from tests.builders.records import SPEC, edit_log, write_record
@@ -88,7 +89,9 @@ def test_a_line_behind_the_seal(tmp_path: Path) -> None:
 
 def test_many_records_of_other_settings_are_one_line(tmp_path: Path) -> None:
     folders = [write_record(tmp_path / "runs", replace(SPEC, repeat=n)) for n in range(1, 4)]
-    said = refusals.lines(collect(folders, tmp_path / "tables", {}, {folder.name: "another" for folder in folders}))
+    said = refusals.lines(
+        collect(folders, tmp_path / "tables", Planned({folder.name: "another" for folder in folders}))
+    )
     assert len(said) == 4 and said[1].startswith("WARNING: 3 records are refused")
     assert missing(said[2].splitlines()[0], f"{folders[0]}/run.mllog: ", "other settings", "2 more") == []
 
@@ -108,7 +111,7 @@ def test_a_kill_while_a_record_is_sealed_leaves_it_as_it_was(tmp_path: Path, mon
 
 
 def digest(spec: RunSpec) -> str:
-    return _planned.digest(json.loads(spec.to_json()))
+    return digests.digest(json.loads(spec.to_json()))
 
 
 def test_a_record_of_another_recipe_is_refused_and_the_others_are_collected(tmp_path: Path) -> None:
@@ -116,7 +119,7 @@ def test_a_record_of_another_recipe_is_refused_and_the_others_are_collected(tmp_
     folders = [write_record(tmp_path / "runs", SPEC), write_record(tmp_path / "runs", other)]
     wanted = {SPEC.id: digest(SPEC), other.id: digest(replace(SPEC, repeat=2))}
     assert SPEC.id != other.id and other.id == replace(SPEC, repeat=2).id  # its id does not tell
-    (refused,) = collect(folders, tmp_path / "tables", {}, wanted)
+    (refused,) = collect(folders, tmp_path / "tables", Planned(wanted))
     assert refused["run"] == other.id
     assert missing(refused["what"], "other settings", "plan") == []
     assert refused["what_to_do"].startswith("start the workflow again")
@@ -128,11 +131,11 @@ def test_a_record_whose_numbers_are_written_otherwise_is_collected(tmp_path: Pat
     """1 and 1.0 are one number."""
     folder = write_record(tmp_path / "runs")
     edit_log(folder, f'"base_lr": {SPEC.recipe.base_lr}', f'"base_lr": {SPEC.recipe.base_lr}0')
-    assert collect([folder], tmp_path / "tables", {}, {SPEC.id: digest(SPEC)}) == []
-    assert _planned.digest({"recipe": {"a": 1, "b": True}, "c": [2]}) == _planned.digest(
+    assert collect([folder], tmp_path / "tables", Planned({SPEC.id: digest(SPEC)})) == []
+    assert digests.digest({"recipe": {"a": 1, "b": True}, "c": [2]}) == digests.digest(
         {"recipe": {"a": 1.0, "b": True}, "c": (2.0,)}
     )
-    assert _planned.digest({"b": True}) != _planned.digest({"b": 1})
+    assert digests.digest({"b": True}) != digests.digest({"b": 1})
 
 
 def test_every_planned_run_has_a_digest_of_its_own(demo: Plan) -> None:
@@ -147,7 +150,7 @@ def test_whatever_stands_in_a_log_is_refused_and_ends_nothing(tmp_path: Path, va
     folder.mkdir()
     line = f':::MLLOG {{"key": "ddlbench_spec", "time_ms": 1, "metadata": {{}}, "value": {value}}}\n'
     (folder / MLLOG).write_text(line)
-    (refused,) = collect([folder], tmp_path / "tables", {}, {SPEC.id: digest(SPEC)})
+    (refused,) = collect([folder], tmp_path / "tables", Planned({SPEC.id: digest(SPEC)}))
     assert refused["run"] == SPEC.id
     assert stale.is_of_other_settings(folder / MLLOG, SPEC) in (True, False)  # and ends no Snakemake
 
@@ -170,7 +173,7 @@ def test_whatever_byte_of_a_log_changes_it_is_refused_and_not_made_again(tmp_pat
         for recorded in (None, json.loads(planned) | {"workers": 77}):
             state, why = stale.state(folder, SPEC, recorded, None)
             assert state == stale.DONE and "its record is refused" in why, place
-        (row,) = collect([folder], tmp_path / "tables", {}, {SPEC.id: digest(SPEC)})
+        (row,) = collect([folder], tmp_path / "tables", Planned({SPEC.id: digest(SPEC)}))
         assert "start the workflow again:" not in row["what_to_do"], place
     log.write_bytes(whole)
     assert stale.state(folder, SPEC, json.loads(planned), None) == (stale.DONE, "")

@@ -70,7 +70,7 @@ def test_what_is_a_change(old: str, new: str, same: bool) -> None:
 def test_imports_are_followed_through_rooms_that_make_contents() -> None:
     found = names(sources.closure([sources.SCRIPTS / "figure_data.py", Path(throughput.__file__)]))
     assert {
-        "show/figures/_make.py",
+        "show/make_figure.py",
         "show/figures/__init__.py",
         "analysis/collect.py",
         "analysis/summary.py",

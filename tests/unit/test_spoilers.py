@@ -12,12 +12,12 @@ from ddlbench.analysis import claims, comparisons, refusals
 from ddlbench.analysis.collect import collect
 from ddlbench.analysis.sheets import costs
 from ddlbench.analysis.tables import TABLES
-from ddlbench.answers import _choose
+from ddlbench.answers import choose
 from ddlbench.commands import configuration
 from ddlbench.core import registry
 from ddlbench.records import ours
 from ddlbench.show.figures import Options
-from ddlbench.show.figures._make import write_drawable
+from ddlbench.show.make_figure import write_drawable
 from ddlbench.show.page import partial
 
 from tests.builders.records import SPEC, write_record
@@ -66,7 +66,7 @@ def made(tmp_path: Path) -> tuple[list[dict[str, Any]], dict[str, pd.DataFrame]]
                 (costs, "rows"),
                 ("ddlbench.analysis.collect", "rows_of"),
                 ("ddlbench.analysis.collect", "columns_of"),
-                ("ddlbench.analysis.collect", "_as_planned"),
+                ("ddlbench.analysis.sheets.runs", "add_planned"),
                 ("ddlbench.analysis.tables", "write"),
             )
         ),
@@ -127,7 +127,7 @@ def test_a_figure_is_drawn_without_it(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_the_page_is_written_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     bad = replace(SPEC, framework="horovod", repeat=2).id
-    monkeypatch.setattr(_choose, "first", spoils(_choose.first, bad))
+    monkeypatch.setattr(choose, "first", spoils(choose.first, bad))
     page = pages.make(tmp_path).read_text()
     assert "1 refused record" in page
     assert "ZeroDivisionError: no time at all" in page
@@ -142,7 +142,7 @@ def test_partial_is_made_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         spec = settings.plan.runs[run].spec
         write_record(tmp_path / "runs", spec, images=spec.global_batch * 2)
     monkeypatch.setattr(comparisons, "rows", spoils(comparisons.rows, runs[0]))
-    monkeypatch.setattr(_choose, "first", spoils(_choose.first, runs[1]))
+    monkeypatch.setattr(choose, "first", spoils(choose.first, runs[1]))
     figures = settings.plan.study.figures[:1]
     monkeypatch.setattr(partial.reads, "plan_of", lambda config: (few, settings.images))
     few = replace(settings.plan, study=replace(settings.plan.study, figures=figures))

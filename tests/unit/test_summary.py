@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from ddlbench.analysis.collect import collect
+from ddlbench.analysis.sheets import Costs
 from ddlbench.analysis.summary import VERSION, make
 from ddlbench.analysis.tables import TABLES
 from ddlbench.core.record import FLOPS, KERNELS, MLLOG, STEPS
@@ -44,16 +45,16 @@ def test_one_new_run_reads_one_record(tmp_path: Path, reads: list[str]) -> None:
     seal_again(folders[2])
     summarise(folders[0])  # as a run does when it ends
     folders.append(write_record(tmp_path, replace(SPEC, repeat=4), status=None))
-    collect(folders, tmp_path / "before", {"fp32": 1.0})
+    collect(folders, tmp_path / "before", costs=Costs(peaks={"fp32": 1.0}))
     assert reads == [folder.name for folder in folders]
-    collect(folders, tmp_path / "after", {"fp32": 1.0})
+    collect(folders, tmp_path / "after", costs=Costs(peaks={"fp32": 1.0}))
     assert len(reads) == 4
     for name in TABLES:
         before, after = (pd.read_parquet(tmp_path / f"{when}/{name}.parquet") for when in ("before", "after"))
         pd.testing.assert_frame_equal(before, after, check_exact=True)
     assert len(pd.read_parquet(tmp_path / "after/kernels.parquet")) == 1
     new = write_record(tmp_path, replace(SPEC, repeat=5))
-    collect([*folders, new], tmp_path / "after", {"fp32": 2.0})
+    collect([*folders, new], tmp_path / "after", costs=Costs(peaks={"fp32": 2.0}))
     assert reads[4:] == [new.name]
     shares = [pd.read_parquet(tmp_path / f"{when}/runs.parquet")["mfu"][0] for when in ("before", "after")]
     assert shares[0] == 2 * shares[1] > 0  # what a machine file says is in no summary

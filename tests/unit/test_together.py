@@ -11,9 +11,10 @@ import pytest
 from ddlbench.analysis import claims, comparisons, together
 from ddlbench.analysis.price import Tariff
 from ddlbench.analysis.scaling import scaling
-from ddlbench.answers import Choice, Given, _choose, _words, workers
+from ddlbench.answers import Choice, Given, choose, wording
+from ddlbench.answers.questions import workers
 from ddlbench.audit import Material
-from ddlbench.audit._audit import audit
+from ddlbench.audit.check import audit
 from ddlbench.core import kinds, spec
 from ddlbench.core.program import Program
 from ddlbench.core.spec import ROLES, RunSpec, of_program
@@ -160,8 +161,8 @@ def test_sides_of_a_comparison_share_their_settings() -> None:
 
 def said_by_the_page(found: pd.DataFrame = RUNS) -> list[str]:
     nothing = {name: pd.DataFrame() for name in ("reached", *(kind.TABLE for kind in kinds.beside()))}
-    screen = _choose.first(nothing | {"runs": found}, (), tariff=Tariff(1.0, "EUR", 2), sample="tokens")
-    told = [_words.told(answer, _words.Nouns("worker", "tokens")) for answer in screen.answers]
+    screen = choose.first(nothing | {"runs": found}, (), tariff=Tariff(1.0, "EUR", 2), sample="tokens")
+    told = [wording.told(answer, wording.Nouns("worker", "tokens")) for answer in screen.answers]
     said = [text for words in told for text in (words.words, *words.others)]
     return [*said, *(head for head, _ in rows.runs(RUNS, load_machine("local").data, {}).columns)]
 

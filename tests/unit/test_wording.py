@@ -2,7 +2,7 @@
 
 import difflib
 
-from ddlbench.answers import _words
+from ddlbench.answers.wording import TEMPLATES
 
 from tests import wording
 
@@ -15,5 +15,5 @@ def test_templates_say_what_was_accepted() -> None:
 
 def test_each_question_is_worded() -> None:
     asked = {answer.question for screen in wording.screens().values() for answer in screen.answers}
-    templates = {path.stem.replace("_", "-") for path in _words.TEMPLATES.glob("[!_]*.jinja")}
+    templates = {path.stem.replace("_", "-") for path in TEMPLATES.glob("[!_]*.jinja")}
     assert templates - asked == set()

@@ -31,7 +31,7 @@ def make(record: Path, folder: Path) -> dict[str, Any]:
     """
     from ddlbench.analysis import frameworks
     from ddlbench.analysis.collect import collect
-    from ddlbench.analysis.sheets import Terms
+    from ddlbench.analysis.sheets import Costs, Terms
     from ddlbench.core.record import MLLOG, read_log
     from ddlbench.core.spec import RunSpec
     from ddlbench.plan.estimate import Estimator, RecordedTime, read_published
@@ -39,7 +39,7 @@ def make(record: Path, folder: Path) -> dict[str, Any]:
     from ddlbench.show.page import about, partial, write
 
     tables = folder / "tables"
-    refused = collect([record], tables, terms=Terms(node_hours_between=100.0))
+    refused = collect([record], tables, costs=Costs(terms=Terms(node_hours_between=100.0)))
     assert refused == [], refused
     frameworks.write(tables / "frameworks.csv")
     for file in (record.parents[1] / "beside").iterdir():

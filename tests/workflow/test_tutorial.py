@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from ddlbench.audit import _findings
+from ddlbench.audit import finding_rows
 from ddlbench.core.files import read_csv
 
 INSTALLS = ("make install", "source .venv/bin/activate")
@@ -37,7 +37,7 @@ def test_every_command_of_the_tutorial_works(project: Path) -> None:
     rows = read_csv(project / "results/mine/local/tables/runs.csv")
     learnt = {(row["workers"], row["repeat"]): float(row["final_top1"]) for row in rows}
     assert len(learnt) == 6 and min(learnt.values()) > 0.8, learnt
-    assert "diverged" not in {row["rule"] for row in _findings.read(project / "results/mine/local/tables/audit.csv")}
+    assert "diverged" not in {row["rule"] for row in finding_rows.read(project / "results/mine/local/tables/audit.csv")}
     assert "6 of 6" in (project / "results/own/local/index.html").read_text()  # step 7
     assert "steps, loss" in next(text for text in said.values() if "on one worker, with batch_per_worker 8" in text)
     # Step 5: six runs of deepspeed, none of ddp. Step 6: twelve of another model on other pictures. Step 7: a program.

@@ -1,18 +1,6 @@
 # Records to tables and to figures. A figure is one job, and needs the records of its own runs and no others; its own
 # code is a param: change one, and only that one is drawn again.
 PLOTS = {figure.name: figure for figure in STUDY.figures}
-COLLECTED = (
-    "runs",
-    "epochs",
-    "step_times",
-    "losses",
-    "comparisons",
-    "kernels",
-    "not_measured",
-    "failures",
-    "refused",
-    *SHEETS,
-)
 
 
 wildcard_constraints:
@@ -56,8 +44,7 @@ rule collect:
         others=lambda wildcards: OTHERS,
         published=snakefile.OPERATIONS,
     output:
-        [f"{TABLES}/{name}.{suffix}" for name in COLLECTED for suffix in ("parquet", "csv")],
-        f"{TABLES}/learning_rates.parquet",
+        [f"{TABLES}/{file}" for file in COLLECTED],
     log:
         layout.study_log(PLAN.home, "collect"),
     params:

@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-from ddlbench.audit import _findings, _material
-from ddlbench.audit._audit import audit
+from ddlbench.audit import finding_rows, material
+from ddlbench.audit.check import audit
 from ddlbench.core import layout
 from ddlbench.core.columns import write_csv
 from ddlbench.core.files import logged
 
 with logged(snakemake.log[0]):
     folder, convergence = Path(snakemake.input.tables[0]).parent, Path(snakemake.input.convergence)
-    rows = audit(_material.of_study(folder, convergence, Path(layout.runs()), snakemake.params.further))
-    write_csv(rows, _findings.COLUMNS, Path(snakemake.output[0]))
-    print(*_findings.lines(rows), sep="\n")
+    rows = audit(material.of_study(folder, convergence, Path(layout.runs()), snakemake.params.further))
+    write_csv(rows, finding_rows.COLUMNS, Path(snakemake.output[0]))
+    print(*finding_rows.lines(rows), sep="\n")

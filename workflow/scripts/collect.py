@@ -9,7 +9,7 @@ from pathlib import Path
 from ddlbench.analysis import refusals
 from ddlbench.analysis.collect import collect
 from ddlbench.analysis.price import Tariff
-from ddlbench.analysis.sheets import Terms
+from ddlbench.analysis.sheets import Costs, Planned, Terms
 from ddlbench.core import layout, registry
 from ddlbench.core.files import logged
 
@@ -17,12 +17,10 @@ terminal = sys.stderr
 with logged(snakemake.log[0]) as log:
     places = [Path(layout.run(run)) for run in snakemake.params.runs]
     places += [Path(record) for record in snakemake.input.others]
-    beside = map(Path, snakemake.params.beside)
-    read = registry.member("records", snakemake.params.kind).read
-    tables = Path(snakemake.output[0]).parent
     given = snakemake.params
-    terms = Terms(*given.terms)
-    planned = given.peaks, given.settings, given.order, given.scaling
-    refused = collect(places, tables, *planned, Tariff(*given.tariff), read, terms, beside)
+    planned = Planned(given.settings, given.order, given.scaling, [Path(job) for job in given.beside])
+    costs = Costs(Tariff(*given.tariff), Terms(*given.terms), given.peaks)
+    read = registry.member("records", given.kind).read
+    refused = collect(places, Path(snakemake.output[0]).parent, planned, costs, read)
     for out in (log, terminal):
         print(*refusals.lines(refused), sep="\n", file=out, flush=True)

@@ -7,11 +7,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ddlbench.analysis.collect import collect
-from ddlbench.analysis.sheets import Terms
+from ddlbench.analysis.sheets import Costs, Planned, Terms
 from ddlbench.core import layout
 from ddlbench.core.files import logged
-from ddlbench.show.figures import Options, _data
-from ddlbench.show.figures._make import selected, write_drawable
+from ddlbench.show import figure_data
+from ddlbench.show.figures import Options
+from ddlbench.show.make_figure import selected, write_drawable
 
 with logged(snakemake.log[0]), TemporaryDirectory() as own:
     given = snakemake.params
@@ -21,8 +22,8 @@ with logged(snakemake.log[0]), TemporaryDirectory() as own:
         tables = Path(snakemake.input.tables[0]).parent
         runs = selected(tables, given.select) if runs is None else runs
     else:
-        planned = {"settings": given.settings, "scaling": given.scaling}
-        machine = {"peaks": given.machine.get("peaks"), "terms": Terms(*given.machine.get("terms", ()))}
-        collect([Path(layout.run(run)) for run in runs], tables, **planned, **machine)
+        planned = Planned(given.settings, scaling=given.scaling)
+        costs = Costs(terms=Terms(*given.machine.get("terms", ())), peaks=given.machine.get("peaks", {}))
+        collect([Path(layout.run(run)) for run in runs], tables, planned, costs)
     shown = write_drawable(given.plot, tables, runs, Path(snakemake.output[0]), options)
-    _data.write(shown, Path(snakemake.output[1]))
+    figure_data.write(shown, Path(snakemake.output[1]))

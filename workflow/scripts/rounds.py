@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 from ddlbench.analysis.price import tariff
-from ddlbench.answers import _choose
+from ddlbench.answers import choose
 from ddlbench.core import layout
 from ddlbench.core.files import logged
 from ddlbench.plan import bill, reads, rounds
@@ -19,7 +19,7 @@ with logged(snakemake.log[0]):
     asked = {"tariff": tariff(every.machine), "goal": study.goal, "looks": len(rounds.looks(study.until))}
 
     def ask(some: Collection[str]) -> dict[str, tuple[str, ...]]:
-        return _choose.open_runs({"runs": runs[runs["run"].isin(some)], "reached": reached}, **asked)
+        return choose.open_runs({"runs": runs[runs["run"].isin(some)], "reached": reached}, **asked)
 
     hours = {row.run: row.gpu_hours or 0.0 for row in bill.rows(every, images, layout.RESULTS)}
     looks = rounds.replay(study.until, rounds.settings(every), snakemake.params.runs, hours, ask)

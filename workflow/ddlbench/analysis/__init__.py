@@ -1,5 +1,5 @@
-"""Records to tables: pure. `collect.py` is the way in; `tables.py` says which tables there are. Those that the rest can
-do without are in `sheets/`, one file each.
+"""Records to tables: pure. `collect.py` is the way in; `sheets/` has the tables, one file each, and
+`tables.py` writes them.
 
 `records/ours.py` makes a `Record` (`record.py`) of files; `summary.py` says what tables need of it. `recorded`,
 `times`, `accuracy` and `kernels` make columns of a record; each declares its columns beside the code that

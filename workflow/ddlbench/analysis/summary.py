@@ -4,6 +4,7 @@ why those that are null have no value.
 """
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import pandas as pd
@@ -30,17 +31,22 @@ FULL_ENERGY = Column(
 COLUMNS = (*times.COLUMNS, MFU, *accuracy.COLUMNS, *recorded.RESOURCES, FULL_ENERGY, *recorded.COLUMNS)
 # Of what `make` gives. Raise it where that changes for a record that is there: all summaries are then made again.
 VERSION = 9
-OF_RECORDS = {name: sheet for name, sheet in sheets.every().items() if sheet.of_record}
 LISTS = {"epochs": accuracy.EPOCHS, "learning_rates": accuracy.LEARNING_RATES}
-TABLES = LISTS | {
-    "values": COLUMNS,
-    "step_times": times.MEDIANS,
-    "losses": losses.COLUMNS,
-    "kernels": kernels.COLUMNS,
-    **{name: sheet.columns for name, sheet in OF_RECORDS.items()},
-}
 
 Summary = dict[str, Any]
+
+
+@cache
+def of_records() -> dict[str, sheets.Sheet]:
+    """Return the tables with rows of one record; asked late, because table `runs` has columns from here."""
+    return {name: sheet for name, sheet in sheets.every().items() if sheet.of_record}
+
+
+@cache
+def columns() -> dict[str, tuple[Column, ...]]:
+    """Return the columns of all that a summary has rows of, by name; those of its measures as `values`."""
+    ours = {"step_times": times.MEDIANS, "losses": losses.COLUMNS, "kernels": kernels.COLUMNS}
+    return LISTS | {"values": COLUMNS} | ours | {name: sheet.columns for name, sheet in of_records().items()}
 
 
 def make(record: Record) -> Summary:
@@ -49,13 +55,13 @@ def make(record: Record) -> Summary:
     `run`: columns of table `runs` that are no measures. `values`: its measures, by name; `why`: the reasons of those
     that are null. `epochs`, `learning_rates`: columns of these tables without the run, lists by name. `step_times`,
     `losses`, `kernels`: the run's row, or None. `no_kernels`: why a profiled run has none, or None. By the names
-    of OF_RECORDS (`sheets/`): the run's rows of these tables; `unread`: why it has none of one, by its name.
+    of `of_records()`: the run's rows of these tables; `unread`: why it has none of one, by its name.
     """
     spec = record.spec
     row = spec.columns() | {"status": "success" if record.success else "failed"} | recorded.origin(record)
     row |= {"records": "ours", "images": record.images, "extrapolated": spec.epochs < spec.full_epochs}
     summary: Summary = {"run": row, **dict.fromkeys(("step_times", "losses", "kernels", "no_kernels"))}
-    summary |= {name: [] for name in OF_RECORDS}
+    summary |= {name: [] for name in of_records()}
     summary |= {"unread": {}, "epochs": {}, "learning_rates": {}}
     epochs = accuracy.epochs(record) if record.success else pd.DataFrame()
     if record.success:
@@ -67,7 +73,7 @@ def make(record: Record) -> Summary:
         if spec.profiled:
             shares = kernels.row(record)
             summary["no_kernels" if isinstance(shares, Why) else "kernels"] = shares
-        for name, sheet in OF_RECORDS.items():
+        for name, sheet in of_records().items():
             rows = sheet.of_record(record) if sheet.of_record else []
             if isinstance(rows, Why):
                 summary["unread"][name] = rows
@@ -77,6 +83,14 @@ def make(record: Record) -> Summary:
     summary["why"] = {name: str(value) for name, value in values.items() if isinstance(value, Why)}
     summary["values"] = {name: _plain(value) for name, value in values.items() if not isinstance(value, Why)}
     return summary
+
+
+def values(of_run: Mapping[str, Any], peaks: Mapping[str, float]) -> Values:
+    """Return a run's measures from its summary, with the one that the machine's peaks decide; a `Why` for each that is
+    null."""
+    found = of_run["values"] | {name: Why(reason) for name, reason in of_run["why"].items()}
+    found |= {"mfu": mfu_of(of_run["run"], found, peaks)}
+    return {column.name: found.get(column.name, Why(UNKNOWN)) for column in COLUMNS}
 
 
 def _lists(table: pd.DataFrame) -> dict[str, list[Any]]:

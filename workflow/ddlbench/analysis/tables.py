@@ -5,83 +5,22 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from ddlbench.analysis import (
-    accuracy,
-    comparisons,
-    failures,
-    kernels,
-    losses,
-    recorded,
-    refusals,
-    sheets,
-    summary,
-    times,
-)
+from ddlbench.analysis import sheets
 from ddlbench.analysis.sheets import Rows as Rows
-from ddlbench.analysis.sheets import Sheet
 from ddlbench.core import spec
 from ddlbench.core.columns import PROFILER, SHARING, Column, as_cells, types
 from ddlbench.core.files import aside
 from ddlbench.core.recipe import Recipe
 
 AT_ONCE = 100_000  # rows that `writing` holds in memory
-
-
-# Columns of `runs` beside a RunSpec's and the measures.
-RUN = (
-    Column("status", "str", "`success`, or `failed` for a record without a successful end: its measures are null."),
-    *recorded.ORIGIN,
-    Column("records", "str", "The kind of the record: a member of `workflow/ddlbench/records`."),
-    Column("images", "Int64", "Images of the training split; null where another's log does not say it."),
-    Column("extrapolated", "bool", "Whether only some of the run's epochs were trained (`epochs` of `of_epochs`)."),
-    Column("place", "Int64", "Place of the run among those of the study, by the time when training began, from 1."),
-    Column("planned_place", "Int64", "Its place in the order that the plan gave them (`plan/runs.py`)."),
-    Column(
-        "scaling",
-        "str",
-        "`weak` or `strong`: whether the study gives its runs over worker counts one `batch_per_worker` or one "
-        "`global_batch`. Null where its blocks say both, or neither has several worker counts.",
-    ),
-)
-NOT_MEASURED = (
-    Column("run", "str", "The run."),
-    Column("column", "str", "The measure that is null."),
-    Column("reason", "str", "Why."),
-)
-# What everything rests on; further tables are members of `sheets/`.
-CORE = {
-    "runs": Sheet("One row per run that left a record.", (*RUN, *summary.COLUMNS)),
-    "epochs": Sheet("One row per epoch of each successful run.", accuracy.EPOCHS),
-    "learning_rates": Sheet(
-        f"Learning rates of successful runs: at most {accuracy.RATES_AN_EPOCH} steps per epoch, the first and the last "
-        "among them. It has many rows and is written as parquet only.",
-        accuracy.LEARNING_RATES,
-        csv=False,
-    ),
-    "step_times": Sheet("One row per timed run: the median of each part of a step, after warm-up.", times.MEDIANS),
-    "losses": Sheet(
-        "One row per timed run: where the time of the training went, by the median worker of each step "
-        "(`analysis/losses.py`). The parts add up to `total_s`.",
-        losses.COLUMNS,
-    ),
-    "comparisons": Sheet("One row per pair of frameworks, loaders or forms, of equal settings.", comparisons.COLUMNS),
-    "kernels": Sheet("One row per profiled run: shares of its kernel time.", kernels.COLUMNS),
-    "not_measured": Sheet(
-        "One row per measure that is null, in `runs` or in `kernels`, and per table that a file of a run should be in.",
-        NOT_MEASURED,
-    ),
-    "failures": Sheet("One row per run, and per job of inference, that failed and left no record.", failures.COLUMNS),
-    "refused": Sheet("One row per record that cannot be true or read; it is in no other table.", refusals.COLUMNS),
-}
-_SHEETS = {name: replace(sheet, place=10 * n) for n, (name, sheet) in enumerate(CORE.items(), 1)} | sheets.every()
-EVERY = dict(sorted(_SHEETS.items(), key=lambda item: item[1].place))
+EVERY = sheets.every()
 TABLES = {name: sheet for name, sheet in EVERY.items() if sheet.of_job is None}
 BESIDE = {name: sheet for name, sheet in EVERY.items() if sheet.of_job is not None}  # `collect` does not write them
 
@@ -89,15 +28,15 @@ BESIDE = {name: sheet for name, sheet in EVERY.items() if sheet.of_job is not No
 def frame(name: str, rows: Rows) -> pd.DataFrame:
     """Rows as a table with its columns and their types, which hold even where all is null.
 
-    In `runs` a RunSpec's columns come first; they have the types of their values.
+    Where a RunSpec's columns come first, they have the types of their values.
     """
-    names = spec.COLUMNS if name == "runs" else ()
+    names = spec.COLUMNS if EVERY[name].of_settings else ()
     columns = types(EVERY[name].columns)
     if not rows:
         return _empty(tuple(names), tuple(columns.items())).copy()
     # A copy has one block per type: of more than a hundred, pandas warns with each column that is added.
     table = pd.DataFrame(rows, columns=[*names, *columns]).astype(columns)
-    return table.copy() if name == "runs" else table
+    return table.copy() if EVERY[name].of_settings else table
 
 
 @cache
@@ -171,7 +110,7 @@ def page(names: Collection[str] = EVERY) -> str:
     ]
     for name, table in ((name, EVERY[name]) for name in EVERY if name in names):
         text += ["", f"## `{name}`", "", table.means, ""]
-        if name == "runs":
+        if table.of_settings:
             text += ["What was run, in columns with the names of a run's settings:", "", *_settings(), ""]
             text += ["What came of it. *Alone*: null for runs that shared the machine or carried a profiler.", ""]
         text += ["| column | type | unit | meaning |", "|---|---|---|---|"]

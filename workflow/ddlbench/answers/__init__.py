@@ -1,8 +1,8 @@
-"""The questions of the first screen: one file per question, found by its name, and the values that it answers with.
+"""Answers of the first screen: the values that questions answer with. `questions/` has one file per question.
 
 A question is a pure function from tables and from what has been chosen so far to a frozen `Answer`. Nothing here is a
-sentence: `_words.py` makes them, from the template of the question's name in `templates/`, for page, terminal and
-`study.json`. `_choose.py` asks all of them until framework, loader, form, workers, batch and schedule fit together.
+sentence: `wording.py` makes them, from the template of the question's name in `templates/`, for page, terminal and
+`study.json`. `choose.py` asks all of them until framework, loader, form, workers, batch and schedule fit together.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ddlbench.analysis import pooled
 from ddlbench.analysis.pooled import Pooled
@@ -277,23 +277,6 @@ class Given:
         if name not in self.kept:
             self.kept[name] = make()
         return self.kept[name]
-
-
-class QuestionMember(Protocol):
-    """One file of this room."""
-
-    PLACE: int  # among the others on the page
-    DECIDES: tuple[str, ...]  # the fields of `Choice` that its answer decides
-
-    @staticmethod
-    def answer(given: Given, choice: Choice) -> Answer | None:
-        """Return the answer, or None where the study does not ask."""
-
-
-def members() -> dict[str, Any]:
-    """Return the questions by name, in their order on the page."""
-    found = {name: registry.member("answers", name) for name in registry.members("answers")}
-    return dict(sorted(found.items(), key=lambda item: int(item[1].PLACE)))
 
 
 def loads_nothing(loader: Any) -> bool:

@@ -2,7 +2,7 @@
 
 A rule is a function in a file of `rules/`, by what it is about; `@rule` gives it its severity, what it needs, what to
 do and its source. Its name is the rule's name, its docstring is its documentation (docs/audit.md). It is a pure
-function over the tables of a study (`analysis/tables.py`). `_audit.py` asks all rules, `_material.py` reads tables,
+function over the tables of a study (`analysis/tables.py`). `check.py` asks all rules, `material.py` reads tables,
 `_compare.py` has what rules share. `ddlbench audit` is the way in.
 """
 

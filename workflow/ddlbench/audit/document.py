@@ -6,7 +6,7 @@
 from collections.abc import Iterable
 
 from ddlbench.audit import SEVERITIES, Rule, _columns, all_rules
-from ddlbench.audit._findings import COLUMNS
+from ddlbench.audit.finding_rows import COLUMNS
 
 INTRO = """\
 # The audit: what makes a comparison worth less than it looks

@@ -154,8 +154,8 @@ def failures(call: Call) -> int:
 
 def audit(call: Call) -> int:
     """What the rules of the audit find in the study's tables, as they are now, or in those that are named."""
-    from ddlbench.audit import _findings, _material
-    from ddlbench.audit._audit import audit
+    from ddlbench.audit import finding_rows, material
+    from ddlbench.audit.check import audit
 
     named, out = call.options.tables, call.options.out
     folder: Path = named or Path(layout.tables(call.settings.plan.home))
@@ -163,17 +163,20 @@ def audit(call: Call) -> int:
         raise ConfigError(f"{folder}: has no tables to audit; make them: {call.snakemake('tables')}")
     about = (None, ()) if named else (Path(layout.runs()), call.settings.plan.further)
     try:
-        rows = audit(_material.of_study(folder, CONVERGENCE, *about))
+        rows = audit(material.of_study(folder, CONVERGENCE, *about))
     except ValueError as error:
         raise ConfigError(str(error)) from None
     if out or named:
-        write_csv(rows, _findings.COLUMNS, out or named / "audit.csv")
-    answer = [*([] if named else _older(call.settings.plan, folder / "runs.parquet")), *_findings.lines(rows, call.all)]
+        write_csv(rows, finding_rows.COLUMNS, out or named / "audit.csv")
+    answer = [
+        *([] if named else _older(call.settings.plan, folder / "runs.parquet")),
+        *finding_rows.lines(rows, call.all),
+    ]
     if named and not call.json:  # they are of no study, which could be made again
         print(*answer, sep="\n", flush=True)
     else:
         call.show([f"all findings: {folder}/audit.csv"], rows, "tables", answer=answer)
-    return 1 if _findings.worst(rows, "error") else 0
+    return 1 if finding_rows.worst(rows, "error") else 0
 
 
 def verdicts(call: Call) -> int:
@@ -195,7 +198,7 @@ def verdicts(call: Call) -> int:
 
 def answer(call: Call) -> int:
     """What to take, how surely, and what would settle the rest: of the runs that are there, at any time."""
-    from ddlbench.answers import _words
+    from ddlbench.answers import wording
     from ddlbench.commands import configuration
     from ddlbench.show.page import about, numbers, partial, write
 
@@ -211,11 +214,11 @@ def answer(call: Call) -> int:
         found = None
     if found is None:
         found = partial.first_screen(config, configuration.terms(planned.machine, config["checkpoint"]["minutes"]))
-    told = [_words.told(one, study.nouns) for one in found.answers]
+    told = [wording.told(one, study.nouns) for one in found.answers]
     rest = [f"{words.question} {words.text}" for words in told if words.text]
     rest += [f"  {other}" for words in told for other in words.others]
-    rest += [f"Not asked: {words}" for words in _words.not_asked(found, study.nouns)]
-    lines = _words.lines(found, study.nouns) or ["no run has ended well yet: there is nothing to answer"]
+    rest += [f"Not asked: {words}" for words in wording.not_asked(found, study.nouns)]
+    lines = wording.lines(found, study.nouns) or ["no run has ended well yet: there is nothing to answer"]
     call.show(rest, numbers.plain(found), answer=[*lines, *_page(home)])
     return 0
 

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from ddlbench.analysis import refusals
 from ddlbench.analysis.published_operations import PUBLISHED
-from ddlbench.audit import SEVERITIES, _findings
+from ddlbench.audit import SEVERITIES, finding_rows
 from ddlbench.commands import terminal
 from ddlbench.commands.configuration import Settings
 from ddlbench.core import gone, kinds, layout, registry
@@ -144,10 +144,10 @@ def audited(tables: Path) -> list[str]:
     table = tables / "audit.csv"
     if not table.exists() or table.stat().st_mtime < STARTED:
         return []
-    rows = _findings.read(table)
+    rows = finding_rows.read(table)
     errors, warnings = ([row for row in rows if row["severity"] == name] for name in SEVERITIES[:2])
     warned = ", ".join(dict.fromkeys(row["rule"] for row in warnings))
-    lines = ["", f"audit: {_findings.summary(rows)}", *_findings.lines(errors)[1:]]
+    lines = ["", f"audit: {finding_rows.summary(rows)}", *finding_rows.lines(errors)[1:]]
     lines += [f"warnings: {warned}"] * bool(warned)
     return [*lines, "all findings: ddlbench audit; docs/audit.md explains the rules"]
 

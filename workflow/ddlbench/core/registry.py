@@ -29,6 +29,7 @@ WITHIN = {
     "readings": "run",
     "sheets": "analysis",
     "prediction": "analysis",
+    "questions": "answers",
     "sections": "show/page",
 }
 

@@ -9,12 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-from matplotlib.figure import Figure
-
-from ddlbench.analysis import together
-from ddlbench.analysis.prediction import TooLittleError, _priors, last_rate
-from ddlbench.analysis.prediction._priors import Priors
+from ddlbench.analysis import prediction_priors, together
+from ddlbench.analysis.prediction import TooLittleError, last_rate
+from ddlbench.analysis.prediction_priors import Priors
 from ddlbench.analysis.price import power_w, tariff
 from ddlbench.analysis.scaling import interval_of
 from ddlbench.core import layout
@@ -24,12 +21,11 @@ from ddlbench.outlook import NoAnswerError
 from ddlbench.outlook.series import Series, all_series
 from ddlbench.outlook.study import given
 from ddlbench.settings.machine import Machine
-from ddlbench.show.figures import Options, _style
+from ddlbench.show.predicted import MEASURED, RATES, draw, save
 
 NAME = "predictions"  # of table and figure
 RATE = "throughput_images_per_s"  # of measured points
-MEASURED, PREDICTED = "measured", "predicted"
-RATES = ("images_per_s", "images_per_s_low", "images_per_s_high")
+PREDICTED = "predicted"
 HOURS = ("train_h", "train_h_low", "train_h_high", "worker_hours", "price", "energy_kwh")
 NUMBERS = ("basis", *RATES, "efficiency", *HOURS, "next_run", "why_not")
 WIDEST = 10.0  # an interval that spans more than this factor says nothing that anybody could use
@@ -45,7 +41,7 @@ def make(config: Mapping[str, Any], folders: Sequence[Path], results: Path = lay
             raise NoAnswerError("no finished timed run of a series over worker counts; train first")
     table = rows(series, study.plan.machine, study.planned_workers())
     written, drawn = study.table(NAME, table), study.figure(NAME)
-    _style.save(draw(table, study.options()), drawn)
+    save(draw(table, study.options()), drawn)
     how = f"All numbers: {written}; the first series drawn: {drawn}.png; how they are computed: docs/prediction.md"
     return "\n".join([*lines(table, together.sample(runs)), *study.refused, how])
 
@@ -59,7 +55,7 @@ def counts(measured: Sequence[int], planned: Iterable[int]) -> list[int]:
 def rows(series: Sequence[Series], machine: Machine, planned: Iterable[int] = ()) -> list[dict[str, Any]]:
     """One row per series and worker count: those measured, and some beyond (`counts`). A row says in `why_not` why
     nothing can be said; its numbers are then null."""
-    priors, planned = _priors.read(), {*planned}
+    priors, planned = prediction_priors.read(), {*planned}
     return [
         _row(each, count, machine, priors)
         for each in series
@@ -153,36 +149,3 @@ def lines(table: Sequence[Mapping[str, Any]], sample: str = IMAGES) -> list[str]
     for (counted, why), titles in series.items():
         text += [f"  not {counted} workers: {why}:", *(f"      {title}" for title in titles)]
     return text
-
-
-def draw(rows: Sequence[Mapping[str, Any]], options: Options) -> Figure:
-    """The rate of one worker over worker counts, of the series with the largest measured count; the others are in the
-    table. It is no member of `figures/`: it needs the machine and predictions.
-
-    Filled markers are measured; the line with hollow markers is predicted, with its interval.
-    """
-    table = pd.DataFrame(rows)
-    found = table[table["by"] == MEASURED].groupby("series")["workers"].agg(["max", "size"])
-    shown = found.sort_values(["max", "size"], ascending=False, kind="stable").index[0]
-    table = table[(table["series"] == shown) & table["why_not"].isna()]
-    table = table.astype(dict.fromkeys(RATES, float)).sort_values("workers", kind="stable")
-    table[[*RATES]] = table[[*RATES]].div(table["workers"], axis=0)
-    figure, ((axes, _),) = _style.panels(table, [], options)
-    figure.suptitle(f"{options.title}\n{shown}", wrap=True)
-    measured, beyond = table[table["by"] == MEASURED], table[table["by"] != MEASURED]
-    look: dict[str, Any] = {"color": "black", "marker": "o", "zorder": 4}
-    middle, low, high = (measured[name] for name in RATES)
-    axes.plot(measured["workers"], middle, **look, linestyle="none", label="measured")
-    _style.bars(axes, measured["workers"], middle, low, high, look)
-    axes.fill_between(
-        beyond["workers"], beyond["images_per_s_low"], beyond["images_per_s_high"], color="0.8", linewidth=0, zorder=1
-    )
-    hollow = {**look, "markerfacecolor": "white", "linestyle": ":"}
-    axes.plot(beyond["workers"], beyond["images_per_s"], **hollow, label="predicted")
-    axes.plot([], [], linestyle="none", label="band, bar: 95 % interval")
-    axes.set_ylim(bottom=0)
-    axes.tick_params(axis="x", labelrotation=60)
-    _style.count_axis(figure, table["workers"])
-    _style.labels(figure, _style.worker_label(options), f"{options.sample}/s of one worker (predicted)")
-    _style.legend(figure)
-    return figure

@@ -8,9 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from ddlbench.analysis import together
+from ddlbench.analysis import prediction_series, together
 from ddlbench.analysis.comparisons import TELLING, settings, telling
-from ddlbench.analysis.prediction import Measured, _series
+from ddlbench.analysis.prediction import Measured
 from ddlbench.analysis.price import Draw
 from ddlbench.core.roles import AXIS, SETTING
 
@@ -24,7 +24,7 @@ class Series:
 
     `points` are rows of `analysis/scaling.py`; `images` of an epoch, `epochs` of the whole training. `apart` are the
     settings that its name says, because the series beside it differ in them; `whole` and `draws` as in
-    `_series.Scaling`.
+    `prediction_series.Scaling`.
     """
 
     settings: dict[str, Any]
@@ -71,13 +71,13 @@ def all_series(runs: pd.DataFrame, workers_per_node: int | None) -> list[Series]
 
     `workers_per_node` is the machine's; others' records say theirs.
     """
-    lines = list(_series.lines(runs)) if len(runs) else []
+    lines = list(prediction_series.lines(runs)) if len(runs) else []
     differ = [name for name in telling(pd.concat([line.points for line in lines])) if name != "model"] if lines else []
     return [_of_line(line, batches, differ, workers_per_node) for line in lines if (batches := line.batches)]
 
 
 def _of_line(
-    line: _series.Scaling, batches: tuple[float, ...], differ: Sequence[str], workers_per_node: int | None
+    line: prediction_series.Scaling, batches: tuple[float, ...], differ: Sequence[str], workers_per_node: int | None
 ) -> Series:
     epochs, seen = _median(line.runs, "of_epochs"), _median(line.runs, "images_seen")
     return Series(

@@ -14,6 +14,7 @@ import pandas as pd
 
 from ddlbench.analysis import refusals, together
 from ddlbench.analysis.collect import collect
+from ddlbench.analysis.sheets import Costs, Planned
 from ddlbench.core import files, layout, registry
 from ddlbench.outlook import NoAnswerError
 from ddlbench.plan import reads
@@ -72,8 +73,8 @@ def given(config: Mapping[str, Any], folders: Sequence[Path], results: Path = la
     with tempfile.TemporaryDirectory() as aside:
         others = plan.study.records
         read = {} if others is None else {"read": registry.member("records", others.kind).read}
-        peaks = dict(plan.machine.peak_tflops_per_worker)
-        collect(folders, Path(aside), peaks, plan.digests, scaling=plan.scaling, **read)
+        planned = Planned(plan.digests, scaling=plan.scaling)
+        collect(folders, Path(aside), planned, Costs(peaks=dict(plan.machine.peak_tflops_per_worker)), **read)
         tables = {path.stem: pd.read_parquet(path) for path in Path(aside).glob("*.parquet")}
         refused = refusals.lines(refusals.read(Path(aside)))
     return StudyData(plan, tables, refused, results)

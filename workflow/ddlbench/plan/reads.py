@@ -8,7 +8,6 @@ from typing import Any
 from ddlbench.core import layout, registry
 from ddlbench.core.spec import RunSpec
 from ddlbench.data import datasets
-from ddlbench.data.datasets._own import Own
 from ddlbench.data.manifest import Manifest
 from ddlbench.data.source import SourceError
 from ddlbench.plan import rounds
@@ -101,8 +100,7 @@ def remarks(plan: Plan, sources: Mapping[str, str], runs: Collection[str]) -> li
         if not Path(sources[dataset]).exists():
             lines.append(f"config/config.yaml: data.sources.{dataset}: {sources[dataset]} is not there, seen from here")
     for dataset in _unprepared(plan, runs):
-        if dataset not in registry.members("datasets"):
-            lines += Own(dataset).remarks()
+        lines += datasets.remarks(dataset)
     asked = [plan.runs[run].resources for run in runs if run in plan.runs][:1]
     if any(resources.get("slurm_partition") and not resources.get("slurm_account") for resources in asked):
         lines.append(

@@ -46,9 +46,8 @@ def of_script(name: str, *more: Path | str | None, rooms: Collection[str] = ROOM
 def of_figure(plot: str, *more: Path | str | None, script: str = "figure") -> str:
     """Return that of a figure: its own code, that of the tables that it shows, the readings of our records."""
     shown = registry.constant("figures", plot, "TABLES")
-    sheets = [
-        registry.path("sheets", table) for table in shown if table.replace("_", "-") in registry.members("sheets")
-    ]
+    read = dict.fromkeys(("runs", "refused", *shown))
+    sheets = [registry.path("sheets", table) for table in read if table.replace("_", "-") in registry.members("sheets")]
     code = [registry.path("figures", plot), registry.path("records", "ours"), *sheets]
     without = [file for table, files in TABLES.items() if table not in shown for file in files]
     return of_script(script, *code, *more, without=without)

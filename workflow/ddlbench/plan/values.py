@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from ddlbench.core import layout, registry
+from ddlbench.core.digest import digest
 from ddlbench.core.roles import STRONG, WEAK
 from ddlbench.core.spec import RunSpec
-from ddlbench.records._planned import digest
 from ddlbench.settings.machine import Machine
 from ddlbench.settings.study import Study
 

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from ddlbench.analysis.summary import Summary
 
 
+BELIEVED = (0.67, 1.5)  # a rate by that of the whole run, from `run_start` to `run_stop`
+
+
 class RecordReader(Protocol):
     """One file of this room. Importing it imports neither pandas nor numpy: Snakemake's process asks `find`."""
 

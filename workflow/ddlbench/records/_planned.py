@@ -4,23 +4,14 @@ Two versions of a recipe give a run the same id and folder. The planner says for
 `collect` compares it with the record's, and refuses a record of others.
 """
 
-import hashlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from ddlbench.analysis.refusals import RefusedError, of_seal
+from ddlbench.core.digest import digest
 from ddlbench.core.record import MLLOG, recorded_spec
-from ddlbench.core.spec import used
 
 TODO = "start the workflow again: it makes this run again, with the settings of today"
-
-
-def digest(settings: Mapping[str, Any]) -> str:
-    """16 hexadecimal digits of what a run uses of its settings (its RunSpec's JSON); 1 and 1.0 are one number."""
-    text = json.dumps(_plain(used(settings)), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def check_settings(folder: Path, wanted: str | None) -> None:
@@ -37,13 +28,3 @@ def check_settings(folder: Path, wanted: str | None) -> None:
         return
     if other and not of_seal(folder / MLLOG):
         raise RefusedError(folder / MLLOG, "is of other settings than this study's plan", TODO)
-
-
-def _plain(value: Any) -> Any:
-    """Return a value of JSON with each whole number as a float. A plan asks for those of thousands of runs."""
-    kind = type(value)
-    if kind is int:
-        return float(value)
-    if kind is dict:
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if kind is list else value

@@ -17,7 +17,8 @@ import pandas as pd
 
 from ddlbench.analysis.recorded import OF_RANKS
 from ddlbench.analysis.refusals import RefusedError
-from ddlbench.analysis.summary import LISTS, TABLES, Summary
+from ddlbench.analysis.summary import LISTS, Summary
+from ddlbench.analysis.summary import columns as columns_of
 from ddlbench.core import kinds, registry
 from ddlbench.core.files import sha256
 from ddlbench.core.recipe import Recipe
@@ -295,7 +296,7 @@ def check_column(path: Path, values: pd.Series[Any], name: str, allowed: str) ->
 
 def check_summary(path: Path, summary: Summary, todo: str | None = None) -> None:
     """Tables can hold what a summary says. The run's settings are not looked at."""
-    for table, columns in TABLES.items():
+    for table, columns in columns_of().items():
         holds = {column.name: column.holds for column in columns}
         of_run = summary.get(table) or {}
         if table in LISTS and of_run:

@@ -16,11 +16,11 @@ import numpy.typing as npt
 
 from ddlbench.analysis.scaling import throughput
 from ddlbench.core.columns import Why
+from ddlbench.records import BELIEVED
 from ddlbench.records._mllog import ACCURACY, MOST_EPOCHS, RATES, Log, Marks, plain
 
 Floats = npt.NDArray[np.float64]
 FILLED = 0.67  # of the time of training that intervals take at least, or they do not time it
-BELIEVED = (0.67, 1.5)  # a rate by that of the whole run, from `run_start` to `run_stop`
 # Benchmarks whose epoch_num is no epoch of train_samples, where it counts no samples either.
 OTHER_EPOCHS = {"bert", "gpt3", "minigo", "dlrm"}
 

@@ -22,7 +22,7 @@ import pandas as pd
 
 from ddlbench.analysis.record import Record
 from ddlbench.analysis.refusals import RefusedError, not_understood, seal_of
-from ddlbench.analysis.summary import OF_RECORDS, VERSION, Summary, make
+from ddlbench.analysis.summary import VERSION, Summary, make, of_records
 from ddlbench.core import kinds
 from ddlbench.core.files import hidden_name, link_new, opened, read_bytes, sha256, write_text
 from ddlbench.core.record import KERNELS, MLLOG, READ, STEP_COLUMNS, STEPS, Event, ended_well, read_log
@@ -154,7 +154,7 @@ def _kept(folder: Path, stamps: Stamps) -> Summary | None:
             return None
         summary: Summary = json.loads(body)
         _sound.check_summary(folder / SUMMARY, summary)
-        if summary["run"]["run"] != folder.name or not OF_RECORDS.keys() <= summary.keys():
+        if summary["run"]["run"] != folder.name or not of_records().keys() <= summary.keys():
             return None  # another run's, or of before one of `analysis/sheets/`
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

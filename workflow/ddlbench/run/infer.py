@@ -31,7 +31,7 @@ from ddlbench.settings import environment_modules
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import load_machine
 from ddlbench.train.inference import InferSpec
-from ddlbench.train.inference._record import ASSIGNMENT, FAILED, LOG, PARTIAL, RECORD
+from ddlbench.train.inference_record import ASSIGNMENT, FAILED, LOG, PARTIAL, RECORD
 
 
 def execute(

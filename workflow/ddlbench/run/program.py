@@ -29,12 +29,12 @@ from ddlbench.core.files import printable, write_json, write_text
 from ddlbench.core.program import OWN, WORK, Program
 from ddlbench.core.record import MLLOG, ROWS, STEPS, RankLog, packed, read_log
 from ddlbench.core.spec import RunSpec
-from ddlbench.run import finish, hold, job, meeting, work
+from ddlbench.run import finish, hold, job, meeting, together, work
 from ddlbench.run.facts import facts
 from ddlbench.run.job import reveal
 from ddlbench.run.printed import LAST, Printed
 from ddlbench.run.rank import ASKED, ASSIGNMENT, FOLDER
-from ddlbench.run.readings import Line, NotFiniteError, Output, Reading, ReadingMember, UnreadError, _ranks
+from ddlbench.run.readings import Line, NotFiniteError, Output, Reading, ReadingMember, UnreadError
 from ddlbench.run.rehearsal import Rehearsal
 from ddlbench.run.stopping import Stopping
 from ddlbench.run.watch import WatchResult, diagnose, end_survivors, watch
@@ -260,10 +260,10 @@ def _read(
 
 def _judge(run: Reading, spec: RunSpec, lines: Sequence[Line], met: meeting.Met) -> None:
     """Keep whether the ranks trained together; say it if that is not sure."""
-    alone = _ranks.says_alone((line.text for line in lines), spec.workers)
-    verdict = _ranks.judge(spec.workers, run.told, met, run.says, alone, run.one_clock)
+    alone = together.says_alone((line.text for line in lines), spec.workers)
+    verdict = together.judge(spec.workers, run.told, met, run.says, alone, run.one_clock)
     run.remarks[TOGETHER] = {"ranks": verdict.together, "by": verdict.by, "met": [met.listened, met.joined]}
-    if verdict.together != _ranks.YES:
+    if verdict.together != together.YES:
         print(f"ranks trained together: {verdict.together}: {verdict.by}", flush=True)
 
 

@@ -1,8 +1,8 @@
 """How fast training will be at worker counts that nobody ran.
 
-`_series.py` takes series from the tables, `last_rate.py` has the model, `_priors.py` what it has learnt from published
-series. `outlook/predictions.py` asks it about a study; `bench/prediction.py` measures it beside nine published models
-(`bench/rivals.py`).
+`analysis/prediction_series.py` takes series from the tables, `last_rate.py` has the model,
+`analysis/prediction_priors.py` what it has learnt from published series. `outlook/predictions.py` asks it about a
+study; `bench/prediction.py` measures it beside nine published models (`bench/rivals.py`).
 """
 
 from __future__ import annotations

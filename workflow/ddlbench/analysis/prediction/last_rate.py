@@ -5,8 +5,8 @@
 
 x is the rate of one worker, G the workers, P those of a node, b the batch per worker, and h = c0 x0 the images that fit
 into the fixed time of a step (c0 = 4 ms; x0 the first point's x). The slopes s are medians over published series, each
-source counted once (`_priors.py`). `left` is what measured points have beyond the line: between them by log2 G, beyond
-them as at the nearest.
+source counted once (`analysis/prediction_priors.py`). `left` is what measured points have beyond the line: between them
+by log2 G, beyond them as at the nearest.
 
 The error's variance grows with the doublings to the nearest measured point, and with what the batch changes. It is
 scaled by how far the series' own points are off the line from one to the next, beside those of others. A 95 % interval
@@ -20,12 +20,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ddlbench.analysis.prediction import Measured, Prediction, TooLittleError, _priors
+from ddlbench.analysis import prediction_priors
+from ddlbench.analysis.prediction import Measured, Prediction, TooLittleError
 from ddlbench.core.plural import count_of
 
 if TYPE_CHECKING:
     from ddlbench.analysis.prediction import Floats
-    from ddlbench.analysis.prediction._priors import Priors
+    from ddlbench.analysis.prediction_priors import Priors
 
 FIXED_S = 0.004  # c0: time of a step that does not depend on the batch [s]
 BATCH_SD = 0.5  # by which share the batch's part of the line may be wrong
@@ -146,7 +147,7 @@ def of_worker(
     totals = tuple(count * rate for count, rate in rates.items())
     measured = Measured(tuple(rates), totals, (batch_per_worker,) * len(rates), workers_per_node)
     try:
-        forecast = predict(measured, [workers], [batch_per_worker], _priors.read())
+        forecast = predict(measured, [workers], [batch_per_worker], prediction_priors.read())
     except (TooLittleError, ImportError):
         return None
     low, likely, high = (float(ends[0]) / workers for ends in (forecast.low, forecast.images_per_s, forecast.high))

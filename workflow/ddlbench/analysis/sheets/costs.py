@@ -127,5 +127,5 @@ SHEET = Sheet(
     "interval between checkpoints, for the best ones, and for each point of the curve over intervals.",
     COLUMNS,
     place=65,
-    of_study=lambda _, runs, terms: rows(runs, terms),
+    of_study=lambda _, gathered: rows(gathered.runs(), gathered.costs.terms),
 )

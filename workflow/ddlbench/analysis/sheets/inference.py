@@ -17,7 +17,7 @@ from ddlbench.analysis.sheets import Rows, Sheet
 from ddlbench.core.columns import Column
 from ddlbench.core.files import read_bytes
 from ddlbench.train.inference import InferSpec
-from ddlbench.train.inference._record import FORMAT, RECORD
+from ddlbench.train.inference_record import FORMAT, RECORD
 
 COLUMNS = (
     Column("run", "str", "The job's id, which is also its folder in `results/inference`."),

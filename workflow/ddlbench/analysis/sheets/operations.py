@@ -108,5 +108,5 @@ SHEET = Sheet(
     COLUMNS,
     place=75,
     of_record=_of_record,
-    of_study=lambda rows, runs, terms: add_published(rows, read_published()),
+    of_study=lambda rows, _: add_published(rows, read_published()),
 )

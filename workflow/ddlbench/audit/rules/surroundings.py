@@ -9,10 +9,11 @@ from ddlbench.analysis.together import CELL, COMPARED, differing_with, of_progra
 from ddlbench.audit import MLCOMMONS, SC15, TWELVE_WAYS, Finding, Findings, Material, rule
 from ddlbench.audit._compare import differing, groups, ids, in_, present, timed
 from ddlbench.train.assignment import TELLING
-from ddlbench.train.frameworks import _common, horovod
+from ddlbench.train.frameworks import PATIENCE as PATIENCE_OF_OURS
+from ddlbench.train.frameworks import horovod
 
 WITHOUT_SIDES = [name for name in CELL if name not in differing_with("framework", "loader", "form")]
-PATIENCE = {_common.PATIENCE, horovod.PATIENCE}  # how long ranks wait for each other changes no speed
+PATIENCE = {PATIENCE_OF_OURS, horovod.PATIENCE}  # how long ranks wait for each other changes no speed
 
 
 @rule(

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from ddlbench.core.spec import RunSpec
-from ddlbench.run.readings import Output, Reading, UnreadError, _proof, _text, lines
+from ddlbench.run import log_text
+from ddlbench.run.readings import MAY_BE_STEPS, Output, Reading, UnreadError, lines
 
 MOST_KINDS = 6  # of lines, those that come most often
 LEAST = 4  # lines of a kind
@@ -47,9 +48,9 @@ def candidates(source: Output) -> list[Candidate]:
     """Return the patterns that fit, those that something proves first, then those that are refused."""
     kinds: dict[str, list[str]] = {}
     for line in source.lines:
-        for text in _text.pieces(line.text):
-            plain = _text.BLANKS.sub(" ", _text.plain(text))
-            kinds.setdefault(_text.kind(plain), []).append(plain)
+        for text in log_text.pieces(line.text):
+            plain = log_text.BLANKS.sub(" ", log_text.plain(text))
+            kinds.setdefault(log_text.kind(plain), []).append(plain)
     many = sorted((texts for texts in kinds.values() if len(texts) >= LEAST), key=len, reverse=True)[:MOST_KINDS]
     patterns = dict.fromkeys(found for texts in many for found in _patterns(texts, source.spec))
     tried = [_tried(source, pattern, unit) for pattern, unit in patterns]
@@ -66,7 +67,7 @@ def chosen(found: Sequence[Candidate]) -> Candidate | None:
     What was refused only because it may be of another unit could fit as well.
     """
     fit = [one for one in found if one.proved] or [one for one in found if not one.refused]
-    if fit and not fit[0].proved and any(_proof.MAY_BE_STEPS in one.says for one in found):
+    if fit and not fit[0].proved and any(MAY_BE_STEPS in one.says for one in found):
         return None
     return fit[0] if fit and all(one.like(fit[0]) for one in fit) else None
 
@@ -77,7 +78,7 @@ def _patterns(texts: Sequence[str], spec: RunSpec) -> Iterator[tuple[str, str]]:
     loss = next((place for place in places if re.search(r"loss", place.label) and not place.whole), None)
     loss = loss or next((place for place in places if "loss" in place.label), None)
     rate = next((place for place in places if RATE.match(place.behind)), None)
-    epoch = next((place for place in places if place.whole and _text.EPOCHS.search(place.label)), None)
+    epoch = next((place for place in places if place.whole and log_text.EPOCHS.search(place.label)), None)
     extra = [(place, group) for place, group in ((loss, "loss"), (rate, "samples_per_s")) if place]
     for place in places:
         if not place.whole or not place.grows or place is loss or place is rate:
@@ -111,8 +112,8 @@ class Place:
 def _places(texts: Sequence[str]) -> list[Place]:
     rows = []
     for text in texts:
-        row: dict[tuple[str, int], _text.Token] = {}
-        for token in _text.tokens(text):
+        row: dict[tuple[str, int], log_text.Token] = {}
+        for token in log_text.tokens(text):
             row[token.label, sum(1 for name, _ in row if name == token.label)] = token
         rows.append(row)
     shared = [name for name in rows[0] if all(name in row for row in rows)]

@@ -26,11 +26,11 @@ from ddlbench.core.plural import count_of
 from ddlbench.core.program import WORK, placeholders
 from ddlbench.core.spec import RunSpec, of_program
 from ddlbench.plan.kinds.program import command
-from ddlbench.run import meeting, work
+from ddlbench.run import log_text, meeting, together, work
 from ddlbench.run.job import reveal
 from ddlbench.run.printed import Printed
 from ddlbench.run.rank import ASSIGNMENT, FOLDER
-from ddlbench.run.readings import Output, Reading, ReadingMember, UnreadError, _ranks, _text
+from ddlbench.run.readings import Output, Reading, ReadingMember, UnreadError
 from ddlbench.run.watch import watch
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import load_machine
@@ -86,8 +86,8 @@ def show(name: str | None, batch: int, seconds: float, config: Path, workers: in
         met = meeting.read(partial)
     print(*_told(spec, heard, run), *_nearest(spec, heard.last), sep="\n")
     if workers > 1:
-        alone = _ranks.says_alone((line.text for line in heard.lines), workers)
-        verdict = _ranks.judge(workers, run.told, met, run.says, alone, run.one_clock)
+        alone = together.says_alone((line.text for line in heard.lines), workers)
+        verdict = together.judge(workers, run.told, met, run.says, alone, run.one_clock)
         print(f"ranks train together: {verdict.together}: {verdict.by}")
     if ended_well:
         print(f"Then: ddlbench new study mine --program {program.name} --workers 1,2")
@@ -151,7 +151,7 @@ def _told(spec: RunSpec, heard: Printed, run: Reading) -> Iterable[str]:
     """What was read, for people."""
     assert spec.program is not None
     patterns = [re.compile(pattern) for pattern in spec.program.patterns]
-    matched = [line for line in heard.lines if any(_text.find(pattern, line.text) for pattern in patterns)]
+    matched = [line for line in heard.lines if any(log_text.find(pattern, line.text) for pattern in patterns)]
     if matched:
         yield f"{len(matched)} of its lines matched, such as"
         for line in [*matched[: SHOWN - 1], matched[-1]]:

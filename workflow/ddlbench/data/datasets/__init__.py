@@ -45,6 +45,15 @@ def get(name: str) -> Dataset:
     return Own(name)
 
 
+def remarks(name: str) -> list[str]:
+    """Return what a user should know of a data set before it is prepared, one line each; nothing of ours."""
+    if name in registry.members("datasets"):
+        return []
+    from ddlbench.data.datasets._own import Own
+
+    return Own(name).remarks()
+
+
 @dataclass(frozen=True)
 class Fixed:
     """`expected` and `in_place` of a data set that always holds what was published, in no files of its own."""

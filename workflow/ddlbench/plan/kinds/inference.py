@@ -40,10 +40,9 @@ from ddlbench.settings.config import complain
 from ddlbench.settings.machine import Machine
 from ddlbench.settings.study import Block, Study
 from ddlbench.settings.study_keys import Inference
-from ddlbench.train.inference import InferSpec
-from ddlbench.train.inference._measure import SECONDS, requests
-from ddlbench.train.inference._record import LOG as LOG
-from ddlbench.train.inference._record import RECORD
+from ddlbench.train.inference import SECONDS, InferSpec, requests
+from ddlbench.train.inference_record import LOG as LOG
+from ddlbench.train.inference_record import RECORD
 
 RULE, WILDCARD, FOLDER = "infer", "job", "inference"
 OUTPUTS = (RECORD,)

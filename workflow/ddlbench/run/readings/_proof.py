@@ -14,7 +14,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ddlbench.run.readings import _text
+from ddlbench.run import log_text
 
 NEAR = 0.2  # a printed rate that differs by no more agrees with the clock's
 FAR = 1.5  # by more than this factor it contradicts it
@@ -222,8 +222,8 @@ def wrong_unit(
     """
     if len(values) < 3:
         return None
-    words = statistics.mode(_text.label(text[: span[0]]) for text, span in zip(texts, spans, strict=True))
-    totals = [_text.total_behind(text, span[1]) for text, span in zip(texts, spans, strict=True)]
+    words = statistics.mode(log_text.label(text[: span[0]]) for text, span in zip(texts, spans, strict=True))
+    totals = [log_text.total_behind(text, span[1]) for text, span in zip(texts, spans, strict=True)]
     total = totals[0] if totals and None not in totals and len(set(totals)) == 1 else None
     others = _others(texts, spans)
     behind = [text[span[1] :].lstrip() for text, span in zip(texts, spans, strict=True)]
@@ -241,17 +241,17 @@ def wrong_unit(
     return None
 
 
-def _others(texts: Sequence[str], spans: Sequence[tuple[int, int]]) -> list[_text.Counter]:
+def _others(texts: Sequence[str], spans: Sequence[tuple[int, int]]) -> list[log_text.Counter]:
     """Return the counters of the lines but the one at the group's place."""
     others = []
     blanked = [f"{text[: span[0]]}#{text[span[1] :]}" for text, span in zip(texts, spans, strict=True)]
-    for counter in _text.counters(blanked):
+    for counter in log_text.counters(blanked):
         if counter.whole:
             others.append(counter)
     return others
 
 
-def _epochs_not_steps(values: Sequence[float], words: str, others: Sequence[_text.Counter]) -> str | None:
+def _epochs_not_steps(values: Sequence[float], words: str, others: Sequence[log_text.Counter]) -> str | None:
     """Return why these are epochs: they stay while another counter moves, or are called so."""
     pairs = [*itertools.pairwise(values)]
     still = [n for n, (a, b) in enumerate(pairs) if a == b]
@@ -259,18 +259,18 @@ def _epochs_not_steps(values: Sequence[float], words: str, others: Sequence[_tex
         for other in others:
             moves = other.differences()
             up = [n for n in still if (moves[n] or 0) > 0]
-            if len(up) >= 0.4 * len(still) and (_has_total(other) or _text.STEPS.search(other.label)):
+            if len(up) >= 0.4 * len(still) and (_has_total(other) or log_text.STEPS.search(other.label)):
                 of = next((total for total in other.totals if total is not None), None)
                 each = f"{of:g} each by {other.name!r}" if of else f"{other.name!r} counts on in them"
                 count = len(set(values))
                 numbers = f"it reads {count} different numbers in {len(values)} lines"
                 return f"{numbers}: these are epochs: {count} of them, {each}"
-    if _text.EPOCHS.search(words):
+    if log_text.EPOCHS.search(words):
         return f"{words!r} stands before its numbers: these are epochs. (?P<epoch>...) and steps_per_epoch read them"
     return None
 
 
-def _has_total(counter: _text.Counter) -> bool:
+def _has_total(counter: log_text.Counter) -> bool:
     return any(total is not None for total in counter.totals)
 
 
@@ -286,7 +286,7 @@ def _samples_not_steps(
     """Return why these are samples: they grow by multiples of the batch, and nothing calls them steps."""
     behind = [text[span[1] : span[1] + 24] for text, span in zip(texts, spans, strict=True)]
     called = called_samples(texts, spans)
-    if not called and (_text.STEPS.search(words) or (steps_per_epoch is not None and total == steps_per_epoch)):
+    if not called and (log_text.STEPS.search(words) or (steps_per_epoch is not None and total == steps_per_epoch)):
         return None
     apart = {b - a for a, b in itertools.pairwise(values) if b > a}
     for batch in batches:
@@ -307,14 +307,14 @@ def _samples_not_steps(
 def _after_total(rest: str) -> bool:
     """Return whether what stands right behind a number calls it samples: ` images`, `/60000 samples`."""
     found = re.match(r"\s*(?:/\s*[\d,]+)?\s*([A-Za-z]+)", rest)
-    return bool(found and _text.SAMPLES.search(found[1]))
+    return bool(found and log_text.SAMPLES.search(found[1]))
 
 
-def _parts_not_steps(values: Sequence[float], words: str, others: Sequence[_text.Counter]) -> str | None:
+def _parts_not_steps(values: Sequence[float], words: str, others: Sequence[log_text.Counter]) -> str | None:
     """Return why these are parts of a step: a counter that is called step moves more slowly."""
     moved = [b - a for a, b in itertools.pairwise(values)]
     for other in others:
-        if not _text.STEPS.search(other.label) or other.label == words:
+        if not log_text.STEPS.search(other.label) or other.label == words:
             continue
         pairs = [(a, b) for a, b in zip(moved, other.differences(), strict=True) if b is not None and a > 0 and b > 0]
         ratios = {round(a / b, 6) for a, b in pairs}
@@ -331,7 +331,7 @@ def _not_samples(values: Sequence[float], words: str, called: bool, batch: int) 
     """Return why these are no samples: they are called steps, or grow by no multiples of the batch."""
     apart = [b - a for a, b in itertools.pairwise(values) if b > a]
     odd = [distance for distance in apart if distance % batch]
-    if _text.STEPS.search(words) and not called:
+    if log_text.STEPS.search(words) and not called:
         return f"{words!r} stands before its numbers: these are steps, read by (?P<step>...)"
     if len(odd) > len(apart) / 4:  # the last batch of an epoch may be smaller
         numbers = f"its numbers grow by {odd[0]:g} a line, a batch has {batch} samples"
@@ -342,6 +342,6 @@ def _not_samples(values: Sequence[float], words: str, called: bool, batch: int) 
 def called_samples(texts: Sequence[str], spans: Sequence[tuple[int, int]]) -> bool:
     """Return whether words beside the numbers say that they count samples."""
     return all(
-        _text.SAMPLES.search(_text.label(text[: span[0]])) or _after_total(text[span[1] : span[1] + 24])
+        log_text.SAMPLES.search(log_text.label(text[: span[0]])) or _after_total(text[span[1] : span[1] + 24])
         for text, span in zip(texts, spans, strict=True)
     )

@@ -10,7 +10,7 @@ from ddlbench.core.program import WORK
 from ddlbench.core.record import StepRow
 from ddlbench.core.spec import RunSpec
 from ddlbench.run.readings._proof import Proof
-from ddlbench.run.readings._ranks import Told
+from ddlbench.run.together import Told
 
 
 class UnreadError(ValueError):

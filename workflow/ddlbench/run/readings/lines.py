@@ -16,21 +16,10 @@ from dataclasses import dataclass
 
 from ddlbench.core.program import COUNTS, Program
 from ddlbench.core.spec import RunSpec
-from ddlbench.run.readings import (
-    Evaluation,
-    Line,
-    Output,
-    Reading,
-    StepEnd,
-    UnreadError,
-    _proof,
-    _ranks,
-    _text,
-    as_fractions,
-    reading,
-)
+from ddlbench.run import log_text, together
+from ddlbench.run.readings import Evaluation, Line, Output, Reading, StepEnd, UnreadError, _proof, as_fractions, reading
 
-number = _text.number
+number = log_text.number
 EVERY_LINE = re.compile("")
 
 
@@ -50,7 +39,7 @@ class Match:
 
     line: Line
     pattern: re.Pattern[str]
-    found: _text.Found
+    found: log_text.Found
 
     def value(self, name: str) -> float | None:
         return self.found.values.get(name)
@@ -94,9 +83,9 @@ def _found(lines: Sequence[Line], patterns: Sequence[re.Pattern[str]]) -> list[M
     """Return the matches of all patterns, in the order of the lines."""
     found = []
     for line in lines:
-        for text in _text.pieces(line.text):
+        for text in log_text.pieces(line.text):
             for pattern in patterns:
-                if one := _text.find(pattern, text):
+                if one := log_text.find(pattern, text):
                     found.append(Match(line, pattern, one))
     return found
 
@@ -123,10 +112,10 @@ def _check_workers(found: Sequence[Match], spec: RunSpec) -> None:
             raise UnreadError(f"{alone} {spec.workers}; it must join the ranks of RANK and WORLD_SIZE")
 
 
-def _told(of_steps: Sequence[Match], spec: RunSpec) -> dict[int, list[_ranks.Told]]:
+def _told(of_steps: Sequence[Match], spec: RunSpec) -> dict[int, list[together.Told]]:
     """Return what each rank told of its steps."""
     each = steps_per_number(spec.program) if spec.program else 1.0
-    told: dict[int, list[_ranks.Told]] = {}
+    told: dict[int, list[together.Told]] = {}
     for match in of_steps:
         name = _counter_of(match)
         count = match.value(name) if name else float(len(told.get(match.line.rank, [])))
@@ -136,7 +125,7 @@ def _told(of_steps: Sequence[Match], spec: RunSpec) -> dict[int, list[_ranks.Tol
             count *= each
         step = (match.value("epoch"), count)
         of_rank = told.setdefault(match.line.rank, [])
-        of_rank.append(_ranks.Told(step, match.line.time_s, match.found.said.get("loss")))
+        of_rank.append(together.Told(step, match.line.time_s, match.found.said.get("loss")))
     return told
 
 
@@ -152,7 +141,7 @@ def _total(match: Match) -> float | None:
     name = _counter_of(match)
     if name not in ("step", "seen", "seen_all"):
         return None
-    return _text.total_behind(match.found.text, match.found.spans[name][1])
+    return log_text.total_behind(match.found.text, match.found.spans[name][1])
 
 
 def _of_training(matches: list[Match]) -> tuple[list[Match], list[float]]:
@@ -163,9 +152,9 @@ def _of_training(matches: list[Match]) -> tuple[list[Match], list[float]]:
     if len(how_many) < 2 or len(how_many) > len(matches) / 4:
         return matches, []
     most, _ = how_many.most_common(1)[0]
-    main = {_text.kind(m.found.text) for m, total in zip(matches, totals, strict=True) if total == most}
+    main = {log_text.kind(m.found.text) for m, total in zip(matches, totals, strict=True) if total == most}
     others = [(m, total) for m, total in zip(matches, totals, strict=True) if total not in (most, None)]
-    alike = next(((m, total) for m, total in others if _text.kind(m.found.text) in main), None)
+    alike = next(((m, total) for m, total in others if log_text.kind(m.found.text) in main), None)
     if alike:
         text = alike[0].line.text.strip()[:120]
         raise UnreadError(
@@ -327,7 +316,7 @@ def _rate_of(found: Sequence[Match], program: Program) -> str | None:
     """Return whose rate is printed: as the program's file says, or as words beside the number do. Raises UnreadError
     where they contradict each other."""
     rates = [match for match in found if match.value("samples_per_s") is not None]
-    of_one = [match for match in rates if _text.of_one_worker(match.found.text, match.found.spans["samples_per_s"])]
+    of_one = [match for match in rates if log_text.of_one_worker(match.found.text, match.found.spans["samples_per_s"])]
     if not of_one:
         return program.rate_of
     if program.rate_of == "all":
@@ -352,13 +341,13 @@ def _step_s(of_steps: Sequence[Match], points: Sequence[StepEnd]) -> float | Non
         return None
     usual = statistics.median(one for one in clock if one is not None)
     told = []
-    for name, series in _text.seconds_of_a_step([match.found.text for match in of_steps]):
+    for name, series in log_text.seconds_of_a_step([match.found.text for match in of_steps]):
         ratios = [s / c for s, c in zip(series[1:], clock, strict=True) if s is not None and c is not None]
         if len(ratios) < max(2, len(points) / 4):
             continue
         ratio = statistics.median(ratios)
         steady = statistics.median(abs(one - ratio) for one in ratios) <= 0.07 * ratio
-        if abs(ratio - 1) <= _proof.SAME or (steady and _text.STEPS.search(name.replace("(t)", "").strip())):
+        if abs(ratio - 1) <= _proof.SAME or (steady and log_text.STEPS.search(name.replace("(t)", "").strip())):
             told.append((abs(math.log(ratio)), ratio * usual))
     return min(told)[1] if told else None
 
@@ -374,10 +363,10 @@ def _evidence(of_steps: Sequence[Match], points: Sequence[StepEnd], spec: RunSpe
     for match in of_steps:
         start, end = match.found.spans.get(_counter_of(match) or "", (0, 0))
         texts.append(f"{match.found.text[:start]}#{match.found.text[end:]}")
-    for counter in _text.counters(texts):
+    for counter in log_text.counters(texts):
         if not counter.whole:
             continue
-        if _text.SAMPLES.search(counter.label):
+        if log_text.SAMPLES.search(counter.label):
             steps = [d / m for d, m in zip(counter.differences(), moved, strict=True) if d and d > 0 and m > 0]
             if len(steps) >= len(moved) / 2 and max(steps) - min(steps) <= 0.01 * max(steps):
                 evidence["printed_samples_per_step"] = statistics.median(steps)

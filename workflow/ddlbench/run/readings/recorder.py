@@ -14,17 +14,8 @@ from typing import Any
 from ddlbench.core.files import read_bytes
 from ddlbench.core.record import StepRow
 from ddlbench.core.spec import RunSpec
-from ddlbench.run.readings import (
-    Evaluation,
-    NotFiniteError,
-    Output,
-    Reading,
-    UnreadError,
-    _ranks,
-    prove,
-    share,
-    unsplit,
-)
+from ddlbench.run import together
+from ddlbench.run.readings import Evaluation, NotFiniteError, Output, Reading, UnreadError, prove, share, unsplit
 
 REST = "the recorder knows the wait for data and the rest of a step: all of that rest stands in forward_s"
 FIELDS = [("step", "<i8"), *((name, "<f8") for name in ("began_s", "end_s", "wait_s", "samples", "loss", "lr"))]
@@ -89,9 +80,9 @@ def read(source: Output) -> Reading:
     return run
 
 
-def _told(table: dict[int, dict[str, float]], steps: list[int]) -> list[_ranks.Told]:
+def _told(table: dict[int, dict[str, float]], steps: list[int]) -> list[together.Told]:
     """Return what a rank recorded of these steps."""
-    return [_ranks.Told(step, table[step]["end_s"], table[step]["loss"]) for step in steps]
+    return [together.Told(step, table[step]["end_s"], table[step]["loss"]) for step in steps]
 
 
 def _check_losses(logs: dict[int, list[dict[str, Any]]], first: dict[int, dict[str, float]]) -> None:

@@ -18,8 +18,8 @@ from typing import Any
 
 from ddlbench.core.program import COUNTS, Program
 from ddlbench.core.spec import RunSpec
+from ddlbench.run.log_text import number
 from ddlbench.run.readings import Evaluation, Output, Reading, StepEnd, UnreadError, as_fractions, reading
-from ddlbench.run.readings._text import number
 from ddlbench.run.readings.lines import epoch_steps, steps_per_number
 
 FILES = ("*.csv", "*.jsonl", "*.json")

@@ -12,8 +12,8 @@ from matplotlib.axes import Axes
 from ddlbench.analysis.statistics import over_repeats
 from ddlbench.analysis.together import settings
 from ddlbench.core.roles import AXIS, EXTENT, SETTING, SIZE
+from ddlbench.show.figure_data import distinguishing
 from ddlbench.show.figures import Options, _style
-from ddlbench.show.figures._data import distinguishing
 
 # Colour and hatch of a part by its place; neighbours differ in grey print too.
 FILLS: tuple[tuple[str, str], ...] = (("#ddaa33", ""), ("#004488", ""), ("#88ccee", "//"), ("#bb5566", ""))

@@ -12,8 +12,8 @@ from matplotlib.ticker import EngFormatter, LogLocator, StrMethodFormatter
 from ddlbench.analysis import together
 from ddlbench.analysis.statistics import CANNOT_TELL, Ratio, at_once
 from ddlbench.core.roles import AXIS, SETTING, SIZE
+from ddlbench.show.figure_data import distinguishing
 from ddlbench.show.figures import Options, Tables, _style
-from ddlbench.show.figures._data import distinguishing
 
 BASE = "ddp"  # what the others are compared with; where it is not shown, the first by name
 CELL = ("model", "image_size", "dataset", "recipes")

@@ -13,8 +13,8 @@ from ddlbench.analysis.scaling import compared_s, placed, scaling
 from ddlbench.analysis.together import SERIES, by_repeat, title
 from ddlbench.core.plural import count_of, rounded, worker
 from ddlbench.core.registry import OWN
+from ddlbench.show.figure_data import distinguishing, references
 from ddlbench.show.figures import Options, Tables, _bars, _looks, _style
-from ddlbench.show.figures._data import distinguishing, references
 
 Panels = list[tuple[Axes, pd.DataFrame]]  # with their rows
 MOST_LINES = 4  # that share a panel, where framework and loader both vary

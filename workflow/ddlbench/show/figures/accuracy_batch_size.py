@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from ddlbench.analysis.together import settings, successful
 from ddlbench.core.plural import rounded
 from ddlbench.core.roles import AXIS, EXTENT, SETTING
+from ddlbench.show.figure_data import distinguishing, references
 from ddlbench.show.figures import Options, Tables, _looks, _style
-from ddlbench.show.figures._data import distinguishing, references
 
 TABLES = ("runs",)
 PUBLISHED = ("top1",)

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 
 from ddlbench.analysis.sheets.costs import CHOSEN, DALY, YOUNG
 from ddlbench.core.plural import count_of, worker
+from ddlbench.show.figure_data import distinguishing
 from ddlbench.show.figures import Options, Tables, _bars, _looks, _style
-from ddlbench.show.figures._data import distinguishing
 
 TABLES = ("costs",)
 MACHINE = ("terms",)

@@ -10,8 +10,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ddlbench.core import registry
+from ddlbench.show.figure_data import finished
 from ddlbench.show.figures import Options, Tables, _bars, _style
-from ddlbench.show.figures._data import finished
 
 FAMILIES = ("communication", "input", "computation", "element-wise", "other")
 PARTS = {f"{family.replace('-', '')}_percent": family for family in FAMILIES}

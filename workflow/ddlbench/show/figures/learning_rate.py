@@ -6,8 +6,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ddlbench.core.plural import rounded
+from ddlbench.show.figure_data import distinguishing, finished
 from ddlbench.show.figures import Options, Tables, _looks, _style
-from ddlbench.show.figures._data import distinguishing, finished
 
 TABLES = ("runs", "learning_rates")
 

@@ -7,8 +7,8 @@ from matplotlib.figure import Figure
 
 from ddlbench.analysis.together import settings
 from ddlbench.core.roles import AXIS, EXTENT, SETTING, SIZE
+from ddlbench.show.figure_data import distinguishing, finished
 from ddlbench.show.figures import Options, Tables, _looks, _style
-from ddlbench.show.figures._data import distinguishing, finished
 
 TABLES = ("runs", "epochs")
 

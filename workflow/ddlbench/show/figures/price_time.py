@@ -8,8 +8,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ddlbench.analysis.sheets.costs import CHOSEN
+from ddlbench.show.figure_data import distinguishing
 from ddlbench.show.figures import Options, Tables, _bars, _looks, _style
-from ddlbench.show.figures._data import distinguishing
 
 TABLES = ("costs",)
 MACHINE = ("terms",)

@@ -10,8 +10,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ddlbench.core.record import STEP_PARTS
+from ddlbench.show.figure_data import finished
 from ddlbench.show.figures import Options, Tables, _bars
-from ddlbench.show.figures._data import finished
 
 PARTS = {name: part.word for name, part in STEP_PARTS.items()}
 TABLES = ("runs", "step_times")

@@ -7,8 +7,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ddlbench.analysis.together import SERIES
+from ddlbench.show.figure_data import distinguishing
 from ddlbench.show.figures import Options, Tables, _looks, _scaling, _style
-from ddlbench.show.figures._data import distinguishing
 
 TABLES = ("runs",)
 RATE = "throughput_images_per_s"

@@ -6,8 +6,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ddlbench.analysis.together import successful
+from ddlbench.show.figure_data import references
 from ddlbench.show.figures import Options, Tables, _bars, _style
-from ddlbench.show.figures._data import references
 
 PARTS = {"full_train_s": "training"}
 TABLES = ("runs",)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ddlbench.analysis.price import FREE, Tariff, tariff
 from ddlbench.answers import Goal
-from ddlbench.answers._words import Nouns
+from ddlbench.answers.wording import Nouns
 from ddlbench.core import kinds, layout, registry
 from ddlbench.core.plural import worker
 from ddlbench.core.program import IMAGES

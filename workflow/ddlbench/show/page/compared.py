@@ -16,8 +16,9 @@ from ddlbench.analysis.collect import collect
 from ddlbench.analysis.compare import COLUMNS, Row
 from ddlbench.core import files, registry
 from ddlbench.core.plural import rounded
-from ddlbench.show.figures import FigureMember, Options, _data
-from ddlbench.show.figures._make import draw
+from ddlbench.show import figure_data
+from ddlbench.show.figures import FigureMember, Options
+from ddlbench.show.make_figure import draw
 from ddlbench.show.page import picture
 
 FIGURES = {"throughput": "Throughput of both sides", "step-times": "Where a step's time goes, on both sides"}
@@ -69,7 +70,7 @@ def _figures(sides: Mapping[str, list[Path]], folder: Path) -> list[str]:
         member: FigureMember = registry.member("figures", plot)
         data, svg = folder / f"{plot}.csv", folder / f"{plot}.svg"
         options = replace(shared, title=title)
-        _data.write(member.data({name: whole[name] for name in member.TABLES}, options), data)
+        figure_data.write(member.data({name: whole[name] for name in member.TABLES}, options), data)
         draw(plot, data, folder / plot, options)
         words = picture.caption(svg).replace("\n", " ")
         drawn = picture.image(svg, f"{title}. {words}")

@@ -25,9 +25,9 @@ from ddlbench.analysis import summary
 from ddlbench.analysis.scaling import scaling
 from ddlbench.analysis.statistics import over_repeats
 from ddlbench.analysis.together import SAME, usable
-from ddlbench.answers import Answer, _words
-from ddlbench.answers._choose import First
-from ddlbench.audit import SEVERITIES, _findings
+from ddlbench.answers import Answer, wording
+from ddlbench.answers.choose import First
+from ddlbench.audit import SEVERITIES, finding_rows
 from ddlbench.show.page import rows
 from ddlbench.show.page.about import PageStudy
 
@@ -61,16 +61,16 @@ def found(
         "budget": _budget(study),
         "choice": plain(first.choice),
         "answers": [_answer(study, answer) for answer in first.answers],
-        "screen": _words.lines(first, study.nouns),
+        "screen": wording.lines(first, study.nouns),
         "verdicts": records(read.get("verdicts", pd.DataFrame())),
-        "findings": [dict(row) for row in _findings.worst(audit, SEVERITIES[1])],
+        "findings": [dict(row) for row in finding_rows.worst(audit, SEVERITIES[1])],
     }
 
 
 def _answer(study: PageStudy, answer: Answer) -> dict[str, Any]:
     """Return an answer in words, and its value."""
-    told = _words.told(answer, study.nouns)
-    words = {"question": told.question, "take": told.take, "sure": _words.is_sure(answer), "words": told.words}
+    told = wording.told(answer, study.nouns)
+    words = {"question": told.question, "take": told.take, "sure": wording.is_sure(answer), "words": told.words}
     return words | {"certainty": told.certainty, "value": plain(replace(answer, open=()))}
 
 

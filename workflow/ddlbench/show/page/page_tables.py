@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from ddlbench.analysis.tables import EVERY
-from ddlbench.audit import _findings
+from ddlbench.audit import finding_rows
 from ddlbench.core import kinds
 from ddlbench.show.page import rows, sections, spent
 from ddlbench.show.page.about import PageStudy
@@ -32,7 +32,7 @@ def every(
     shown = {**tables, "kernels": _beside(study, tables["kernels"])}
     columns = {name: rows.meanings(table.columns) for name, table in EVERY.items()}
     columns |= {"kernels": rows.meanings(kernels.BESIDE)}
-    findings = pd.DataFrame([row for row in audit if row["severity"] != _findings.NOT_CHECKED])
+    findings = pd.DataFrame([row for row in audit if row["severity"] != finding_rows.NOT_CHECKED])
     planned = {
         "run": "The run.",
         "workers": "Its ranks.",
@@ -49,8 +49,8 @@ def every(
         [plain("frameworks", "Frameworks", "What each can do. The versions are those installed where this page was "
                "made; what the runs used is told at its end.", tables["frameworks"],
                rows.meanings(frameworks.COLUMNS))],
-        [plain("audit", "Findings of the audit", f"What makes comparisons unfair: {_findings.summary(audit)}. "
-               "docs/audit.md explains the rules.", findings, rows.meanings(_findings.COLUMNS))],
+        [plain("audit", "Findings of the audit", f"What makes comparisons unfair: {finding_rows.summary(audit)}. "
+               "docs/audit.md explains the rules.", findings, rows.meanings(finding_rows.COLUMNS))],
         [rows.plain("planned", "Plan and record", "What a plan said before there was any record, beside what it took.",
                     pd.DataFrame(spent.took(study.bill, study.planned)), planned, ids)],
         [plain("failures", "Failed runs", "Runs that left no record, and why.", failures.of_runs(tables["failures"]),

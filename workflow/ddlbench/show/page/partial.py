@@ -18,11 +18,11 @@ from ddlbench.analysis import frameworks, tables
 from ddlbench.analysis.collect import collect
 from ddlbench.analysis.price import tariff
 from ddlbench.analysis.refusals import RefusedError
-from ddlbench.analysis.sheets import Terms
-from ddlbench.answers import _choose
-from ddlbench.audit import _findings
-from ddlbench.audit._audit import audit
-from ddlbench.audit._material import of_study
+from ddlbench.analysis.sheets import Costs, Planned, Terms
+from ddlbench.answers import choose
+from ddlbench.audit import finding_rows
+from ddlbench.audit.check import audit
+from ddlbench.audit.material import of_study
 from ddlbench.core import layout, registry
 from ddlbench.core.columns import write_csv
 from ddlbench.core.files import hidden_name
@@ -32,8 +32,9 @@ from ddlbench.plan.estimate import read_published
 from ddlbench.plan.values import Plan
 from ddlbench.settings.config import CONVERGENCE, ConfigError
 from ddlbench.settings.study import Figure
-from ddlbench.show.figures import Options, _data
-from ddlbench.show.figures._make import draw, write_drawable
+from ddlbench.show import figure_data
+from ddlbench.show.figures import Options
+from ddlbench.show.make_figure import draw, write_drawable
 from ddlbench.show.page import about, sections, spent, write
 
 
@@ -54,7 +55,7 @@ def make(config: Mapping[str, Any], terms: Sequence[Any], results: Path = layout
         _tables_of(plan, terms, home / "tables", results)
         (home / "figures").mkdir()
         counts = {figure.name: _figure(plan, figure, home) for figure in study.figures}
-        there = _data.counted(_data.shown(home / "tables", list(plan.runs)))
+        there = figure_data.counted(figure_data.shown(home / "tables", list(plan.runs)))
         rows = bill.rows(plan, images, results)
         page = about.from_plan(plan, rows, spent.planned(plan, images, read_published()), there)
         write.write(page, home / "index.html", results)
@@ -68,22 +69,15 @@ def make(config: Mapping[str, Any], terms: Sequence[Any], results: Path = layout
 def _tables_of(plan: Plan, terms: Sequence[Any], folder: Path, results: Path) -> None:
     """All tables of the study, of the jobs that are there."""
     machine = plan.machine
-    collect(
-        [Path(layout.run(run, results=results)) for run in plan.runs],
-        folder,
-        dict(machine.peak_tflops_per_worker),
-        plan.digests,
-        plan.order,
-        plan.scaling,
-        tariff(machine),
-        terms=Terms(*terms),
-        beside=[job.folder(results) for job in plan.beside.values()],
-    )
+    beside = [job.folder(results) for job in plan.beside.values()]
+    planned = Planned(plan.digests, plan.order, plan.scaling, beside)
+    costs = Costs(tariff(machine), Terms(*terms), dict(machine.peak_tflops_per_worker))
+    collect([Path(layout.run(run, results=results)) for run in plan.runs], folder, planned, costs)
     for section in sections.every():
         if section.make:
             section.make(folder)
     frameworks.write(folder / "frameworks.csv")
-    write_csv(audit(of_study(folder, CONVERGENCE, further=plan.further)), _findings.COLUMNS, folder / "audit.csv")
+    write_csv(audit(of_study(folder, CONVERGENCE, further=plan.further)), finding_rows.COLUMNS, folder / "audit.csv")
     for name, jobs in plan.by_kind().items():
         table = registry.member("kinds", name).TABLE
         of_job = tables.BESIDE[table].of_job if table in tables.BESIDE else None
@@ -95,7 +89,7 @@ def _tables_of(plan: Plan, terms: Sequence[Any], folder: Path, results: Path) ->
             tables.write(table, rows, folder)
 
 
-def first_screen(config: Mapping[str, Any], terms: Sequence[Any], results: Path = layout.RESULTS) -> _choose.First:
+def first_screen(config: Mapping[str, Any], terms: Sequence[Any], results: Path = layout.RESULTS) -> choose.First:
     """The answers of the records that are there, without a page; nothing is left behind. `terms` as for `make`."""
     plan, _ = reads.plan_of(config)
     study = about.from_plan(plan, (), {})
@@ -122,7 +116,7 @@ def _figure(plan: Plan, figure: Figure, home: Path) -> str:
     """One figure with its files; of how many of its runs it is."""
     path = home / "figures" / figure.name
     shown, options = _figure_data(plan, figure, home)
-    _data.write(shown, path.with_name(f"{path.name}.runs.csv"))
-    count = _data.counted(shown)
+    figure_data.write(shown, path.with_name(f"{path.name}.runs.csv"))
+    count = figure_data.counted(shown)
     draw(figure.plot, path.with_name(f"{path.name}.csv"), path, replace(options, title=f"{options.title}\n{count}"))
     return count

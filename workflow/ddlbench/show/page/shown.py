@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ddlbench.answers import Answer, Row, _words
-from ddlbench.answers._choose import First
-from ddlbench.answers._words import Nouns, Told, ToldRow
+from ddlbench.answers import Answer, Row, wording
+from ddlbench.answers.choose import First
+from ddlbench.answers.wording import Nouns, Told, ToldRow
 from ddlbench.core.plural import digits
 
 NOISY = 10.0  # an interval whose ends are further apart than this factor stretches no axis
@@ -25,7 +25,7 @@ class Shown:
     @property
     def sure(self) -> bool:
         """Return whether more runs would hardly change it."""
-        return _words.is_sure(self.answer)
+        return wording.is_sure(self.answer)
 
     @property
     def rows(self) -> list[tuple[Row, ToldRow]]:
@@ -40,7 +40,7 @@ class Shown:
 
 def answers(first: First, nouns: Nouns) -> list[Shown]:
     """Return the answers of the first screen with their words."""
-    return [Shown(answer, _words.told(answer, nouns)) for answer in first.answers]
+    return [Shown(answer, wording.told(answer, nouns)) for answer in first.answers]
 
 
 def drawn(row: Row) -> bool:

@@ -19,8 +19,8 @@ from markupsafe import Markup, escape
 from ddlbench.analysis import failures, refusals, together
 from ddlbench.analysis.tables import BESIDE
 from ddlbench.analysis.together import ended_well, successful
-from ddlbench.answers import _choose, _words
-from ddlbench.audit import _findings
+from ddlbench.answers import choose, wording
+from ddlbench.audit import finding_rows
 from ddlbench.core import layout
 from ddlbench.core.files import sha256, write_json, write_text
 from ddlbench.core.plural import between, count_of, listed
@@ -59,9 +59,9 @@ def write(study: PageStudy, out: Path, results: Path = layout.RESULTS) -> None:
 
 def first_screen(
     study: PageStudy, tables: Mapping[str, pd.DataFrame], findings: Sequence[Mapping[str, str]]
-) -> _choose.First:
+) -> choose.First:
     """Return the answers of a study, from its tables and its audit's findings."""
-    return _choose.first(
+    return choose.first(
         tables,
         findings,
         tariff=study.tariff,
@@ -100,21 +100,21 @@ def read_tables(study: PageStudy, home: Path) -> tuple[dict[str, pd.DataFrame], 
     for name in BESIDE:  # of a study with such jobs
         path = folder / f"{name}.parquet"
         read[name] = pd.read_parquet(path) if path.exists() else pd.DataFrame()
-    return read, _findings.read(folder / "audit.csv")
+    return read, finding_rows.read(folder / "audit.csv")
 
 
 def html(
     study: PageStudy,
     read: Mapping[str, pd.DataFrame],
     audit: list[dict[str, str]],
-    first: _choose.First,
+    first: choose.First,
     home: Path,
     results: Path = layout.RESULTS,
 ) -> str:
     """The page of what was read of the folder `home`."""
     runs = read["runs"]
     ids = set(runs["run"].head(rows.MOST_ROWS))  # those that have a row to lead to
-    about = _choose.rules_by_run(audit, "warning")
+    about = choose.rules_by_run(audit, "warning")
     style, script = ((HERE / f"page.{suffix}").read_text(encoding="utf-8") for suffix in ("css", "js"))
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
@@ -138,8 +138,8 @@ def html(
         script=Markup(script),
         first=first,
         answers=shown.answers(first, nouns),
-        judged=_words.judged(first, nouns),
-        not_asked=_words.not_asked(first, nouns),
+        judged=wording.judged(first, nouns),
+        not_asked=wording.not_asked(first, nouns),
         tiles=spent.tiles(study.bill, study.unit, study.planned) if study.bill else [],
         figures=figures,
         sources=sources,

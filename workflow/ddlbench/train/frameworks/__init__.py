@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ddlbench.core.spec import RunSpec
     from ddlbench.settings.machine import Machine
 
+PATIENCE = "DDLBENCH_PATIENCE_S"  # the variable that says how long a rank waits for another
 # What a clock marks: seconds on a CPU, a recorded event on a GPU.
 Moment: TypeAlias = Any
 # An option's JSON schema, with a `description` and a `default`.

@@ -15,6 +15,7 @@ from ddlbench.core import beats, zero
 from ddlbench.mends import group_patience
 from ddlbench.mends.loss_scale import SkippedSteps
 from ddlbench.train import checkpoint
+from ddlbench.train.frameworks import PATIENCE
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from ddlbench.core.spec import RunSpec
     from ddlbench.settings.machine import Machine
     from ddlbench.train.frameworks import Clock, Moment, Options
-
-PATIENCE = "DDLBENCH_PATIENCE_S"  # how long a rank waits for another
 
 
 def flag(description: str, default: bool = False) -> dict[str, Any]:

@@ -17,6 +17,15 @@ from ddlbench.train.inference._spec import InferSpec as InferSpec
 if TYPE_CHECKING:
     from torch import nn
 
+# Requests of each batch size: as many as fit into so many seconds, within these bounds. The 95th percentile of fewer
+# than some 20 would be the longest of them.
+AT_LEAST, AT_MOST, SECONDS = 40, 300, 4.0
+
+
+def requests(one_s: float) -> int:
+    """How many requests of a batch size are sent, when one takes so long [s]."""
+    return max(AT_LEAST, min(AT_MOST, round(SECONDS / max(one_s, 1e-9))))
+
 
 class Way(Protocol):
     """One file of this room."""

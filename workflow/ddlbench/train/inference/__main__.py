@@ -19,7 +19,7 @@ from ddlbench.core.files import write_json
 from ddlbench.data.manifest import Manifest
 from ddlbench.train.assignment import seen_here
 from ddlbench.train.inference import InferSpec, Way
-from ddlbench.train.inference._record import ASSIGNMENT, FORMAT, RECORD
+from ddlbench.train.inference_record import ASSIGNMENT, FORMAT, RECORD
 from ddlbench.train.loaders import PictureSet
 
 if TYPE_CHECKING:

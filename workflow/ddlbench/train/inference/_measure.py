@@ -8,19 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddlbench.train.frameworks._common import bytes_of
+from ddlbench.train.inference import requests
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
-
-# Requests of each batch size: as many as fit into so many seconds, within these bounds. The 95th percentile of fewer
-# than some 20 would be the longest of them.
-AT_LEAST, AT_MOST, SECONDS = 40, 300, 4.0
-
-
-def requests(one_s: float) -> int:
-    """How many requests of a batch size are sent, when one takes so long [s]."""
-    return max(AT_LEAST, min(AT_MOST, round(SECONDS / max(one_s, 1e-9))))
 
 
 def latencies(

@@ -11,7 +11,8 @@ import pandas as pd
 from ddlbench.analysis import pooled
 from ddlbench.analysis.pooled import Block
 from ddlbench.analysis.together import by_repeat
-from ddlbench.answers import Answer, Candidate, Certainty, Choice, Fact, Given, Row, _series, ratio_of
+from ddlbench.answers import Answer, Candidate, Certainty, Choice, Fact, Given, Row, ratio_of
+from ddlbench.answers.questions import _series
 
 PLACE = 90
 DECIDES: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""All rules asked: what they find, and what they could not check, as rows of a table (`_findings.py`)."""
+"""All rules asked: what they find, and what they could not check, as rows of a table (`finding_rows.py`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pandas as pd
 
 from ddlbench.analysis.together import of_programs
 from ddlbench.audit import AUDITED, SEVERITIES, Material, Rule, all_rules
-from ddlbench.audit._findings import COLUMNS, NOT_CHECKED, Row
+from ddlbench.audit.finding_rows import COLUMNS, NOT_CHECKED, Row
 
 # What comes of a column of another kind than is read: text among numbers, infinity in place of a count.
 UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)

@@ -11,7 +11,8 @@ from ddlbench.analysis import together
 from ddlbench.analysis.comparisons import telling
 from ddlbench.analysis.scaling import in_series, interval_of
 from ddlbench.analysis.together import SERIES
-from ddlbench.answers import Answer, Candidate, Choice, Dot, Fact, Given, Row, _series
+from ddlbench.answers import Answer, Candidate, Choice, Dot, Fact, Given, Row
+from ddlbench.answers.questions import _series
 
 PLACE = 70
 DECIDES: tuple[str, ...] = ()

@@ -18,7 +18,7 @@ import jinja2
 
 from ddlbench.analysis import together
 from ddlbench.answers import Answer, Candidate, Certainty, Row
-from ddlbench.answers._choose import First
+from ddlbench.answers.choose import First
 from ddlbench.core.plural import count_of, digits, duration, listed, runs_each, told_apart, two_digits
 
 TEMPLATES = Path(__file__).parent / "templates"

@@ -1,6 +1,7 @@
 """Which loader: the fastest over all settings; one that loads nothing is the ceiling."""
 
-from ddlbench.answers import Answer, Choice, Given, _sides
+from ddlbench.answers import Answer, Choice, Given
+from ddlbench.answers.questions import _sides
 
 PLACE = 20
 DECIDES = ("loader",)

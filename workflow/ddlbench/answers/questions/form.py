@@ -1,6 +1,7 @@
 """Which form of the data: of one loader that reads several."""
 
-from ddlbench.answers import Answer, Choice, Given, _sides
+from ddlbench.answers import Answer, Choice, Given
+from ddlbench.answers.questions import _sides
 
 PLACE = 30
 DECIDES = ("form",)

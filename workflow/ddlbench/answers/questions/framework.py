@@ -1,6 +1,7 @@
 """Which framework: the fastest over all settings that loses no accuracy."""
 
-from ddlbench.answers import Answer, Choice, Given, _sides
+from ddlbench.answers import Answer, Choice, Given
+from ddlbench.answers.questions import _sides
 
 PLACE = 10
 DECIDES = ("framework",)

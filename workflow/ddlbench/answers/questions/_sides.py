@@ -28,7 +28,7 @@ from ddlbench.answers import (
     loads_nothing,
     ratio_of,
 )
-from ddlbench.answers._settings import Setting, all_sides, number_of_pairs, settings
+from ddlbench.answers.questions._settings import Setting, all_sides, number_of_pairs, settings
 
 BESIDE = {"framework": "loader", "loader": "framework"}  # what both sides share, and another answer takes
 ROWS = 16  # of a figure

@@ -42,10 +42,10 @@ from ddlbench.answers import (
     Over,
     Row,
     Settles,
-    _series,
     certainty_of,
     ratio_of,
 )
+from ddlbench.answers.questions import _series
 from ddlbench.core.registry import OWN
 
 PLACE = 40

@@ -14,8 +14,9 @@ import pandas as pd
 
 from ddlbench.analysis import together
 from ddlbench.analysis.price import FREE, Tariff
-from ddlbench.answers import Answer, Certainty, Choice, Given, Goal, members
-from ddlbench.audit import SEVERITIES, _findings
+from ddlbench.answers import Answer, Certainty, Choice, Given, Goal
+from ddlbench.answers.questions import members
+from ddlbench.audit import SEVERITIES, finding_rows
 from ddlbench.core.registry import OWN
 
 ROUNDS = 4  # a choice that still changes then is kept as it is
@@ -144,7 +145,7 @@ def _by_submitter(tables: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
 
 def _errors(audit: Sequence[Mapping[str, str]]) -> Errors:
     errors: dict[str, list[Mapping[str, str]]] = {}
-    for row in _findings.worst(audit, SEVERITIES[0]):
+    for row in finding_rows.worst(audit, SEVERITIES[0]):
         errors.setdefault(row["rule"], []).append(row)
     return tuple((rule, tuple(rows)) for rule, rows in errors.items())
 
@@ -152,7 +153,7 @@ def _errors(audit: Sequence[Mapping[str, str]]) -> Errors:
 def rules_by_run(audit: Sequence[Mapping[str, str]], severity: str) -> dict[str, list[str]]:
     """Return rules with a finding of this severity or a worse one, by run (id), each once."""
     rules: dict[str, list[str]] = {}
-    for row in _findings.worst(audit, severity):
+    for row in finding_rows.worst(audit, severity):
         for run in filter(None, row["runs"].split("; ")):
             if row["rule"] not in rules.setdefault(run, []):
                 rules[run].append(row["rule"])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from ddlbench.answers import Answer, Candidate, Certainty, Choice, Given, _series
+from ddlbench.answers import Answer, Candidate, Certainty, Choice, Given
+from ddlbench.answers.questions import _series
 
 PLACE = 110  # asked where no other question about sides, workers or batches has an answer
 DECIDES: tuple[str, ...] = ()

@@ -5,20 +5,8 @@ from __future__ import annotations
 import pandas as pd
 
 from ddlbench.analysis.together import by_repeat
-from ddlbench.answers import (
-    LOSS,
-    Also,
-    Answer,
-    Candidate,
-    Certainty,
-    Choice,
-    Fact,
-    Given,
-    Note,
-    Settles,
-    _series,
-    ratio_of,
-)
+from ddlbench.answers import LOSS, Also, Answer, Candidate, Certainty, Choice, Fact, Given, Note, Settles, ratio_of
+from ddlbench.answers.questions import _series
 
 PLACE = 50
 DECIDES = ("batch",)

@@ -8,7 +8,8 @@ import pandas as pd
 
 from ddlbench.analysis.pooled import Pooled
 from ddlbench.analysis.together import by_repeat
-from ddlbench.answers import LOSS, Also, Answer, Candidate, Certainty, Choice, Fact, Given, _series, ratio_of
+from ddlbench.answers import LOSS, Also, Answer, Candidate, Certainty, Choice, Fact, Given, ratio_of
+from ddlbench.answers.questions import _series
 
 PLACE = 60
 DECIDES = ("schedule",)

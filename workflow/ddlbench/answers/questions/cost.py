@@ -7,7 +7,8 @@ from typing import Any
 import pandas as pd
 
 from ddlbench.analysis import together
-from ddlbench.answers import Answer, Candidate, Choice, Fact, Given, Row, _series, _sides, loads_nothing
+from ddlbench.answers import Answer, Candidate, Choice, Fact, Given, Row, loads_nothing
+from ddlbench.answers.questions import _series, _sides
 
 PLACE = 80
 DECIDES: tuple[str, ...] = ()

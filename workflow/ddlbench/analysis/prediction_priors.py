@@ -11,7 +11,7 @@ from typing import Any
 
 from ddlbench.analysis.prediction import Measured
 
-REFERENCES = Path(__file__).resolve().parents[4] / "config" / "references"
+REFERENCES = Path(__file__).resolve().parents[3] / "config" / "references"
 SERIES = REFERENCES / "throughput-series.csv"
 FITTED = REFERENCES / "prediction-priors.json"
 
