@@ -34,7 +34,8 @@ from ddlbench.audit.check import audit  # noqa: E402
 from ddlbench.audit.material import of_study  # noqa: E402
 from ddlbench.core import layout  # noqa: E402
 from ddlbench.core.columns import write_csv  # noqa: E402
-from ddlbench.core.record import MLLOG, STEPS, RankLog  # noqa: E402
+from ddlbench.core.rank_log import RankLog  # noqa: E402
+from ddlbench.core.record import MLLOG, STEPS  # noqa: E402
 from ddlbench.core.spec import RunSpec, steps_per_epoch  # noqa: E402
 from ddlbench.plan import bill, reads, runs  # noqa: E402
 from ddlbench.plan.estimate import Estimator, read_published  # noqa: E402

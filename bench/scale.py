@@ -23,7 +23,10 @@ from pathlib import Path
 
 from ddlbench.core import beats, notes
 from ddlbench.core.files import write_json
-from ddlbench.core.record import ROWS, STEP_COLUMNS, STEPS, RankLog, join_steps, step_type
+from ddlbench.core.rank_log import RankLog
+from ddlbench.core.record import ROWS, STEPS
+from ddlbench.core.step_rows import STEP_COLUMNS, step_type
+from ddlbench.core.step_table import join_steps
 from ddlbench.data.forms import raw
 from ddlbench.data.forms.raw import Files
 from ddlbench.data.manifest import Manifest, Split

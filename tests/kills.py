@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ddlbench.core.record import RankLog
+from ddlbench.core.rank_log import RankLog
 
 CHANGES = [
     *((os, name) for name in ("fsync", "unlink", "rename", "replace", "rmdir", "mkdir")),

@@ -1,7 +1,8 @@
 """What ranks write of made-up epochs and steps; without pandas, for processes that stand in for ranks."""
 
-from ddlbench.core.record import RankLog, StepRow
+from ddlbench.core.rank_log import RankLog
 from ddlbench.core.spec import RunSpec
+from ddlbench.core.step_rows import StepRow
 
 # Data wait, forward, backward, communication and optimizer of one step [s], in the first epoch and after, by rank.
 SLOW = ((1.0, 1.0, 2.0, 1.0, 1.0), (1.0, 1.0, 2.0, 1.0, 1.0))

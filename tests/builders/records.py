@@ -8,8 +8,13 @@ from typing import Any
 
 import pandas as pd
 from ddlbench.analysis.collect import collect
-from ddlbench.core.record import MLLOG, SEAL, STEP_PARTS, STEPS, RankLog, join_steps, packed, seal
+from ddlbench.core.mllog import SEAL
+from ddlbench.core.rank_log import RankLog
+from ddlbench.core.record import MLLOG, STEPS
+from ddlbench.core.seal import seal
 from ddlbench.core.spec import RunSpec
+from ddlbench.core.step_rows import STEP_PARTS, packed
+from ddlbench.core.step_table import join_steps
 
 from tests.builders.logs import VALIDATION_S, log_epochs, step_rows
 from tests.builders.plans import run_spec

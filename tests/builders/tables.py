@@ -5,7 +5,7 @@ from dataclasses import replace
 import pandas as pd
 from ddlbench.analysis.losses import PARTS
 from ddlbench.analysis.sheets import costs
-from ddlbench.core.record import STEP_PARTS
+from ddlbench.core.step_rows import STEP_PARTS
 from ddlbench.show.figures import Tables
 
 from tests.builders.plans import run_spec

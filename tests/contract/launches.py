@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 import torch
 from ddlbench.core import registry
-from ddlbench.core.record import Event, read_log
+from ddlbench.core.mllog import Event, read_log
 from ddlbench.core.spec import RunSpec
 from ddlbench.plan import launch
 from ddlbench.plan.reads import missing_packages

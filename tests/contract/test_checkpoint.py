@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from ddlbench.core.record import STEP_COLUMNS
+from ddlbench.core.step_rows import STEP_COLUMNS
 from ddlbench.run import training as supervisor
 from ddlbench.train import checkpoint
 from ddlbench.train.assignment import Assignment

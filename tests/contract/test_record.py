@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from ddlbench.core import registry
-from ddlbench.core.record import STEP_COLUMNS, STEP_PARTS
+from ddlbench.core.step_rows import STEP_COLUMNS, STEP_PARTS
 from ddlbench.train import models
 from ddlbench.train.setup import weights_sha256
 

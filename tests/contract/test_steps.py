@@ -8,8 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from ddlbench.core import record
-from ddlbench.core.record import MLLOG, ROWS, STEP_COLUMNS, STEPS, RankLog, StepRow, join_steps, packed, step_type
+from ddlbench.core import step_table
+from ddlbench.core.rank_log import RankLog
+from ddlbench.core.record import MLLOG, ROWS, STEPS
+from ddlbench.core.step_rows import STEP_COLUMNS, StepRow, packed, step_type
+from ddlbench.core.step_table import join_steps
 from ddlbench.train.clock import Clock
 from ddlbench.train.parts import Parts
 from ddlbench.train.setup import weights_sha256
@@ -107,7 +110,7 @@ def test_a_run_that_goes_on_has_each_row_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("workers", [1, 3, pytest.param(200, marks=pytest.mark.slow)])
 def test_rows_are_joined_by_pieces(workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the number of ranks and however many steps ranks wrote at once, few rows are held at a time."""
-    monkeypatch.setattr(record, "PIECE", 1_000)
+    monkeypatch.setattr(step_table, "PIECE", 1_000)
     log, steps, each = RankLog(tmp_path, 0), 600_000 // workers, (5, 700, 1)
     whole = np.zeros(600_000, step_type())
     whole["step"], whole["rank"] = np.arange(600_000) // workers, np.arange(600_000) % workers

@@ -18,7 +18,8 @@ import pytest
 import torch
 from ddlbench.analysis.record import Record
 from ddlbench.core import registry
-from ddlbench.core.record import STEP_PARTS, WEIGHTS
+from ddlbench.core.record import WEIGHTS
+from ddlbench.core.step_rows import STEP_PARTS
 from ddlbench.plan import launch
 from ddlbench.settings.machine import load_machine
 from ddlbench.train.inference import InferSpec

@@ -11,8 +11,9 @@ import sys
 import time
 from pathlib import Path
 
-from ddlbench.core.record import RankLog, packed
+from ddlbench.core.rank_log import RankLog
 from ddlbench.core.spec import RunSpec
+from ddlbench.core.step_rows import packed
 from ddlbench.train import place
 
 ROOT = Path(__file__).resolve().parents[2]

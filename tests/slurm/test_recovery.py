@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
-from ddlbench.core.record import read_log
+from ddlbench.core.mllog import read_log
 
 from tests.slurm.conftest import Cluster, Project, ended, until
 from tests.slurm.test_faults import LONG, running, submitted

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 import pytest
-from ddlbench.core.record import read_log
+from ddlbench.core.mllog import read_log
 
 from tests.slurm.conftest import Cluster, Project
 

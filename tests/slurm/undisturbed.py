@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from ddlbench.core.record import read_log
+from ddlbench.core.mllog import read_log
 from ddlbench.core.spec import RunSpec
 
 from tests.contract import launches

@@ -13,7 +13,8 @@ import pytest
 from ddlbench.core import beats, notes
 from ddlbench.core.files import write_json
 from ddlbench.run import watch as monitoring
-from ddlbench.run.watch import Probe, RankMonitor, WatchResult, diagnose, look, watch
+from ddlbench.run.cause import diagnose
+from ddlbench.run.watch import Probe, RankMonitor, WatchResult, look, watch
 
 from tests.conftest import until
 from tests.facts import missing

@@ -4,7 +4,7 @@ import json
 import logging
 import os
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,9 @@ from ddlbench.analysis import failures
 from ddlbench.core import living, notes
 from ddlbench.plan import stale
 from ddlbench.run import hold, reason
+from ddlbench.run.cause import diagnose
 from ddlbench.run.reason import ReasonFirst
-from ddlbench.run.watch import WatchResult, diagnose
+from ddlbench.run.watch import WatchResult
 from snakemake.logging import DefaultFormatter
 from snakemake_interface_logger_plugins.common import LogEvent
 
@@ -82,6 +83,23 @@ def test_who_did_not_come_to_a_collective(
     if absent:
         assert told["message"].startswith(absent) and told["cause"] == "stopped answering"
         assert told["rank"] == next(iter(map(int, re.findall(r"\d", absent))), None)
+
+
+def test_of_several_causes_the_first_in_the_list_is_said(tmp_path: Path) -> None:
+    """Each is taken away in turn, and the next one is said."""
+    seen = WatchResult(code=1, damaged=["a file"], silent={0: "did not answer"}, signal=15, gone=[1])
+    notes.report(tmp_path, 2, ValueError("no such thing"))
+    found = [diagnose(tmp_path, 3, seen)["cause"]]
+    for change in ({"damaged": []}, {"silent": {}}):
+        seen = replace(seen, **change)
+        found.append(diagnose(tmp_path, 3, seen)["cause"])
+    for note in tmp_path.glob("failure-*.json"):
+        note.unlink()
+    for change in ({}, {"signal": None}, {"gone": []}):
+        seen = replace(seen, **change)
+        found.append(diagnose(tmp_path, 3, seen)["cause"])
+    expected = ["data damaged", "stopped answering", "exception", "ended by a signal", "killed", "launcher failed"]
+    assert found == expected
 
 
 SPEC = "x" * 1500

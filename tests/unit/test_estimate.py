@@ -12,7 +12,8 @@ from ddlbench.analysis.prediction import Measured as Series
 from ddlbench.analysis.prediction import last_rate
 from ddlbench.analysis.price import Draw
 from ddlbench.core.files import read_csv
-from ddlbench.core.record import MLLOG, STEPS, seal
+from ddlbench.core.record import MLLOG, STEPS
+from ddlbench.core.seal import seal
 from ddlbench.core.spec import RunSpec
 from ddlbench.plan import bill, first_guess, printed, reads
 from ddlbench.plan.estimate import ANOTHER, ONE_RUN, Estimator, RecordedTime, read_measured, read_published, spread

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from ddlbench.core import plural, registry
 from ddlbench.core.files import read_csv
-from ddlbench.core.record import STEP_COLUMNS, step_type, writing_table
+from ddlbench.core.step_rows import STEP_COLUMNS, step_type
+from ddlbench.core.step_table import writing_table
 from ddlbench.data.prepare import prepare
 from ddlbench.data.source import Place
 from ddlbench.plan import bill, printed, reads

@@ -138,7 +138,9 @@ def test_seaborn_is_imported_by_what_draws_with_it_alone(tmp_path: Path) -> None
     code = """
 import sys; from pathlib import Path
 import ddlbench.commands.snakefile, ddlbench.analysis.collect
-from ddlbench.core import registry; from ddlbench.show.figures import Options, _make as command
+from ddlbench.core import registry
+from ddlbench.show import make_figure as command
+from ddlbench.show.figures import Options
 for plot in registry.members("figures"): registry.member("figures", plot)
 home, of = Path(sys.argv[1]), Options("", "cpu", "")
 command.write_data("throughput", home, command.selected(home), home / "a.csv", of)

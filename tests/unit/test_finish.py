@@ -19,8 +19,12 @@ import pandas as pd
 import pytest
 from ddlbench.analysis.collect import collect
 from ddlbench.core import notes
-from ddlbench.core.record import KERNELS, MLLOG, ROWS, SEAL, STEPS, RankLog, StepRow, packed, read_log, sealed
+from ddlbench.core.mllog import SEAL, read_log
+from ddlbench.core.rank_log import RankLog
+from ddlbench.core.record import KERNELS, MLLOG, ROWS, STEPS
+from ddlbench.core.seal import sealed
 from ddlbench.core.spec import RunSpec
+from ddlbench.core.step_rows import StepRow, packed
 from ddlbench.plan.runs import make_plan
 from ddlbench.run import finish, job, rehearsal
 from ddlbench.run import training as supervisor

@@ -17,7 +17,8 @@ from ddlbench.analysis.losses import PARTS, SPLIT
 from ddlbench.analysis.nodes import HARDWARE, LIKE, UNKNOWN, WANDERS, HostEpoch, beside
 from ddlbench.analysis.record import Record
 from ddlbench.core.columns import write_csv
-from ddlbench.core.record import STEP_COLUMNS, STEP_PARTS, Event
+from ddlbench.core.mllog import Event
+from ddlbench.core.step_rows import STEP_COLUMNS, STEP_PARTS
 from ddlbench.records import ours
 from ddlbench.show.figures import efficiency_loss
 

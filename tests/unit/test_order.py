@@ -6,7 +6,8 @@ from pathlib import Path
 import pandas as pd
 from ddlbench.analysis.collect import collect
 from ddlbench.analysis.sheets import Planned
-from ddlbench.core.record import STEPS, Event, beside_s
+from ddlbench.core.mllog import Event, beside_s
+from ddlbench.core.record import STEPS
 from ddlbench.plan.runs import make_plan, mixed
 from ddlbench.plan.values import Plan
 from ddlbench.settings.machine import load_machine

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ddlbench.core.record import STEP_COLUMNS
+from ddlbench.core.step_rows import STEP_COLUMNS
 from ddlbench.run import training as supervisor
 from ddlbench.slurm import step
 from ddlbench.train import checkpoint, place

@@ -20,7 +20,9 @@ from ddlbench.analysis.refusals import RefusedError
 from ddlbench.analysis.sheets import Planned
 from ddlbench.commands import answers
 from ddlbench.core import digest as digests
-from ddlbench.core.record import KERNELS, MLLOG, SEAL, STEPS, read_log, seal
+from ddlbench.core.mllog import SEAL, read_log
+from ddlbench.core.record import KERNELS, MLLOG, STEPS
+from ddlbench.core.seal import seal
 from ddlbench.core.spec import RunSpec
 from ddlbench.plan import stale
 from ddlbench.plan.values import Plan
@@ -101,8 +103,8 @@ def test_a_kill_while_a_record_is_sealed_leaves_it_as_it_was(tmp_path: Path, mon
     log = folder / MLLOG
     log.write_text("".join(f"{line}\n" for line in log.read_text().splitlines() if SEAL not in line))
     before = log.read_bytes()
-    program = "import os, sys; from pathlib import Path; from ddlbench.core import files, record\n"
-    program += "record.sha256 = lambda path: os.kill(os.getpid(), 9)\nrecord.seal(Path(sys.argv[1]))"
+    program = "import os, sys; from pathlib import Path; from ddlbench.core import seal\n"
+    program += "seal.sha256 = lambda path: os.kill(os.getpid(), 9)\nseal.seal(Path(sys.argv[1]))"
     assert subprocess.run([sys.executable, "-c", program, str(folder)]).returncode == -9
     assert (folder / MLLOG).read_bytes() == before
     seal(folder)

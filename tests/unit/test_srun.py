@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from ddlbench.core import notes
-from ddlbench.run.watch import WatchResult, diagnose
+from ddlbench.run.cause import diagnose
+from ddlbench.run.watch import WatchResult
 from ddlbench.slurm import srun
 
 from tests.facts import missing

@@ -17,7 +17,9 @@ from ddlbench.analysis.collect import collect, columns_of, rows_of
 from ddlbench.analysis.refusals import RefusedError
 from ddlbench.analysis.sheets import Costs
 from ddlbench.analysis.tables import TABLES, frame
-from ddlbench.core.record import MLLOG, STEP_PARTS, STEPS, events
+from ddlbench.core.mllog import events
+from ddlbench.core.record import MLLOG, STEPS
+from ddlbench.core.step_rows import STEP_PARTS
 from ddlbench.plan import estimate, stale
 from ddlbench.records import ours
 from ddlbench.records.ours import record

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 from ddlbench.core import living
-from ddlbench.run import watch
+from ddlbench.run import cause, watch
 
 CONTAINER = ["unshare", "--pid", "--fork", "--mount-proc"]
 # PID 1, which asks for none of its children: a rank, whose parent has gone, is killed and stays as a zombie. Then a
@@ -93,6 +93,6 @@ def test_a_process_that_does_not_end_is_named(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(living.UnendedError, match=r"process 12 \(disk-sleep\)"):
         living.end([stuck], 0.0)
     seen = watch.WatchResult(code=137, silent={0: "did not answer for 40 s"}, unended=living.unended([stuck], 0.0))
-    failure = watch.diagnose(tmp_path, 2, seen)
+    failure = cause.diagnose(tmp_path, 2, seen)
     assert failure["cause"] == "stopped answering"
     assert "12 (disk-sleep)" in failure["message"]

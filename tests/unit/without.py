@@ -32,7 +32,8 @@ def make(record: Path, folder: Path) -> dict[str, Any]:
     from ddlbench.analysis import frameworks
     from ddlbench.analysis.collect import collect
     from ddlbench.analysis.sheets import Costs, Terms
-    from ddlbench.core.record import MLLOG, read_log
+    from ddlbench.core.mllog import read_log
+    from ddlbench.core.record import MLLOG
     from ddlbench.core.spec import RunSpec
     from ddlbench.plan.estimate import Estimator, RecordedTime, read_published
     from ddlbench.settings.machine import load_machine

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from ddlbench.core.record import read_log
+from ddlbench.core.mllog import read_log
 
 from tests.slurm.stand_in import stand_in
 from tests.workflow.conftest import edit, mini, planned, snakemake

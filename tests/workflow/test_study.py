@@ -17,7 +17,7 @@ import pytest
 import yaml
 from ddlbench.analysis.scaling import scaling
 from ddlbench.core import registry
-from ddlbench.core.record import STEP_PARTS
+from ddlbench.core.step_rows import STEP_PARTS
 
 from tests.conftest import SLOW, Once
 from tests.workflow.conftest import assert_drawn, assert_nothing_to_do, snakemake

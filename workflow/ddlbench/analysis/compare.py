@@ -18,7 +18,8 @@ from ddlbench.analysis.recorded import variables
 from ddlbench.core import layout, registry
 from ddlbench.core.columns import Column
 from ddlbench.core.files import printable
-from ddlbench.core.record import COMPUTE, MLLOG
+from ddlbench.core.record import MLLOG
+from ddlbench.core.step_rows import COMPUTE
 from ddlbench.settings.config import ConfigError
 
 WHOLE = "epoch_s"

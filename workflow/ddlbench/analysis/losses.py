@@ -14,7 +14,8 @@ from ddlbench.analysis.record import Record
 from ddlbench.analysis.scaling import in_series
 from ddlbench.analysis.together import BATCH, KEYS, SERIES, successful
 from ddlbench.core.columns import Column
-from ddlbench.core.record import STEP_PARTS, train_s
+from ddlbench.core.mllog import train_s
+from ddlbench.core.step_rows import STEP_PARTS
 
 PARTS = {
     "input_s": "Waiting for images, but not at the start of an epoch",

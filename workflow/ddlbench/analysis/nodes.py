@@ -21,7 +21,9 @@ from ddlbench.analysis.slow import DEVIATIONS, SHARE, deviation, is_slow
 from ddlbench.analysis.statistics import Interval, over_repeats
 from ddlbench.core import registry
 from ddlbench.core.columns import Column
-from ddlbench.core.record import COMPUTE, MLLOG, read_log
+from ddlbench.core.mllog import read_log
+from ddlbench.core.record import MLLOG
+from ddlbench.core.step_rows import COMPUTE
 
 PARTS = {"compute": COMPUTE, "data_wait": ["data_wait_s"]}
 HARDWARE, WANDERS, LIKE, UNKNOWN = "hardware", "loader or file system", "as the others", "cannot tell"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from ddlbench.core.record import Event
+from ddlbench.core.mllog import Event
 from ddlbench.core.spec import RunSpec
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddlbench.core import registry
 from ddlbench.core.columns import OVER_RANKS, PROFILER, SHARING, UNKNOWN, Column, Values, Why
-from ddlbench.core.record import began_s, beside_s, train_s
+from ddlbench.core.mllog import began_s, beside_s, train_s
 from ddlbench.train.measure import COLUMNS as MEASURED
 
 if TYPE_CHECKING:  # the plan reads logs without pandas

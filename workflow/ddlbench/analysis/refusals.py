@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 from ddlbench.core.columns import Column
 from ddlbench.core.files import printable, read_csv
 from ddlbench.core.plural import count_of
-from ddlbench.core.record import MLLOG, sealed
+from ddlbench.core.record import MLLOG
+from ddlbench.core.seal import sealed
 
 MOST = 300  # characters of what a message says; what stands in a file may be long
 MOST_SPOILERS = 20  # records that are refused because a step fails with them; if there are more, the step is at fault

@@ -15,8 +15,9 @@ from ddlbench.analysis import statistics
 from ddlbench.analysis.record import Record
 from ddlbench.analysis.scaling import throughput
 from ddlbench.core.columns import PROFILER, SHARING, UNKNOWN, Column, Values, Why
-from ddlbench.core.record import COMPUTE, STEP_PARTS, Event, train_s
+from ddlbench.core.mllog import Event, train_s
 from ddlbench.core.spec import RunSpec
+from ddlbench.core.step_rows import COMPUTE, STEP_PARTS
 
 EPOCH_START = (
     "Start of an epoch: from asking the loader for the epoch to having its first batch, on rank 0. The first step's "

@@ -11,7 +11,8 @@ from typing import Any
 
 import pandas as pd
 
-from ddlbench.core.record import MLLOG, SEAL, Event, began_s, read_log
+from ddlbench.core.mllog import SEAL, Event, began_s, read_log
+from ddlbench.core.record import MLLOG
 
 COLUMNS = ("run", "hosts", "begun_s", "ended_s")  # times in seconds since 1970
 

@@ -34,8 +34,9 @@ from ddlbench.analysis.recorded import resources
 from ddlbench.core import registry
 from ddlbench.core.columns import Why
 from ddlbench.core.files import opened_text, read_csv
+from ddlbench.core.mllog import Event, beside_s, ended_well, events, train_s
 from ddlbench.core.plural import count_of
-from ddlbench.core.record import MLLOG, Event, beside_s, ended_well, events, train_s
+from ddlbench.core.record import MLLOG
 from ddlbench.core.roles import AXIS, WATCHED
 from ddlbench.core.spec import RunSpec
 from ddlbench.plan import first_guess

@@ -14,7 +14,9 @@ from typing import Any
 
 from ddlbench.analysis import failures, refusals
 from ddlbench.core import files, layout
-from ddlbench.core.record import MLLOG, STEPS, recorded_spec, sealed
+from ddlbench.core.mllog import recorded_spec
+from ddlbench.core.record import MLLOG, STEPS
+from ddlbench.core.seal import sealed
 from ddlbench.core.spec import RunSpec, used
 
 # The command of rule train. Snakemake compares it with the one that made a record: another text makes all stale.

@@ -16,8 +16,9 @@ import pandas as pd
 
 from ddlbench.analysis.refusals import RefusedError
 from ddlbench.core import kinds
-from ddlbench.core.record import STEP_PARTS, Event
+from ddlbench.core.mllog import Event
 from ddlbench.core.spec import RunSpec
+from ddlbench.core.step_rows import STEP_PARTS
 
 # Clocks of a record: steps are timed by the host's clock of intervals, on GPUs by events of the device; the log by the
 # host's clock of the day. What they may differ by is a part of the time, and seconds.

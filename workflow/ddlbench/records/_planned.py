@@ -9,7 +9,8 @@ from pathlib import Path
 
 from ddlbench.analysis.refusals import RefusedError, of_seal
 from ddlbench.core.digest import digest
-from ddlbench.core.record import MLLOG, recorded_spec
+from ddlbench.core.mllog import recorded_spec
+from ddlbench.core.record import MLLOG
 
 TODO = "start the workflow again: it makes this run again, with the settings of today"
 

@@ -21,9 +21,10 @@ from ddlbench.analysis.summary import LISTS, Summary
 from ddlbench.analysis.summary import columns as columns_of
 from ddlbench.core import kinds, registry
 from ddlbench.core.files import sha256
+from ddlbench.core.mllog import Event, ended_well
 from ddlbench.core.recipe import Recipe
-from ddlbench.core.record import NULLABLE, STEP_COLUMNS, STEP_PARTS, Event, ended_well
 from ddlbench.core.spec import RunSpec, steps_per_epoch
+from ddlbench.core.step_rows import NULLABLE, STEP_COLUMNS, STEP_PARTS
 
 LARGEST = 2**63  # whole numbers in tables have 64 bits
 ROUNDING_S = 1e-6  # times are differences of floating point numbers: nothing may come out a little below zero

@@ -25,9 +25,11 @@ from ddlbench.analysis.refusals import RefusedError, not_understood, seal_of
 from ddlbench.analysis.summary import VERSION, Summary, make, of_records
 from ddlbench.core import kinds
 from ddlbench.core.files import hidden_name, link_new, opened, read_bytes, sha256, write_text
-from ddlbench.core.record import KERNELS, MLLOG, READ, STEP_COLUMNS, STEPS, Event, ended_well, read_log
+from ddlbench.core.mllog import Event, ended_well, read_log
+from ddlbench.core.record import KERNELS, MLLOG, READ, STEPS
 from ddlbench.core.record import SUMMARY as SUMMARY
 from ddlbench.core.spec import RunSpec
+from ddlbench.core.step_rows import STEP_COLUMNS
 from ddlbench.records import _fitting, _planned, _sound
 
 KEY_BYTES = 32

@@ -11,19 +11,12 @@ from typing import Any
 
 from ddlbench.core import beats, notes
 from ddlbench.core.files import sync, write_json
-from ddlbench.core.record import (
-    EXTRAS,
-    MLLOG,
-    ROWS,
-    STEPS,
-    SUMMARY,
-    RankLog,
-    events,
-    join_steps,
-    seal,
-    sealed,
-)
+from ddlbench.core.mllog import events
+from ddlbench.core.rank_log import RankLog
+from ddlbench.core.record import EXTRAS, MLLOG, ROWS, STEPS, SUMMARY
+from ddlbench.core.seal import seal, sealed
 from ddlbench.core.spec import RunSpec, used
+from ddlbench.core.step_table import join_steps
 from ddlbench.run import job
 from ddlbench.train import interruption
 from ddlbench.train.assignment import Assignment

@@ -19,7 +19,9 @@ from pathlib import Path
 
 from ddlbench.core.files import link_new, sha256
 from ddlbench.core.living import Process, lives, myself, read
-from ddlbench.core.record import MLLOG, STEPS, Event, ended_well, read_log, sealed
+from ddlbench.core.mllog import Event, ended_well, read_log
+from ddlbench.core.record import MLLOG, STEPS
+from ddlbench.core.seal import sealed
 from ddlbench.core.spec import RunSpec
 from ddlbench.plan import stale
 from ddlbench.slurm import queue, step

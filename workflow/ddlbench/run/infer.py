@@ -23,10 +23,11 @@ from ddlbench.core import registry
 from ddlbench.core.files import sha256, write_json
 from ddlbench.core.record import MLLOG, WEIGHTS
 from ddlbench.run import hold, job
+from ddlbench.run.cause import diagnose
 from ddlbench.run.facts import facts
 from ddlbench.run.job import reveal
 from ddlbench.run.turn import turn
-from ddlbench.run.watch import diagnose, end_survivors
+from ddlbench.run.watch import end_survivors
 from ddlbench.settings import environment_modules
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import load_machine

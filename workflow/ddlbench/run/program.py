@@ -26,10 +26,14 @@ from mlperf_logging.mllog import constants as c
 
 from ddlbench.core import beats, living, notes, registry
 from ddlbench.core.files import printable, write_json, write_text
+from ddlbench.core.mllog import read_log
 from ddlbench.core.program import OWN, WORK, Program
-from ddlbench.core.record import MLLOG, ROWS, STEPS, RankLog, packed, read_log
+from ddlbench.core.rank_log import RankLog
+from ddlbench.core.record import MLLOG, ROWS, STEPS
 from ddlbench.core.spec import RunSpec
+from ddlbench.core.step_rows import packed
 from ddlbench.run import finish, hold, job, meeting, together, work
+from ddlbench.run.cause import diagnose
 from ddlbench.run.facts import facts
 from ddlbench.run.job import reveal
 from ddlbench.run.printed import LAST, Printed
@@ -37,7 +41,7 @@ from ddlbench.run.rank import ASKED, ASSIGNMENT, FOLDER
 from ddlbench.run.readings import Line, NotFiniteError, Output, Reading, ReadingMember, UnreadError
 from ddlbench.run.rehearsal import Rehearsal
 from ddlbench.run.stopping import Stopping
-from ddlbench.run.watch import WatchResult, diagnose, end_survivors, watch
+from ddlbench.run.watch import WatchResult, end_survivors, watch
 from ddlbench.settings import program as program_file
 from ddlbench.settings.program import load_reading
 

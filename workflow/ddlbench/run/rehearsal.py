@@ -7,7 +7,8 @@ import threading
 from importlib import import_module
 from pathlib import Path
 
-from ddlbench.core.record import StepRow, packed, writing_table
+from ddlbench.core.step_rows import StepRow, packed
+from ddlbench.core.step_table import writing_table
 
 
 class Rehearsal(threading.Thread):

@@ -15,10 +15,11 @@ from ddlbench.core.files import printable
 from ddlbench.core.record import MLLOG, STEPS
 from ddlbench.core.spec import RunSpec
 from ddlbench.run import finish, job
+from ddlbench.run.cause import diagnose
 from ddlbench.run.facts import facts
 from ddlbench.run.job import reveal
 from ddlbench.run.rehearsal import Rehearsal
-from ddlbench.run.watch import diagnose, end_survivors
+from ddlbench.run.watch import end_survivors
 from ddlbench.train import checkpoint
 from ddlbench.train.assignment import FILE, Assignment
 

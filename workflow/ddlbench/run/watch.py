@@ -1,4 +1,4 @@
-"""Watch the ranks of a run from outside: which died, stopped answering or were told to stop; and say why.
+"""Watch the ranks of a run from outside: which died, stopped answering or were told to stop. `cause.py` says why.
 
 Ranks leave notes in the run's folder (`core/notes.py`): who they are, how they failed. Each node's
 beat (`core/beats.py`) is read about as often as it is written. Whatever happens, no process of the run lives longer
@@ -8,7 +8,6 @@ than the run.
 import errno
 import json
 import os
-import re
 import select
 import signal
 import socket
@@ -29,10 +28,6 @@ from ddlbench.core import beats, living, notes
 from ddlbench.run.rehearsal import Rehearsal
 from ddlbench.slurm import srun, step
 
-# PyTorch's watchdog ends a process that waited in NCCL, without a note.
-WATCHDOG = re.compile(r"\[Rank (\d+)\] Watchdog caught collective operation timeout")
-OWN_REASONS = ("node failed", "out of memory", "cancelled")  # SLURM's own: others wait in vain for whom it has ended
-AS_LONG = "for as long as ranks wait (start_patience_s in the machine's file)"
 PROBE = ".probe"
 LATE_S = 5.0  # a write that takes longer is a stall
 ANSWERS = (errno.ENOSPC, errno.EDQUOT)  # a full file system is one that works
@@ -243,63 +238,6 @@ def end_survivors(folder: Path) -> None:
             if ours and living.state(process.pid):
                 print(f"rank {rank} of an earlier try still runs (process {process.pid}): killing it", flush=True)
                 living.end([process, *process.children(recursive=True)])
-
-
-def diagnose(folder: Path, workers: int, seen: WatchResult) -> dict[str, Any]:
-    """What caused a failure: {cause, rank, host, message}. Rank and host are None if no rank is to blame."""
-    if seen.damaged:
-        more = f" (and {len(seen.damaged) - 1} more)" if len(seen.damaged) > 1 else ""
-        message = f"data damaged: {seen.damaged[0]}{more}; ddlbench verify reads all of them"
-        return {"cause": "data damaged", "rank": None, "host": socket.gethostname(), "message": message}
-    ranks, failures = notes.read(folder, "rank"), notes.read(folder, "failure")
-    # Ranks that lost another one are not to blame.
-    to_blame = [rank for rank in failures if failures[rank]["cause"] != "lost another rank"]
-    first = min(to_blame, key=lambda rank: failures[rank]["time"], default=None)
-    # A loss that is no number spoils the weights of all ranks by the next step, and all say so at once.
-    wrong = {rank: failures[rank]["step"] for rank in to_blame if failures[rank].get("step") is not None}
-    if first in wrong:
-        first = min(wrong, key=lambda rank: wrong[rank])
-    quiet = [rank for rank in seen.gone if rank not in failures]
-    if workers == 1 and ranks and not failures and seen.code:
-        quiet = [0]  # its launcher may end before we look again
-    ended, named = srun.end(seen.printed, workers, failures.keys() - to_blame), None
-    absent = _absent(workers, failures, seen.printed)
-    silent = {rank: why for rank, why in seen.silent.items() if rank not in failures}  # others have said why
-    rank: int | None
-    if silent:
-        rank, why = next(iter(silent.items()))
-        cause, message = "stopped answering", f"rank {rank} {why}"
-    elif first is not None:
-        rank, cause = first, failures[first]["cause"]
-        message = f"rank {rank}: {cause}: {failures[first]['message']}"
-    elif absent is not None and seen.signal is None and not (ended and ended.cause in OWN_REASONS):
-        rank, cause = next(iter(absent), None), "stopped answering"
-        who = f"{'rank' if len(absent) == 1 else 'ranks'} {', '.join(map(str, absent))} did not come to a collective"
-        message = f"{who if absent else 'all ranks waited for each other in a collective'} {AS_LONG}"
-    elif ended and (seen.signal is None or ended.cause in ("cancelled", "node failed")):
-        rank, cause, message = ended.rank, ended.cause, ended.message
-        message, named = message if rank is None else f"rank {rank} {message}", ended.host
-    elif seen.signal is not None:
-        rank, cause, message = None, "ended by a signal", f"signal {signal.Signals(seen.signal).name}"
-    elif quiet or (failures and len(failures) < workers):
-        rank = quiet[0] if quiet else min(set(range(workers)) - failures.keys())
-        cause = "out of memory" if seen.out_of_memory else "killed"
-        how = "for memory, by the system" if seen.out_of_memory else "without a word"
-        message = f"rank {rank} was killed {how}"
-    else:
-        rank, cause, message = None, "launcher failed", f"the launcher ended with exit code {seen.code}"
-    host = (ranks.get(rank, {}).get("host") if rank is not None else None) or named
-    message += f" (on {host})" if host else ""
-    message += f"; {seen.unended}" if seen.unended else ""
-    return {"cause": cause, "rank": rank, "host": host, "message": message}
-
-
-def _absent(workers: int, failures: Mapping[int, dict[str, Any]], text: str) -> list[int] | None:
-    """Ranks that others waited for in a collective until their patience ended; None if no rank waited so long."""
-    waited = {rank for rank, failure in failures.items() if "timed out waiting" in failure["message"].lower()}
-    waited |= {int(rank) for rank in WATCHDOG.findall(text)}
-    # The others that left a note were there, too: they lost those that gave up first.
-    return sorted(set(range(workers)) - waited - failures.keys()) if waited else None
 
 
 def look(monitor: RankMonitor, family: dict[int, psutil.Process], seen: WatchResult) -> None:

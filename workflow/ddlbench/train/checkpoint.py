@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddlbench.core.files import force, sync
 from ddlbench.core.notes import cause
-from ddlbench.core.record import STEP_COLUMNS
+from ddlbench.core.step_rows import STEP_COLUMNS
 
 if TYPE_CHECKING:
     import torch

@@ -16,7 +16,8 @@ import torch
 
 from ddlbench.core import beats, notes, registry
 from ddlbench.core.files import write_json
-from ddlbench.core.record import FLOPS_COUNTED, RankLog
+from ddlbench.core.rank_log import RankLog
+from ddlbench.core.record import FLOPS_COUNTED
 from ddlbench.core.spec import RunSpec, smallest_share, steps_per_epoch
 from ddlbench.train import batch_norm, checkpoint, models, optimizers, place, precision, profiler
 from ddlbench.train.assignment import Assignment, seen_here

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from ddlbench.core.record import StepRow, packed, step_type
+from ddlbench.core.step_rows import StepRow, packed, step_type
 from ddlbench.train.clock import Clock
 from ddlbench.train.frameworks import Moment
 
 if TYPE_CHECKING:
-    from ddlbench.core.record import Rows
+    from ddlbench.core.step_rows import Rows
 
 Span = tuple[float, float]  # begin and end [s]
 

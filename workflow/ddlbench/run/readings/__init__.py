@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ddlbench.core.record import StepRow
 from ddlbench.core.spec import RunSpec
+from ddlbench.core.step_rows import StepRow
 from ddlbench.run.readings import _counting, _proof
 from ddlbench.run.readings._proof import MAY_BE_STEPS as MAY_BE_STEPS
 from ddlbench.run.readings._values import (

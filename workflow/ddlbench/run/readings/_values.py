@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from ddlbench.core.program import WORK
-from ddlbench.core.record import StepRow
 from ddlbench.core.spec import RunSpec
+from ddlbench.core.step_rows import StepRow
 from ddlbench.run.readings._proof import Proof
 from ddlbench.run.together import Told
 

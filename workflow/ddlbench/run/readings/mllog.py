@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ddlbench.core.files import opened
-from ddlbench.core.record import Event, events, read_log
+from ddlbench.core.mllog import Event, events, read_log
 from ddlbench.core.spec import RunSpec
 from ddlbench.run.readings import Evaluation, Output, Reading, StepEnd, UnreadError, reading
 

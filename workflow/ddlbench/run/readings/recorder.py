@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench.core.files import read_bytes
-from ddlbench.core.record import StepRow
 from ddlbench.core.spec import RunSpec
+from ddlbench.core.step_rows import StepRow
 from ddlbench.run import together
 from ddlbench.run.readings import Evaluation, NotFiniteError, Output, Reading, UnreadError, prove, share, unsplit
 

@@ -9,7 +9,7 @@ at the ends of bars 95 % intervals.
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ddlbench.core.record import STEP_PARTS
+from ddlbench.core.step_rows import STEP_PARTS
 from ddlbench.show.figure_data import finished
 from ddlbench.show.figures import Options, Tables, _bars
 

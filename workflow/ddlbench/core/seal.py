@@ -1,0 +1,44 @@
+"""The seal of a record: the last line of its log, by which one sees whether anything was changed since."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from ddlbench.core.files import aside, read_bytes, sha256
+from ddlbench.core.mllog import SEAL, events
+from ddlbench.core.rank_log import RankLog
+from ddlbench.core.record import EXTRAS, MLLOG, STEPS
+
+UNSEALED = "0" * 64  # stands in the seal while its SHA-256 is computed
+
+
+def seal(folder: Path) -> None:
+    """Add the last line to a record's log: SHA-256 of each file beside it, and one of the log, this line included.
+
+    The log is replaced by one that is on the disk as a whole. Raises OSError.
+    """
+    files = [path for pattern in (STEPS, *EXTRAS) for path in sorted(folder.glob(pattern))]
+    with aside(folder / MLLOG, through=True) as hidden:
+        hidden.write_bytes((folder / MLLOG).read_bytes())
+        log = RankLog(folder, 0, name=hidden.name)
+        log.event("ddlbench_seal", {"files": {path.name: sha256(path) for path in files}, "sha256": UNSEALED})
+        data = hidden.read_bytes()
+        before, _, after = data.rpartition(UNSEALED.encode())
+        hidden.write_bytes(before + hashlib.sha256(data).hexdigest().encode() + after)
+
+
+def sealed(log: Path) -> dict[str, str] | None:
+    """SHA-256 of the files beside a log, by name, as its seal says; None if its last line is no seal.
+
+    Raises ValueError if the log is not the one that was sealed.
+    """
+    data = read_bytes(log)
+    last = next(events([data[data.rfind(b"\n", 0, -1) + 1 :].decode(errors="replace")]), None)
+    if last is None or last.key != SEAL or data[-1:] != b"\n":
+        return None
+    files, digest = last.value["files"], last.value["sha256"].encode()
+    before, _, after = data.rpartition(digest)
+    if hashlib.sha256(before + UNSEALED.encode() + after).hexdigest().encode() != digest:
+        raise ValueError("is not as it was when its run ended: its seal is of another log")
+    return dict(files)
