@@ -18,7 +18,7 @@ from unittest.mock import Mock
 import pandas as pd
 import pytest
 from ddlbench.analysis import claims
-from ddlbench.commands import configuration, main, snakefile, status
+from ddlbench.commands import configuration, main, of_study, snakefile, status
 from ddlbench.core import gone, layout, living
 from ddlbench.core.files import write_text
 from ddlbench.plan import bill, first_guess, stale
@@ -197,7 +197,7 @@ def test_nodes_of_no_records(here: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 def test_help_fits_a_screen(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    for arguments in (["--help"], *([name, "--help"] for name in main.STUDY)):
+    for arguments in (["--help"], *([name, "--help"] for name in of_study.members())):
         assert ended(*arguments) == 0
         text = capsys.readouterr().out
         assert len(text.splitlines()) <= 30 and max(map(len, text.splitlines())) <= 80
@@ -224,7 +224,7 @@ def test_a_command_that_is_gone_names_what_took_its_place(
     monkeypatch.setitem(gone.COMMANDS, "foo", "plan, now")
     assert ended("foo", "--study", "demo") == 2
     assert capsys.readouterr().err == "foo: plan, now\n"
-    assert not {*gone.COMMANDS} - {"foo"} & {*main.COMMANDS}
+    assert not {*gone.COMMANDS} - {"foo"} & {*of_study.members(), "new"}
 
 
 @pytest.mark.parametrize("name", ["target", "what_if"])

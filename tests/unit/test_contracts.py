@@ -30,6 +30,7 @@ CONTRACTS = {
     "prediction": "Predictor",
     "sections": "SectionMember",
     "questions": "QuestionMember",
+    "of_study": "CommandMember",
 }
 MEMBERS = [(room, name) for room in CONTRACTS for name in registry.members(room)]
 

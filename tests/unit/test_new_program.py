@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from ddlbench.commands import answers
+from ddlbench.commands.call import Call
 from ddlbench.commands.main import parser
 from ddlbench.commands.new import candidates, trial
 from ddlbench.commands.new import program as new_program
@@ -85,7 +85,7 @@ def family() -> set[int]:
 
 def call(*words: str) -> int:
     options = parser().parse_args(["new", "program", *words])
-    code: int = options.answer(answers.Call(options))
+    code: int = options.answer(Call(options))
     return code
 
 

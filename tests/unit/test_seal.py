@@ -18,7 +18,7 @@ from ddlbench.analysis import refusals
 from ddlbench.analysis.collect import collect
 from ddlbench.analysis.refusals import RefusedError
 from ddlbench.analysis.sheets import Planned
-from ddlbench.commands import answers
+from ddlbench.commands.call import older
 from ddlbench.core import digest as digests
 from ddlbench.core.mllog import SEAL, read_log
 from ddlbench.core.record import KERNELS, MLLOG, STEPS
@@ -187,10 +187,10 @@ def test_an_answer_of_tables_older_than_a_record_says_so(tmp_path: Path, monkeyp
     folder = write_record(tmp_path / "results/runs")
     table = tmp_path / "runs.parquet"
     plan = SimpleNamespace(runs={SPEC.id: None})
-    assert answers._older(plan, table) == []
+    assert older(plan, table) == []
     table.touch()
-    assert answers._older(plan, table) == []
+    assert older(plan, table) == []
     later = table.stat().st_mtime + 9
     os.utime(folder / STEPS, (later, later))
-    (line,) = answers._older(plan, table)
+    (line,) = older(plan, table)
     assert SPEC.id in line and str(table) in line

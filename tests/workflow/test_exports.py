@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from ddlbench.analysis.scaling import scaling
-from ddlbench.commands import answers
+from ddlbench.commands.of_study import export
 from ddlbench.core import registry
 from ddlbench.core.plural import around, four_digits
 from ddlbench.outlook import exports
@@ -149,9 +149,9 @@ def test_what_is_there_is_exported_where_the_whole_is_not(tmp_path: Path, monkey
     plan = SimpleNamespace(home="test/local")
     call: Any = SimpleNamespace(options=SimpleNamespace(to="application"), settings=SimpleNamespace(plan=plan))
     shutil.copytree(home, home / "partial")
-    assert answers.export(call) == 0 and (home / "export").exists() and not (home / "partial/export").exists()
+    assert export.run(call) == 0 and (home / "export").exists() and not (home / "partial/export").exists()
     (home / "study.json").unlink()
-    assert answers.export(call) == 0 and (home / "partial/export/application/scaling.md").exists()
+    assert export.run(call) == 0 and (home / "partial/export/application/scaling.md").exists()
 
 
 @pytest.fixture(scope="session")

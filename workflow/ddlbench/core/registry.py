@@ -30,6 +30,7 @@ WITHIN = {
     "sheets": "analysis",
     "prediction": "analysis",
     "questions": "answers",
+    "of_study": "commands",
     "sections": "show/page",
 }
 
