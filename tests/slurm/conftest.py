@@ -237,7 +237,6 @@ class Project:
     cluster: Cluster
     started: list[subprocess.Popen[str]] = field(default_factory=list)
     started_at: float = 0.0  # when Snakemake was started last
-    shown: tuple[str, ...] = ("--printshellcmds",)  # which of Snakemake's lines are wanted; (): what users type
 
     def write(self, kind: str, name: str, **content: Any) -> None:
         """config/<kind>/<name>.yaml."""
@@ -254,7 +253,7 @@ class Project:
     def start(self, *arguments: str, machine: str = "fat", study: str = "small", account: str = ACCOUNT) -> Any:
         """Snakemake as users call it, but for its patience (`hasty.py`); all it says goes to out.log."""
         config = [f"study={study}", f"machine={machine}", f"account={account}"]
-        command = [sys.executable, HASTY, "--profile", "profiles/slurm", *self.shown, *HASTE, *arguments]
+        command = [sys.executable, HASTY, "--profile", "profiles/slurm", *HASTE, *arguments]
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | self.cluster.environment
         self.started_at = time.time()
         Project.latest = self
@@ -298,7 +297,13 @@ class Project:
 
     @property
     def said(self) -> str:
+        """What the terminal got."""
         return (self.folder / "out.log").read_text()
+
+    @property
+    def log(self) -> str:
+        """What Snakemake itself wrote, which its log keeps: of all calls in this project, one after the other."""
+        return "".join(path.read_text() for path in sorted(self.folder.glob(".snakemake/log/*.log")))
 
     def runs(self) -> list[Path]:
         """Folders of runs that have a record."""
@@ -331,8 +336,7 @@ def running(project: Project, count: int = 1) -> list[Path]:
 
 def submitted(project: Project) -> Counter[str]:
     """How often Snakemake submitted each rule's jobs, over all its calls in this project."""
-    logs = [path.read_text() for path in project.folder.glob(".snakemake/log/*.log")]
-    return Counter(re.findall(r"SLURM jobid \d+ \(log: \S*/rule_\w+/([\w.-]+)/", "".join(logs)))
+    return Counter(re.findall(r"SLURM jobid \d+ \(log: \S*/rule_\w+/([\w.-]+)/", project.log))
 
 
 def ended(process: subprocess.Popen[Any], seconds: float) -> int:

@@ -69,7 +69,6 @@ def test_controller_and_accounting_go_away_for_a_while(project: Project, cluster
 
 def test_what_slurm_refuses_is_said_and_other_jobs_go_on(project: Project):
     """Of one study: a partition that is not there, more time than is given, more nodes than there are."""
-    project.shown = ()
     booster = {"name": "booster", "max_nodes": 2, "max_minutes": 60}  # the preflight's, too
     nowhere = {"name": "nowhere", "max_nodes": 4, "max_minutes": 60}
     wide = {"name": "booster", "max_nodes": 8, "max_minutes": 9999}  # the cluster has four nodes, for a day
@@ -90,7 +89,6 @@ def test_what_slurm_refuses_is_said_and_other_jobs_go_on(project: Project):
 
 
 def test_what_slurm_refuses_of_a_whole_machine_is_said(project: Project):
-    project.shown = ()
     booster = {"name": "booster", "max_nodes": 4, "max_minutes": 60}
     project.machine("gpus", device="cuda", workers_per_node=8, partitions=[booster])  # nodes have four
     for machine, account, message in (

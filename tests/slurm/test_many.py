@@ -30,7 +30,7 @@ def test_all_records_are_there_each_once(project: Project, count: int):
 
 def shared(project: Project) -> list[tuple[str, ...]]:
     """Pairs of training jobs that were on one node at one time, by SLURM's accounts; there is room for more."""
-    jobs = re.findall(r"SLURM jobid (\d+) \(log: \S*/rule_train/", project.said)
+    jobs = re.findall(r"SLURM jobid (\d+) \(log: \S*/rule_train/", project.log)
     said = project.cluster.ask(
         "sacct", "-nXP", "-S", "now-1hours", "-j", ",".join(jobs), "-o", "NodeList,Start,End,JobID"
     )

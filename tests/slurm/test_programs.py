@@ -125,7 +125,7 @@ def test_stopped_and_killed_it_goes_on(mine: Project, cluster: Cluster) -> None:
     reached = until(lambda: further(5), 300)
     cluster.ask("scancel", "--signal=USR1", str(cluster.running("mine")))
     reached = until(lambda: further(reached + 10), 300)
-    assert mine.said.count("Trying to restart job") == 1, mine.said
+    assert mine.log.count("Trying to restart job") == 1, mine.said
     for word in ("ddlbench.run", "its code/train.py"):
         theirs = [one for one in psutil.process_iter(["cmdline", "cwd"]) if str(mine.folder) in (one.info["cwd"] or "")]
         next(one for one in theirs if word in (one.info["cmdline"] or ())).kill()

@@ -110,7 +110,7 @@ def test_a_finished_job_that_is_queued_again_keeps_its_record(project: Project, 
     # No figures yet: SLURM forgets a job that ended five minutes ago.
     assert project.snakemake("--until", "train") == 0, project.said
     before = records(project)
-    ((job, log),) = re.findall(r"SLURM jobid (\d+) \(log: (\S*/rule_train/\S*)\)", project.said)
+    ((job, log),) = re.findall(r"SLURM jobid (\d+) \(log: (\S*/rule_train/\S*)\)", project.log)
     # The plugin removes logs of jobs that ended well. Where SLURM cannot open its log, a job fails before it begins.
     Path(log).parent.mkdir(parents=True, exist_ok=True)
     cluster.ask("scontrol", "requeue", job)

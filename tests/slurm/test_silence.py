@@ -81,4 +81,4 @@ def test_a_site_without_accounting(project: Project, cluster: Cluster, another):
     until(lambda: "squeue is asked for the states of jobs" in project.said, 200)
     assert ended(process, 400) != 0
     assert ["ddp" in run.name for run in project.runs()] == [True]
-    assert "SLURM status is: 'FAILED'" in project.said
+    assert "SLURM status is: 'FAILED'" in project.log

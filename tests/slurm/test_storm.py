@@ -111,13 +111,13 @@ def test_a_job_that_fails_is_tried_again_with_more_time_and_others_go_on(storm: 
     assert str((failed / "train.log").relative_to(project.folder)) in project.said
     assert storm.times_submitted("-faulty-") == 2, project.said
     assert storm.times_submitted("-ddp-*-bs512-") == 1, project.said
-    assert sorted(re.findall(r"faulty\S*: .* limit (\d+) min", project.said)) == ["30", "60"]
+    assert sorted(re.findall(r"faulty\S*: .* limit (\d+) min", project.log)) == ["30", "60"]
 
 
 def test_a_cancelled_job_is_tried_again_and_reported(storm: Storm):
     """sacct says `CANCELLED by <uid>`."""
     for job in storm.cancelled:
-        assert f"SLURM-job '{job}' failed, SLURM status is: 'CANCELLED'" in storm.project.said
+        assert f"SLURM-job '{job}' failed, SLURM status is: 'CANCELLED'" in storm.project.log
     assert storm.times_submitted("-sleepy-") == 2
 
 

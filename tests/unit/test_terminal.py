@@ -112,6 +112,9 @@ def test_snakemakes_lines_are_shown_where_they_are_wanted(attached: Any) -> None
     for whole, shown in ((False, [False, True]), (True, [True, True])):
         _, terminals = attached([], whole=whole)
         assert [bool(terminals.filter(one)) for one in (info, error)] == shown
+    _, terminals = attached([])
+    for ending in snakemake_lines.ENDING:  # somebody pressed Ctrl-C, and wants to know whether it was heard
+        assert terminals.filter(record(f"{ending}, and more"))
     _, dry = attached([], starts=False)
     assert dry.filter(info) and dry.filter(record("Nothing to be done (...)"))
     early = ("Building DAG of jobs...", "Config file a is extended by")

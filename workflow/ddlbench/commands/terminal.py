@@ -63,7 +63,7 @@ class Lines:
         elif line.what == "nothing":
             print(line.text, *answers(self.plan), *page(self.plan), sep="\n", file=sys.stderr, flush=True)
             return False
-        return self.whole or line.what == "error"
+        return self.whole or line.what in ("error", "ending")
 
     def say(self, name: str, broken: bool) -> None:
         """Print the line about a run that has ended, and under it why there is no record of it."""

@@ -14,7 +14,9 @@ MINE = ("snakemake", ("9",), "snakemake_lines")
 EVENTS = {"JOB_INFO": "started", "JOB_FINISHED": "ended", "JOB_ERROR": "broken", "GROUP_ERROR": "broken"}
 # What it says before anybody knows whether jobs will start, and where there are none.
 EARLY = ("Config file", "Building DAG", "Assuming unrestricted")
-WORDS = dict.fromkeys(EARLY, "early") | {"Nothing to be done": "nothing"}
+# What it does when it was asked to end.
+ENDING = ("Will exit after finishing", "Shutting down", "Terminating processes")
+WORDS = dict.fromkeys(EARLY, "early") | dict.fromkeys(ENDING, "ending") | {"Nothing to be done": "nothing"}
 
 
 class Message(NamedTuple):
