@@ -9,7 +9,7 @@
 #                                           adds it later.
 #              INSTALLER=pip                pip fetches, in place of uv: slower, but it knows more places.
 #              TORCH=site                   the PyTorch (torchvision, NCCL) that PYTHON finds, as a module or an image has
-#                                           it, stays and is used; the rest is installed beside it. It implies pip.
+#                                           it, stays and is used; the rest is installed beside it.
 #              WHEELHOUSE=folder            without a network: all comes from this folder, which `make wheelhouse` filled.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -96,7 +96,7 @@ version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 # Where the site's PyTorch lies, found once: later its module may not be loaded.
 if [ "$torch" = site ]; then
     DDLBENCH_SITE=$(cat $venv/.torch-site 2>/dev/null || "$python" envs/site_torch.py) || exit 1
-    export DDLBENCH_SITE INSTALLER=pip # uv does not look at what is installed elsewhere
+    export DDLBENCH_SITE
 fi
 missing=()
 for tool in g++ make git; do

@@ -15,7 +15,8 @@ DDLBENCH_SITE names a folder whose PyTorch stays as it is (`make install TORCH=s
 with them (Triton, NVIDIA's libraries) are asked for in the versions that are there.
 
 uv does both where it is installed beside this Python: it fetches several files at once, and knows files that it has
-fetched before. It is told what pip is configured to use. INSTALLER=pip takes pip.
+fetched before. It is told what pip is configured to use. INSTALLER=pip takes pip. Beside a site's PyTorch pip is asked
+what would be installed, because uv does not see what lies elsewhere, and uv installs exactly that.
 """
 
 from __future__ import annotations
@@ -153,18 +154,19 @@ def main() -> None:
     given = [word for word in given if not word.startswith("--wheelhouse")]
     options = [*places(), *given] if with_uv else given
     site = of_site()
+    uv_finds = with_uv and not site
     with tempfile.TemporaryDirectory() as folder:
         pins, chosen = Path(folder, "pins.txt"), Path(folder, "chosen.txt")
         wanted = {name: version for name, (version, _) in lock.items()} | site
         pins.write_text("".join(f"{name}=={version}\n" for name, version in wanted.items()))
         asked = asked_of(asked, site, Path(folder))
-        ask = found_by_uv if with_uv else found_by_pip
+        ask = found_by_uv if uv_finds else found_by_pip
         # What is found keeps to constraints; uv takes none that are no exact versions beside digests.
         constraints = {place for place, word in enumerate(options) if "--constraint" in (word, *options[:place][-1:])}
         places_alone = [word for place, word in enumerate(options) if place not in constraints]
         locked, own = [], []
-        asking = [option for option in options if not with_uv or option not in target]
-        if wheelhouse and not with_uv:
+        asking = [option for option in options if option not in target] if uv_finds else list(given)
+        if wheelhouse and not uv_finds:
             asking.append("--ignore-installed")
         for given_name, version, url in ask(asked, pins, asking):
             name = normalised(given_name)

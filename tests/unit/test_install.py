@@ -239,9 +239,10 @@ def unpacked(project: Project, folder: Path, *names: str) -> Path:
 
 
 @pytest.mark.more  # it makes an environment with a pip of its own
-def test_the_sites_pytorch_stays_and_the_rest_comes_as_the_lock_says(tmp_path: Path) -> None:
+@pytest.mark.parametrize("installer", ["pip", "uv"])
+def test_the_sites_pytorch_stays_and_the_rest_comes_as_the_lock_says(installer: str, tmp_path: Path) -> None:
     """Its PyTorch is of another version than the lock's, with a library that it brought; others ask for it, too."""
-    made = Project(tmp_path, "pip")
+    made = Project(tmp_path, installer)
     made.wheel("torch", "2.11.0", "nvidia_fast")
     made.wheel("nvidia_fast", "12.1")
     site = unpacked(made, tmp_path / "module", "torch", "nvidia_fast")
@@ -253,6 +254,8 @@ def test_the_sites_pytorch_stays_and_the_rest_comes_as_the_lock_says(tmp_path: P
     (packages,) = (tmp_path / "environment/lib").glob("python*/site-packages")
     (packages / "site-torch.pth").write_text(f"{site}\n")
     made.python = str(tmp_path / "environment/bin/python")
+    if installer == "uv":
+        (tmp_path / "environment/bin/uv").symlink_to(Path(sys.executable).with_name("uv"))
     done = made.install("-r", "needs.txt", DDLBENCH_SITE=str(site))
     assert done.returncode == 0, done.stderr
     assert (packages / "inner.py").exists() and not (packages / "torch.py").exists()
