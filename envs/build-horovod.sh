@@ -5,8 +5,8 @@
 # With Gloo and without MPI, whether or not an MPI is there.
 # About 5 minutes on 2 cores; the wheel is cached, keyed on Python, torch and options, in
 # ${XDG_CACHE_HOME:-~/.cache}/ddlbench.
-# Why not `pip install horovod`: 0.28.1 exists as source only and asks for C++14 where torch's headers want C++17; and GCC 13
-# and later do not compile it.
+# Why not `pip install horovod`: 0.28.1 exists as source only and asks for C++14 where torch's headers want C++17 or C++20;
+# and GCC 13 and later do not compile it.
 set -euo pipefail
 python=$(realpath -s "$1")
 folder=${2:-}
@@ -38,7 +38,11 @@ if ! ls "$cache"/horovod-*.whl >/dev/null 2>&1; then
     download_source "$work/sdist"
     tar -xzf "$work/sdist/horovod-$version.tar.gz" -C "$work"
     source="$work/horovod-$version"
-    sed -i 's/set(CMAKE_CXX_STANDARD 14)/set(CMAKE_CXX_STANDARD 17)/' \
+    # torch's headers refuse less than C++20 from 2.14 on (github.com/pytorch/pytorch, issue 176662), C++17 before.
+    includes=$("$python" -c 'import importlib.util as u; print(u.find_spec("torch").submodule_search_locations[0])')/include
+    standard=17
+    ! grep -qs 202002L "$includes/ATen/ATen.h" || standard=20
+    sed -i "s/set(CMAKE_CXX_STANDARD 14)/set(CMAKE_CXX_STANDARD $standard)/" \
         "$source/CMakeLists.txt" "$source/horovod/torch/CMakeLists.txt"
     # A cached wheel looked for libraries in the .venv that built it; those of its own .venv go first.
     beside='$ORIGIN/../../torch/lib;$ORIGIN/../../nvidia/nccl/lib;$ORIGIN/../../nvidia/cu13/lib'

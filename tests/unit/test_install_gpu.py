@@ -136,6 +136,24 @@ def test_a_build_without_nccl_wants_no_cuda(nccl: Path, operations: str, tail: s
     assert built.read_text() == f"print({asked if operations else 'False'})\n"
 
 
+@pytest.mark.parametrize(("guard", "standard"), [("201703L", 17), ("202002L", 20)])
+def test_horovod_is_compiled_by_the_standard_that_torchs_headers_ask_for(nccl: Path, guard: str, standard: int) -> None:
+    """From torch 2.14 on they refuse C++17. The release has only what is mended."""
+    release, torch = nccl / "horovod-0.28.1", nccl / "torch"
+    for file in re.findall(r'"\$source/(\S+)"', (ROOT / "envs/build-horovod.sh").read_text()):
+        executable(release / file, "set(CMAKE_CXX_STANDARD 14)\n")
+    subprocess.run(["tar", "czf", f"{release}.tar.gz", release.name], cwd=nccl, check=True)
+    executable(torch / "include/ATen/ATen.h", f"#if __cplusplus < {guard}\n")
+    download = f'download) mkdir "${{@: -3:1}}"; cp {release}.tar.gz "${{@: -3:1}}";;'
+    lists = '"${@: -1}"/CMakeLists.txt "${@: -1}"/horovod/torch/CMakeLists.txt'
+    wheel = f'wheel) mkdir "${{@: -2:1}}"; cat {lists} >"${{@: -2:1}}/{release.name}.whl";;'
+    asks = f'case "$2" in *submodule_search_locations*) echo {torch};; *) echo cp313;; esac'
+    executable(nccl / "python", f'#!/bin/bash\ncase "$3" in\n{download}\n{wheel}\n"") {asks};;\nesac\n')
+    assert build(nccl, "build-horovod.sh").returncode == 0
+    (built,) = (nccl / "cache/ddlbench").glob("*cp313*/*.whl")
+    assert built.read_text() == 2 * f"set(CMAKE_CXX_STANDARD {standard})\n"
+
+
 def test_a_toolkit_of_another_release_is_refused(nccl: Path) -> None:
     executable(nccl / "cuda/bin/nvcc", "#!/bin/bash\necho Cuda compilation tools, release 12.6, V12.6.20\n")
     done = build(nccl, CUDA_HOME=str(nccl / "cuda"))
