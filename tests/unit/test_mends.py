@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from ddlbench import mends
-from ddlbench.core import notes
+from ddlbench.core import notes, registry
 from ddlbench.run.watch import remove_build_locks, watch
 
 from tests.facts import missing, refuses
@@ -106,6 +106,7 @@ def _patched() -> dict[str, Callable[[], object]]:
         deepspeed_one_bit,
         deepspeed_watchers,
         deepspeed_zero,
+        timm_layer_dropping,
     )
 
     return {
@@ -115,6 +116,7 @@ def _patched() -> dict[str, Callable[[], object]]:
         "deepspeed_one_bit": lambda: deepspeed_one_bit.take_first_step(None),
         "deepspeed_watchers": lambda: deepspeed_watchers.watch_reductions(None, None, 0, False, lambda m: m, bool),
         "deepspeed_zero": deepspeed_zero.guard,
+        "timm_layer_dropping": timm_layer_dropping.guard,
     }
 
 
@@ -123,6 +125,40 @@ def test_another_release_is_refused_before_anything_is_changed(name: str, monkey
     monkeypatch.setattr(mends.registry, "release", lambda _: "99.1+cu130")
     with refuses(mends.ReleaseError, 99.1, f"ddlbench/mends/{name}.py"):
         _patched()[name]()
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "mend"),
+    [
+        ("compression", "1-bit-adam", "deepspeed_one_bit"),
+        ("progressive_layer_dropping", True, "timm_layer_dropping"),
+    ],
+)
+def test_a_later_deepspeed_trains_without_the_options_that_it_lost(
+    option: str, value: object, mend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """0.19.8 has no one-bit optimizers and no layer dropping: these are refused by name, before anything starts."""
+    framework = registry.member("frameworks", "deepspeed")
+    usual = {name: about["default"] for name, about in framework.OPTIONS.items()}
+    for release, refused in (("0.19.6", False), ("0.19.8", True)):
+        monkeypatch.setattr(mends.registry, "release", lambda _, release=release: release)
+        assert framework.lacks("cpu", usual) is None
+        said = framework.lacks("cpu", usual | {option: value})
+        assert (said is not None and f"ddlbench/mends/{mend}.py" in said and "0.19.8" in said) == refused
+
+
+def test_deepspeed_starts_on_cpus_where_it_has_no_one_bit_optimizers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As 0.19.8, which has no backend for them."""
+    from ddlbench.mends import deepspeed_on_cpu
+
+    ops = SimpleNamespace(__compatible_ops__={"deepspeed_shm_comm": True}, op_builder=SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "deepspeed", SimpleNamespace(ops=ops))
+    monkeypatch.setitem(sys.modules, "deepspeed.ops", ops)
+    monkeypatch.setitem(sys.modules, "deepspeed.ops.op_builder", ops.op_builder)
+    monkeypatch.setattr(deepspeed_on_cpu, "find_spec", {deepspeed_on_cpu.BACKEND: None}.__getitem__)
+    deepspeed_on_cpu.enable()
+    assert ops.__compatible_ops__ == {"deepspeed_shm_comm": False}
+    assert vars(ops.op_builder) == {}
 
 
 def test_ranks_wait_as_long_as_they_are_told_in_groups_that_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""DeepSpeed 0.19 on CPUs: its one-bit optimizers, and a start that compiles nothing.
+"""DeepSpeed 0.19 on CPUs: its one-bit optimizers, where a release still has them, and a start that compiles nothing.
 
 These optimizers pack numbers into bits, with CuPy on NVIDIA GPUs and with a kernel of DeepSpeed's on Intel GPUs. For
 CPUs it has nothing, so NumPy packs them here. And DeepSpeed would compile a collective by shared memory for two minutes
@@ -9,9 +9,12 @@ not have, and sends a scale without dimensions into buffers of one number, which
 NumPy, as below, and `scale.reshape(1)` would make OneBitAdam, OneBitLamb and ZeroOneAdam run on CPUs.
 """
 
+from importlib.util import find_spec
 from typing import Any
 
 from ddlbench import mends
+
+BACKEND = "deepspeed.runtime.comm.compressed"  # 0.19.8 has none
 
 
 def enable() -> None:
@@ -20,6 +23,8 @@ def enable() -> None:
     import deepspeed.ops.op_builder
 
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    if find_spec(BACKEND) is None:
+        return
     if not hasattr(deepspeed.ops.op_builder, "PackbitsBuilder"):
         deepspeed.ops.op_builder.PackbitsBuilder = Builder
     import deepspeed.runtime.comm.compressed as backend

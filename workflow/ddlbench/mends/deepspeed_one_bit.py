@@ -1,4 +1,6 @@
-"""DeepSpeed 0.19: its one-bit optimizers spend a first step without training, and save less than they change.
+"""DeepSpeed 0.19.6: its one-bit optimizers spend a first step without training, and save less than they change.
+
+Later releases have no such optimizers (github.com/deepspeedai/DeepSpeed, issue 8489).
 
 Upstream (deepspeedai/DeepSpeed): the first call of `step` only makes buffers, so the gradients of one batch are lost;
 making the buffers in `__init__` would mend it. `load_state_dict` throws away the errors that were not sent yet, so a
@@ -13,13 +15,18 @@ FLAGS = ("initialize", "adam_freeze_key", "lamb_freeze_key", "freeze_key", "rein
 ERRORS = ("worker_errors", "server_errors")  # of a rank's messages, and of the part that it adds up for all
 
 
+def guard() -> None:
+    """Raises ReleaseError if DeepSpeed has no one-bit optimizers, or others."""
+    mends.only_for("deepspeed", ("0.19.6",), "deepspeed_one_bit")
+
+
 def take_first_step(optimizer: Any) -> None:
     """Take the step in which DeepSpeed's one-bit optimizers only make their buffers and train nothing.
 
     It is taken with zero gradients, before training. So no batch is lost, and `freeze_step` counts steps of training.
     Raises ReleaseError.
     """
-    mends.only_for("deepspeed", ("0.19",), "deepspeed_one_bit")
+    guard()
     import torch
 
     parameters = _parameters(optimizer)

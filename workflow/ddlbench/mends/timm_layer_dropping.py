@@ -1,11 +1,18 @@
 """Progressive layer dropping (Zhang & He 2020, arXiv:2010.13369) for vision transformers of timm 1.0.
 
 DeepSpeed only computes how much to drop (`theta`) and passes it to the model. timm's models drop nothing by it, so this
-file makes their blocks do so; `train/frameworks/deepspeed.py` uses it. Without a guard: a model whose blocks have not
-the branches that are meant is refused.
+file makes their blocks do so; `train/frameworks/deepspeed.py` uses it. A model whose blocks have not the branches that
+are meant is refused. DeepSpeed 0.19.8 computes no `theta` any more (github.com/deepspeedai/DeepSpeed, issue 8489).
 """
 
 from typing import Any
+
+from ddlbench import mends
+
+
+def guard() -> None:
+    """Raises ReleaseError if DeepSpeed has no progressive layer dropping, or another one."""
+    mends.only_for("deepspeed", ("0.19.6",), "timm_layer_dropping")
 
 
 def keep_probability(layer: int, layers: int, theta: float) -> float:

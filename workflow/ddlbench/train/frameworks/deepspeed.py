@@ -25,6 +25,7 @@ from ddlbench.mends import (
     deepspeed_one_bit,
     deepspeed_watchers,
     deepspeed_zero,
+    timm_layer_dropping,
 )
 from ddlbench.mends.timm_layer_dropping import LayerDropping
 from ddlbench.train.frameworks import _common, _deepspeed_flops, _deepspeed_options
@@ -65,10 +66,14 @@ def environment(spec: RunSpec, machine: Machine) -> dict[str, str]:
 
 
 def lacks(device: str, options: Mapping[str, Any]) -> str | None:
-    """Names another release than those that were tried; NCCL, or CuPy where a one-bit optimizer needs it, if it is
-    missing; None if nothing is."""
+    """Names another release than those that were tried, or that the options need; NCCL, or CuPy where a one-bit
+    optimizer needs it, if it is missing; None if nothing is."""
     try:
         deepspeed_zero.guard()
+        if options["compression"] != "none":
+            deepspeed_one_bit.guard()
+        if options["progressive_layer_dropping"]:
+            timm_layer_dropping.guard()
     except ReleaseError as error:
         return str(error)
     if device == "cuda" and options["compression"] != "none" and not registry.importable("cupy"):
