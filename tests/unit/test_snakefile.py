@@ -1,6 +1,8 @@
 """What the Snakefile is told: when training may start, and what Snakemake compares of a run."""
 
 import inspect
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -239,3 +241,34 @@ def test_what_a_job_is_told_of_its_run_is_what_the_whole_plan_says(tmp_path: Pat
     mine, same = alone.runs[name], whole.runs[name]
     assert (mine.spec, mine.manifest, mine.resources) == (same.spec, same.manifest, same.resources)
     assert (alone.home, promise.path(alone)) == (whole.home, promise.path(whole))
+
+
+API = """
+from pathlib import Path
+from snakemake.api import ConfigSettings, ResourceSettings, SnakemakeApi
+with SnakemakeApi() as api:
+    workflow = api.workflow(ResourceSettings(cores=1), ConfigSettings(), snakefile=Path("Snakefile"))
+    workflow.dag().execute_workflow()
+"""
+MAIN = "import sys\nfrom snakemake.cli import main\nif __name__ == '__main__':\n    "
+
+
+@pytest.mark.parametrize(
+    ("script", "words", "is_command"),
+    [
+        (None, ["-m", "snakemake", "--cores", "1"], True),
+        (f"{MAIN}sys.exit(main())", ["--cores", "1"], True),  # as pip writes a command, under whatever name
+        (f"{MAIN}main(['--cores', '1'])", ["snakemake"], False),
+        (API, ["snakemake"], False),
+    ],
+)
+def test_a_call_by_another_program_is_told_from_snakemakes_command(
+    tmp_path: Path, script: str | None, words: list[str], is_command: bool
+) -> None:
+    snake = "from ddlbench.commands import snakefile\nonsuccess:\n    "
+    (tmp_path / "Snakefile").write_text(f"{snake}Path('asked').write_text(str(snakefile.is_command()))\nrule all:\n")
+    if script:
+        (tmp_path / "smk").write_text(script)
+        words = ["smk", *words]
+    subprocess.run([sys.executable, *words], cwd=tmp_path, check=True)
+    assert (tmp_path / "asked").read_text() == str(is_command)
