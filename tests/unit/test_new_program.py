@@ -288,12 +288,17 @@ def test_a_study_of_a_program(config: Path) -> None:
     written(config, ABSL)
     path = config / "programs/train.yaml"
     path.write_text(path.read_text().replace("lines: SET", "lines: 'step (?P<step>.)'"))
-    block = load_study(new_study.write("mine", config, program="train").stem, config / "studies").blocks[0]
+    study = new_study.write("mine", config, program="train")
+    block = load_study("mine", config / "studies").blocks[0]
     assert (block.programs, block.workers) == (("train",), (1, 2))
+    lines = study.read_text().splitlines()
+    study.write_text("\n".join(line.removeprefix("# ") for line in lines if not line.startswith(("repeats:", "# A"))))
+    until = load_study("mine", config / "studies").until
+    assert until is not None and (until.at_least, until.at_most) == (3, 10)
 
 
 def test_a_program_that_reads_what_lies_beside_it_is_asked_there(config: Path) -> None:
-    """And writes nothing there; its file says how it is to run."""
+    """And writes nothing there; in its file it runs there, too."""
     Path("theirs").mkdir()
     Path("theirs/options.txt").write_text("--batch-size")
     Path("theirs/train.py").write_text(
@@ -302,8 +307,30 @@ def test_a_program_that_reads_what_lies_beside_it_is_asked_there(config: Path) -
     )
     path, problem = new_program.write("theirs/train.py", None, None, config)
     assert problem is None and "--batch-size {batch_per_worker}" in path.read_text()
-    assert missing(path.read_text(), "# folder: theirs ", "python train.py") == []
+    file = load_program("train", path.parent, draft=True)
+    assert (file.folder, file.command.split()[:2]) == ("theirs", ["python", "train.py"])
     assert sorted(one.name for one in Path("theirs").iterdir()) == ["options.txt", "train.py"]
+
+
+@pytest.mark.parametrize(
+    ("script", "clone", "home"),
+    [
+        ("train.py", None, ""),
+        ("theirs/train.py", None, "theirs"),
+        ("theirs/tools/train.py", None, "theirs/tools"),
+        ("theirs/tools/train.py", "theirs", "theirs"),
+        ("theirs/tools/train.py", "", "theirs/tools"),  # the project's own clone
+    ],
+)
+def test_a_program_runs_where_people_run_it(config: Path, script: str, clone: str | None, home: str) -> None:
+    Path(script).parent.mkdir(parents=True, exist_ok=True)
+    Path(script).write_text(ABSL)
+    if clone is not None:
+        Path(clone, ".git").mkdir()
+    new_program.write(script, "mine", None, config)
+    file = load_program("mine", config / "programs", draft=True)
+    assert file.folder == (home or None)
+    assert Path(home, file.command.split()[1]) == Path(script)
 
 
 def test_a_trial_runs_as_runs_do(

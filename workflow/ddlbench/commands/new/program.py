@@ -70,9 +70,11 @@ def write(given: str, name: str | None, environment: str | None, config: Path) -
         raise ConfigError(f"{given}: is no Python file and cannot be executed (chmod +x)")
     name = name or name_of(given)
     path = free(config / "programs" / f"{name}.yaml", name)
-    start = ["python", str(script)] if script.suffix == ".py" else [f"./{script}"]
-    page = ask(start, environment, script.parent)
-    made = text(script, start, page, environment)
+    home = home_of(script)
+    inside = script.relative_to(home)
+    start = ["python", str(inside)] if script.suffix == ".py" else [f"./{inside}"]
+    page = ask(start, environment, home)
+    made = text(script, home, start, page, environment)
     return checked(path, made, lambda: load_program(name, path.parent, draft=True)), page.problem
 
 
@@ -81,15 +83,23 @@ def name_of(script: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", re.sub(r"\.(py|sh|yaml)$", "", Path(script).name)).strip("-.") or "program"
 
 
-def ask(start: list[str], environment: str | None, beside: Path) -> Help:
-    """What the program says to --help, in a folder of its own, with links to what lies `beside` it where that is not
-    the project's folder; it and all that it started are ended after HELP_S."""
-    start = [str(Path(word).absolute()) if Path(word).is_file() else word for word in start]
+def home_of(script: Path) -> Path:
+    """Return the folder that a program runs in, as people run it: the clone that it lies in, else its own folder; the
+    project's folder of a script that lies there."""
+    folders = [folder for folder in script.parents if folder != Path()]
+    clones = [folder for folder in folders if (folder / ".git").exists()]
+    return [*clones, *folders, Path()][0]
+
+
+def ask(start: list[str], environment: str | None, home: Path) -> Help:
+    """What the program says to --help, in a folder of its own, with links to what lies in the folder that it runs in
+    where that is not the project's; it and all that it started are ended after HELP_S."""
+    start = [str((home / word).absolute()) if (home / word).is_file() else word for word in start]
     bare = Program(name="", command="", environment=environment)
     argv, variables = surroundings(bare, [*start, "--help"], os.environ | {"PATH": search_path()})
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as printed, living.ending_descendants():
-        if beside != Path():
-            work.lay_out(beside, Path(folder))
+        if home != Path():
+            work.lay_out(home, Path(folder))
         process = subprocess.Popen(
             argv,
             cwd=folder,
@@ -141,7 +151,7 @@ def understood(text: str) -> Help:
     return Help(options, [*dict.fromkeys(word for word in required if word not in ("...", "flags"))])
 
 
-def text(script: Path, start: list[str], page: Help, environment: str | None) -> str:
+def text(script: Path, home: Path, start: list[str], page: Help, environment: str | None) -> str:
     """The file, by `program.yaml.jinja`."""
     command = [shlex.quote(word).replace("{", "{{").replace("}", "}}") for word in start]
     options = {value: page.named(names.split()) for value, names in USUAL.items()}
@@ -166,8 +176,7 @@ def text(script: Path, start: list[str], page: Help, environment: str | None) ->
         ranks="own" if re.search(r"\b(mp|multiprocessing)\.spawn\(", source) else "each",
         reads=next((way for pattern, way in READS if re.search(pattern, source)), "lines"),
         environment=environment and _yaml(environment=environment),
-        beside=None if script.parent == Path() else script.parent,
-        there=shlex.join([*start[:-1], script.name if start[:-1] else f"./{script.name}"]),
+        folder=None if home == Path() else _yaml(folder=str(home)),
         axes=[f"{name}: [{', '.join(page.options[option])}]" for name, option in axes.items()],
         words=[f"{option} {{{name}}}" for name, option in axes.items()],
         resume=page.named(RESUME),

@@ -84,7 +84,7 @@ def show(name: str | None, batch: int, seconds: float, config: Path, workers: in
                 print(*_side_by_side(candidates.candidates(source), None), sep="\n")
             return 1
         met = meeting.read(partial)
-    print(*_told(spec, heard, run), *_nearest(spec, heard.last), sep="\n")
+    print(*_told(spec, heard, run, file.path), *_nearest(spec, heard.last), sep="\n")
     if workers > 1:
         alone = together.says_alone((line.text for line in heard.lines), workers)
         verdict = together.judge(workers, run.told, met, run.says, alone, run.one_clock)
@@ -107,7 +107,8 @@ def _choose(source: Output, path: Path) -> str | None:
         print(f"it printed last: {printable(last)[:WIDTH]}")
         return None
     text = path.read_text(encoding="utf-8")
-    written = f"lines: {json.dumps(one.pattern)}   # counts {one.unit}: {one.says}"
+    quoted = "'" + one.pattern.replace("'", "''") + "'"  # YAML's quotes in which a backslash is one
+    written = f"lines: {quoted}   # counts {one.unit}: {one.says}"
     write_text(path, re.sub(rf"^lines: {SET}\b.*$", lambda _: written, text, count=1, flags=re.M))
     print(f"{path}: {written}")
     return one.pattern
@@ -147,8 +148,8 @@ def _run(
     return time.monotonic() - began_s, f"it ended with code {seen.code}", not seen.code
 
 
-def _told(spec: RunSpec, heard: Printed, run: Reading) -> Iterable[str]:
-    """What was read, for people."""
+def _told(spec: RunSpec, heard: Printed, run: Reading, path: Path) -> Iterable[str]:
+    """What was read, for people; `path` is the program's file."""
     assert spec.program is not None
     patterns = [re.compile(pattern) for pattern in spec.program.patterns]
     matched = [line for line in heard.lines if any(log_text.find(pattern, line.text) for pattern in patterns)]
@@ -168,11 +169,13 @@ def _told(spec: RunSpec, heard: Printed, run: Reading) -> Iterable[str]:
     if "seed" not in named:
         yield "command has no {seed}: all repeats train alike, so they show the machine's noise alone"
     for name, remark in run.remarks.items():
-        if name not in ("printed_rate", "reading", "proved"):  # which was told when it was read
+        if name not in ("pauses", "printed_rate", "reading", "proved"):  # which was told when it was read
             yield f"{name}: {remark}"
     if not run.proof.proved:
+        steps = run.remarks.get("steps_per_epoch")
+        epoch = f" (read were {steps} steps of {spec.global_batch} an epoch)" if steps else ""
         yield (
-            "Nothing confirms these steps and samples: say samples_per_epoch, let it print its rate "
+            f"Nothing confirms these steps and samples: say samples_per_epoch{epoch} in {path}, let it print its rate "
             "(?P<samples_per_s>...), or use the recorder"
         )
     for why in dict.fromkeys(run.not_known.values()):

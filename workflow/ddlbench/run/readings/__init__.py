@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ddlbench.core.plural import count_of
 from ddlbench.core.spec import RunSpec
 from ddlbench.core.step_rows import StepRow
 from ddlbench.run.readings import _counting, _proof
@@ -138,8 +139,8 @@ def _tell_pauses(run: Reading, spec: RunSpec, parts: Sequence[_counting.Interval
     told_by = sorted({part.why for part in pauses})
     run.remarks["pauses"] = {"count": len(pauses), "seconds": pause_s, "told_by": told_by, **rates}
     print(
-        f"{rates['per_s']:.5g} per s while it trains, {rates['with_pauses_per_s']:.5g} with {len(pauses)} pauses "
-        f"({pause_s:.3g} s, told by {', '.join(told_by)})",
+        f"{rates['per_s']:.5g} per s while it trains, {rates['with_pauses_per_s']:.5g} with "
+        f"{count_of(len(pauses), 'pause')} ({pause_s:.3g} s, told by {', '.join(told_by)})",
         flush=True,
     )
 
