@@ -94,7 +94,7 @@ def test_runs_that_outlive_a_killed_snakemake_are_made_again_with_other_settings
     if not remembers:
         shutil.rmtree(project.folder / ".snakemake")
     base_lr(project, 0.02)
-    assert project.snakemake("tables", "-n") == 0, project.said
+    assert project.snakemake("tables", "-np") == 0, project.said
     assert re.search(r"^train +2$", project.said, re.MULTILINE), project.said
     assert project.snakemake("tables") == 0, project.said
     second = records(project)

@@ -170,17 +170,15 @@ def test_an_end_tomorrow_says_its_day() -> None:
     assert terminal.line(plan(), NAMES[0], {NAMES[1]}, set(), time.time() + 2 * 86400).split("end ")[1][:3].isalpha()
 
 
-@pytest.mark.parametrize(("quiet", "dryrun", "told"), [(["RULES"], True, 0), ([], True, 1), (["RULES"], False, 1)])
+@pytest.mark.parametrize(("shows", "dryrun", "told"), [(False, True, 0), (True, True, 1), (False, False, 1)])
 def test_a_dry_run_that_shows_no_jobs_formats_none(
-    monkeypatch: pytest.MonkeyPatch, quiet: list[str], dryrun: bool, told: int
+    monkeypatch: pytest.MonkeyPatch, shows: bool, dryrun: bool, told: int
 ) -> None:
     from snakemake.jobs import Job
-    from snakemake.settings.enums import Quietness
 
     jobs: list[Any] = []
     monkeypatch.setattr(Job, "log_info", jobs.append)
-    about = {"dryrun": dryrun, "quiet": {Quietness[name] for name in quiet}}
-    output = SimpleNamespace(verbose=False, printshellcmds=False, **about)
+    output = SimpleNamespace(verbose=False, printshellcmds=shows, dryrun=dryrun)
     terminal.attach(SimpleNamespace(output_settings=output, is_main_process=True))
     Job.log_info("a job")
     assert len(jobs) == told

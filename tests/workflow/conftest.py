@@ -128,7 +128,7 @@ def ask(project: Path, *arguments: str, **environment: str) -> subprocess.Comple
 
 def planned(project: Path, *arguments: str, study: str = "mini", machine: str = "mini") -> dict[str, int]:
     """Jobs a rule that a dry run plans, without the targets, and what follows anything, as the page."""
-    done = snakemake(project, "-n", *arguments, "--config", f"study={study}", f"machine={machine}")
+    done = snakemake(project, "-np", *arguments, "--config", f"study={study}", f"machine={machine}")
     assert done.returncode == 0, done.stdout
     jobs = dict(re.findall(r"^(\w+) +(\d+)$", done.stdout, re.M))
     follow = ("all", "total", "report", "page", "audit_table", "verdict_table", "records")

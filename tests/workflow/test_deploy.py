@@ -50,7 +50,7 @@ def environment(folder: Path, package: str) -> Path:
 
 def jobs(folder: Path, path: str, *options: str, **environment: str) -> dict[str, int]:
     """What a dry run plans; `path` is where Python finds packages beside its own."""
-    snakemake = (sys.executable, "-m", "snakemake", "--cores", "2", "-n", *options)
+    snakemake = (sys.executable, "-m", "snakemake", "--cores", "2", "-np", *options)
     said = called(folder, *snakemake, PYTHONPATH=path, **environment)
     return {rule: int(count) for rule, count in re.findall(r"^(\w+) +(\d+)$", said, re.M)}
 

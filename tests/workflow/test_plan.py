@@ -24,20 +24,22 @@ def jobs(text: str) -> dict[str, int]:
 
 
 def test_demo(project: Path) -> None:
-    done = snakemake(project, "-n")
+    done = snakemake(project, "-np")
     assert done.returncode == 0, done.stdout
     counts = jobs(done.stdout)
     assert counts["train"] == 18 + 12 + 18  # derived in config/studies/demo.yaml
     assert counts["prepare"] == 2
     assert counts["preflight"] == 1
     assert "horovodrun --gloo -np 2 -H localhost:2 python -m ddlbench.train" in done.stdout
+    short = snakemake(project, "-n").stdout
+    assert re.search(rf"^  train +{counts['train']} ", short, re.M) and len(short.splitlines()) <= 12, short
     assert [path.name for path in (project / "results").iterdir()] == ["README.md"]
 
 
 @pytest.mark.more
 def test_aach2023_on_a_machine_without_gpu_slurm_or_data(project: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "snakemake", "--profile", "profiles/juwels", "-n"],
+        [sys.executable, "-m", "snakemake", "--profile", "profiles/juwels", "-np"],
         cwd=project,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -88,7 +90,7 @@ def test_a_framework_that_is_not_installed_is_named_with_its_cure(project: Path,
     assert "make install HOROVOD=1" in done.stdout
     study = project / "config/studies/demo.yaml"
     study.write_text(study.read_text().replace("[ddp, horovod, deepspeed]", "[ddp]"))
-    alone = snakemake(project, "-n", PYTHONPATH=str(tmp_path / "site"))
+    alone = snakemake(project, "-np", PYTHONPATH=str(tmp_path / "site"))
     assert alone.returncode == 0, alone.stdout
     assert jobs(alone.stdout)["train"] == 6 + 12 + 18
 
@@ -97,7 +99,7 @@ def test_a_framework_that_is_not_installed_is_named_with_its_cure(project: Path,
 def test_a_run_that_two_studies_name_is_made_once(project: Path) -> None:
     edit(project / "config/studies/demo.yaml", title="Another study")
     (project / "config/studies/other.yaml").write_text((project / "config/studies/demo.yaml").read_text())
-    plans = [snakemake(project, "-n", "--config", f"study={study}").stdout for study in ("demo", "other")]
+    plans = [snakemake(project, "-np", "--config", f"study={study}").stdout for study in ("demo", "other")]
     demo, other = (set(re.findall(r"train (\S+)\n", text)) for text in plans)
     assert demo == other
     assert len(demo) == 48

@@ -112,7 +112,7 @@ def test_output_that_could_not_be_read_is_read_again_and_nothing_is_trained(proj
     assert [sorted(path.name for path in (record / "work").iterdir()) for record in records] == [["checkpoint.txt"]] * 2
     assert sorted(path.name for path in (project / "theirs").iterdir()) == ["data", "train.py"]
     assert "nothing is to be read again" in ddlbench(project, "read", "--study", "mine", "--machine", "local").stdout
-    dry = snakemake(project, "-n", *OPTIONS, "--", FIGURE)
+    dry = snakemake(project, "-np", *OPTIONS, "--", FIGURE)
     assert dry.returncode == 0 and "rule train" not in dry.stdout, dry.stdout
     assert (done := snakemake(project, *OPTIONS, "--", "page")).returncode == 0, done.stdout
     assert [(record / "printed.jsonl").read_text() for record in records] == before

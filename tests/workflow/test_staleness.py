@@ -67,6 +67,6 @@ def test_how_runs_are_started(finished: Path) -> None:
 def test_one_figure_is_one_target(finished: Path) -> None:
     figure = finished / "results/mini/mini/figures/throughput.png"
     figure.unlink()
-    done = mini(finished, "-n", str(figure.relative_to(finished)))
+    done = mini(finished, "-np", str(figure.relative_to(finished)))
     assert "figure throughput" in done.stdout
     assert "figure accuracy" not in done.stdout

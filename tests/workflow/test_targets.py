@@ -137,7 +137,7 @@ def test_each_file_that_is_deleted_is_made_again(finished: Path) -> None:
         kept = file.with_name(".kept")
         file.rename(kept)
         said = mini(finished, "-n").stdout
-        assert "Nothing to be done" not in said and "This was a dry-run" in said, name
+        assert "Nothing to be done" not in said and "dry run" in said, name
         kept.rename(file)
     assert "Nothing to be done" in mini(finished, "-n").stdout
 
@@ -161,7 +161,7 @@ def test_a_job_is_killed_before_its_file_has_its_name(finished: Path, name: str)
 def test_what_the_page_shows_makes_it_stale(finished: Path) -> None:
     for what, changes in (("studies", {"title": "Other"}), ("machines", {"device_name": "core"})):
         edit(finished / f"config/{what}/mini.yaml", **changes)
-        jobs = mini(finished, "-n").stdout
+        jobs = mini(finished, "-np").stdout
         assert re.search(r"^page +1$", jobs, re.M), what
         assert not re.search(r"^train ", jobs, re.M)
 

@@ -72,7 +72,7 @@ class Warm:
 
     def planned(self, *arguments: str) -> list[str]:
         """Return the jobs that a dry run plans, as `figure throughput`, `train <run>` or `page`, sorted."""
-        options = ["--profile", "profiles/local", "-n", *arguments]
+        options = ["--profile", "profiles/local", "-np", *arguments]
         assert self.process.stdin is not None and self.process.stdout is not None
         print(json.dumps({"arguments": options, "output": str(self.output)}), file=self.process.stdin, flush=True)
         code = self.process.stdout.readline().strip()

@@ -15,6 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from ddlbench.commands import dry_run
 from ddlbench.core import kinds, layout
 from ddlbench.core.files import read_bytes, sha256
 from ddlbench.core.plural import count_of, rounded, worker
@@ -35,9 +36,10 @@ class Lines:
 
     plan: Any  # set by whoever makes it: Snakemake speaks before
 
-    def __init__(self, workflow: Any, starts: Callable[[], bool], whole: bool) -> None:
-        """`starts` says whether jobs are started by this call; `whole`: all lines of Snakemake are wanted too."""
-        self.workflow, self.starts, self.whole = workflow, starts, whole
+    def __init__(self, workflow: Any, starts: Callable[[], bool], whole: bool, sums_up: bool = False) -> None:
+        """`starts` says whether jobs are started by this call; `whole`: all lines of Snakemake are wanted too;
+        `sums_up`: this is a dry run, of which a summary is wanted."""
+        self.workflow, self.starts, self.whole, self.sums_up = workflow, starts, whole, sums_up
         self.rules = {kind.RULE: kind.WILDCARD for kind in kinds.every()}
         self.names: dict[int, str] = {}
         self.failed: set[str] = set()
@@ -45,11 +47,12 @@ class Lines:
         self.others: set[str] | None = None  # runs without a record that this call does not make
         self.varies: tuple[str, ...] | None = None  # settings in which runs of the study differ
         self.ended, self.began = 0, 0.0
+        self.summed_up = False  # a dry run has said what would run
 
     def shown(self, line: Message) -> bool:
         """Whether Snakemake's line is shown."""
         if not self.starts():
-            return self.whole or line.what != "early"
+            return self._shown_where_none_starts(line)
         if line.what == "started" and line.rule in self.rules:
             self.names[line.job] = str(line.wildcards.get(self.rules[line.rule], ""))
             self.began = self.began or time.time()
@@ -64,6 +67,29 @@ class Lines:
             print(line.text, *answers(self.plan), *page(self.plan), sep="\n", file=sys.stderr, flush=True)
             return False
         return self.whole or line.what in ("error", "ending")
+
+    def _shown_where_none_starts(self, line: Message) -> bool:
+        """Whether Snakemake's line is shown where no jobs are started. The first count of jobs becomes ours."""
+        if self.whole or not self.sums_up:
+            return self.whole or line.what != "early"
+        if line.what == "counted" and not self.summed_up:
+            self.summed_up = True
+            print(*dry_run.lines(self.plan, self._to_make()), sep="\n", flush=True)
+        return line.what in ("error", "warning", "nothing")
+
+    def _to_make(self) -> list[dry_run.ToMake]:
+        """The jobs that would run, in the order of the rules; targets alone, as rule all, do nothing."""
+        places = {rule.name: place for place, rule in enumerate(self.workflow.rules)}
+        jobs = [job for job in self.workflow.dag.needrun_jobs() if not job.is_norun]
+        jobs.sort(key=lambda job: places[job.rule.name])
+        return [
+            dry_run.ToMake(
+                job.rule.name,
+                " ".join(map(str, job.wildcards_dict.values())),
+                snakemake_lines.reason_of(self.workflow.dag, job),
+            )
+            for job in jobs
+        ]
 
     def say(self, name: str, broken: bool) -> None:
         """Print the line about a run that has ended, and under it why there is no record of it."""
@@ -197,9 +223,11 @@ def starts_jobs(workflow: Any) -> bool:
 def attach(workflow: Any) -> Lines:
     """Put our lines on the terminal of this Snakemake, not on that of a job, which is the same."""
     asked = workflow.output_settings
-    lines = Lines(workflow, lambda: starts_jobs(workflow), bool(asked.verbose or asked.printshellcmds))
+    whole = bool(asked.verbose or asked.printshellcmds)
+    sums_up = bool(asked.dryrun and not whole)
+    lines = Lines(workflow, lambda: starts_jobs(workflow), whole, sums_up)
     if workflow.is_main_process:
         snakemake_lines.attach(lines.shown)
-    if asked.dryrun and {"rules", "all"} & {quiet.name.lower() for quiet in asked.quiet or ()}:
+    if sums_up:
         snakemake_lines.leave_out_jobs()
     return lines

@@ -12,15 +12,19 @@ from ddlbench.mends import only_for, private
 
 MINE = ("snakemake", ("9",), "snakemake_lines")
 EVENTS = {"JOB_INFO": "started", "JOB_FINISHED": "ended", "JOB_ERROR": "broken", "GROUP_ERROR": "broken"}
+EVENTS |= {"RUN_INFO": "counted"}
 # What it says before anybody knows whether jobs will start, and where there are none.
 EARLY = ("Config file", "Building DAG", "Assuming unrestricted")
 # What it does when it was asked to end.
 ENDING = ("Will exit after finishing", "Shutting down", "Terminating processes")
 WORDS = dict.fromkeys(EARLY, "early") | dict.fromkeys(ENDING, "ending") | {"Nothing to be done": "nothing"}
 
+LEVELS = ((logging.ERROR, "error"), (logging.WARNING, "warning"))
+
 
 class Message(NamedTuple):
-    """What Snakemake would print: `what` is one of EVENTS or WORDS, `error`, or "" for all else; of a job the rest."""
+    """What Snakemake would print: `what` is one of EVENTS or WORDS, `error`, `warning`, or "" for all else; of a job
+    the rest."""
 
     what: str
     text: str
@@ -28,6 +32,22 @@ class Message(NamedTuple):
     rule: str = ""
     wildcards: Mapping[str, str] = {}
     log: str = ""
+
+
+class Reason(NamedTuple):
+    """Why Snakemake makes a job: `follows` if another job makes one of its inputs, `missing` if one of its outputs is
+    not there; `words` are Snakemake's own."""
+
+    follows: bool
+    missing: bool
+    words: tuple[str, ...]
+
+
+def reason_of(dag: Any, job: Any) -> Reason:
+    """Return why Snakemake makes a job. Raises ReleaseError."""
+    found = dag.reason(job)
+    follows, missing = (private(found, name, *MINE) for name in ("_updated_input_run", "_missing_output"))
+    return Reason(bool(follows), bool(missing), tuple(found.get_names()))
 
 
 def attach(wanted: Callable[[Message], bool]) -> None:
@@ -42,7 +62,7 @@ def attach(wanted: Callable[[Message], bool]) -> None:
         event = vars(record)
         text = str(event.get("rule_msg") or record.msg)
         of_words = (what for words, what in WORDS.items() if text.startswith(words))
-        other = next(of_words, "error" if record.levelno >= logging.ERROR else "")
+        other = next(of_words, next((what for level, what in LEVELS if record.levelno >= level), ""))
         number = event.get("jobid", event.get("job_id", -1))
         what = events.get(str(event.get("event") or ""), other)
         log = next(iter(event.get("log") or ()), "")
