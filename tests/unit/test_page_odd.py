@@ -1,6 +1,7 @@
 """Studies that did not go as planned: nothing false is said of them, on the page or in the terminal."""
 
 import pandas as pd
+import pytest
 from ddlbench.answers import Certainty
 from ddlbench.settings.config import complain
 from ddlbench.show.page import shown, write
@@ -33,6 +34,11 @@ def test_what_is_in_no_answer_is_said() -> None:
     both = write._lost({"failures": FAILURES, "refused": refused})
     assert missing(both, "3 failed runs", "killed", "no report", "out of memory", "1 refused record") == []
     assert write._lost({"failures": FAILURES[:0], "refused": refused[:0]}) == ""
+
+
+@pytest.mark.parametrize(("failed", "section"), [(1, "failures"), (0, "refused")])
+def test_what_is_in_no_answer_is_linked_by_its_table_not_by_words(failed: int, section: str) -> None:
+    assert write._lost_in({"failures": FAILURES[:failed], "refused": pd.DataFrame({"run": ["failed"]})}) == section
 
 
 def test_the_terminal_says_names_as_they_are() -> None:

@@ -189,6 +189,9 @@ def test_a_line_says_what_differs_in_the_study() -> None:
     assert terminal.varying(models) == ("model", "repeat")
     batches = [run_spec(workers=workers, global_batch=64 * workers) for workers in (1, 2)]
     assert terminal.varying(batches) == ()
+    short = [run_spec(epochs=epochs, of_epochs=None) for epochs in (1, 8)]
+    assert terminal.varying(short) == ("of_epochs",)  # each trains all of its epochs
+    assert terminal.varying([*short, run_spec(epochs=2, of_epochs=8)]) == ("epochs", "of_epochs")
     sizes = [run_spec(workers=2, global_batch=batch) for batch in (64, 128)]
     assert terminal.varying(sizes) == ("global_batch",)
     given = plan()
@@ -196,6 +199,8 @@ def test_a_line_says_what_differs_in_the_study() -> None:
         given.jobs[name].spec = spec
     said = {terminal.line(given, name, set(), set(), None, varies=("model", "repeat")) for name in NAMES[:4]}
     assert len(said) == 4 and all("lenet" in one or "resnet18" in one for one in said)
+    last = terminal.line(given, NAMES[1], set(), set(), None, varies=("model", "repeat"))
+    assert last.endswith("lenet, repeat 2")
     (failed,) = {terminal.line(given, NAMES[2], set(), {NAMES[2]}, None, varies=("model", "repeat"))}
     assert "resnet18" in failed and "failed" in failed
 

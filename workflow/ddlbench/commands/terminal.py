@@ -149,6 +149,8 @@ def varying(specs: Sequence[Any]) -> tuple[str, ...]:
     said = {"framework", "workers", "workers_per_node", *(of_recipe - {"recipe"})}
     if "repeat" in differ:
         said.add("seed")
+    if all(row["epochs"] == row["of_epochs"] for row in table):
+        said.add("epochs")  # those of the whole run are said
 
     def follows(name: str) -> bool:
         if name == "global_batch":  # a batch of each worker makes it differ with the workers

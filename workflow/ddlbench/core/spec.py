@@ -54,7 +54,7 @@ class RunSpec:
     )
     schedule: str = role(SETTING, "The schedule of the learning rate.")
     epochs: int = role(EXTENT, "Epochs that were trained.", title="{} epochs", words="{} trained")
-    repeat: int = role(REPEAT, "The repeat, counted from 1; it moves the seed.")
+    repeat: int = role(REPEAT, "The repeat, counted from 1; it moves the seed.", words="repeat {}")
     options: tuple[tuple[str, Any], ...] = role(AXIS, "Options of a variant, as JSON.", "framework", default=())
     of_epochs: int | None = role(
         SETTING,

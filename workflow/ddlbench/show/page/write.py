@@ -148,6 +148,7 @@ def html(
         tables=others,
         ended=bool(ended_well(runs).any()),
         lost=_lost(read),
+        lost_in=_lost_in(read),
         what=_what(runs),
         measured=_measured(runs),
         hardware=_hardware(runs),
@@ -239,6 +240,11 @@ def _lost(read: Mapping[str, pd.DataFrame]) -> str:
     causes = ", ".join(sorted({*failed["cause"].fillna("no report")}))
     words = [f"{count_of(len(failed), 'failed run')} ({causes})"] * bool(len(failed))
     return listed([*words, *[count_of(refused, "refused record")] * bool(refused)])
+
+
+def _lost_in(read: Mapping[str, pd.DataFrame]) -> str:
+    """Return the section of the page that lists what no answer knows of."""
+    return "failures" if len(failures.of_runs(read["failures"])) else "refused"
 
 
 def _preflight(study: PageStudy, results: Path) -> dict[str, Any] | None:
