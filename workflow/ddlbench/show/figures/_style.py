@@ -18,6 +18,7 @@ from matplotlib.axis import Axis, XAxis, YAxis
 from matplotlib.figure import Figure
 from matplotlib.gridspec import GridSpecBase
 from matplotlib.patheffects import withStroke
+from matplotlib.text import Annotation
 from matplotlib.ticker import FixedLocator, Locator, LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
 from matplotlib.transforms import Bbox, ScaledTranslation, Transform
 
@@ -30,6 +31,8 @@ from ddlbench.show.figures._looks import Style
 # White with a grey grid: seaborn's style as matplotlib ships it. A figure is at most WIDTH wide [inches], no letter is
 # smaller than SMALL [points], so that a phone of 390 pixels shows it whole, with letters of 7 points.
 WIDTH, SMALL = 4.9, 9.2
+ASIDE, LINE = 6.0, 11.0  # of a published point its label, and of a label the next one [points]
+MOST_LINES = 6  # by which a label may be moved
 SIGNATURE = 0.2  # inches, of the line below a picture that says what it is of
 matplotlib.rcParams.update(
     matplotlib.style.library["seaborn-v0_8-whitegrid"]
@@ -59,6 +62,7 @@ class Drawing(Figure):
     result = ""
     instead = ""  # of the words of its kind on how to read it
     notes: tuple[str, ...] = ()
+    published: tuple[Annotation, ...] = ()  # labels of published points, which `apart` moves
 
     def note(self, *sentences: str) -> None:
         """Add sentences about how to read it, each once."""
@@ -287,18 +291,64 @@ def reference_points(axes: Axes, points: pd.DataFrame, x: str, y: str = "value")
         axes.plot(group[x], group[y], label=f"{name}: {says}", **REFERENCE | {"marker": marker})
     if y != "value":
         return
-    for at, group in points.sort_values("value").groupby(x):
-        below, side = float("-inf"), "right"
-        for value, note in zip(group["value"], group["note"], strict=True):
-            close = value - below < 0.08 * value  # notes would lie on one another: the other side
-            below, side = value, "left" if close and side == "right" else "right"
-            look = {"fontsize": SMALL, "path_effects": [withStroke(linewidth=2, foreground="white")], "zorder": 3.9}
-            beside(axes, note, at, value, aside=-6 if side == "right" else 6, ha=side, **look)
+    look = {"fontsize": SMALL, "path_effects": [withStroke(linewidth=2, foreground="white")], "zorder": 3.9}
+    named = points.sort_values([x, "value"])
+    labels = [
+        beside(axes, note, at, value, aside=-ASIDE, ha="right", **look)
+        for at, value, note in zip(named[x], named["value"], named["note"], strict=True)
+    ]
+    if isinstance(axes.figure, Drawing):
+        axes.figure.published = (*axes.figure.published, *labels)
 
 
-def beside(axes: Axes, text: str, x: Any, y: Any, aside: float = 4, **look: Any) -> None:
+def beside(axes: Axes, text: str, x: Any, y: Any, aside: float = 4, **look: Any) -> Annotation:
     """A text so many points beside a place."""
-    axes.annotate(text, (x, y), (aside, 0), textcoords="offset points", va="center", **look)
+    return axes.annotate(text, (x, y), (aside, 0), textcoords="offset points", va="center", **look)
+
+
+def apart(figure: Drawing) -> None:
+    """Move labels of published points that would lie on one another or on such a point: to the other side, or some
+    lines up or down, then with a thin line to their point. Where nothing is free, a label stays."""
+    if not figure.published:
+        return
+    figure.draw_without_rendering()
+    placed = [_marker(label) for label in figure.published]
+    for label in (label for label in figure.published if label.get_text()):
+        places = [*_around()]
+        free = next((place for place in places if _is_free(figure, label, place, placed)), places[0])
+        _put(label, free)
+        if free[1]:
+            assert label.axes is not None
+            line = {"arrowstyle": "-", "linewidth": 0.5, "color": "0.4", "shrinkA": 0, "shrinkB": 2}
+            label.axes.annotate("", label.xy, free, textcoords="offset points", arrowprops=line, zorder=3.8)
+        placed.append(label.get_window_extent())
+
+
+def _marker(label: Annotation) -> Bbox:
+    """Return where a label's point is drawn [pixels]."""
+    assert label.axes is not None and label.figure is not None
+    x, y = label.axes.transData.transform(label.xy)
+    half = (ASIDE - 2) * label.figure.dpi / 72
+    return Bbox.from_extents(x - half, y - half, x + half, y + half)
+
+
+def _around() -> Iterator[tuple[float, float]]:
+    """Where a label may be [points from its point]: left or right of it, then more and more lines up and down."""
+    for lines in sorted(range(-MOST_LINES, MOST_LINES + 1), key=abs):
+        yield from ((-ASIDE, lines * LINE), (ASIDE, lines * LINE))
+
+
+def _put(label: Annotation, place: tuple[float, float]) -> None:
+    label.xyann = place
+    label.set_horizontalalignment("right" if place[0] < 0 else "left")
+
+
+def _is_free(figure: Figure, label: Annotation, place: tuple[float, float], placed: Sequence[Bbox]) -> bool:
+    """Return whether a label would lie within the figure's sides there, and on nothing that is placed."""
+    _put(label, place)
+    box = label.get_window_extent()
+    within = figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1
+    return within and not any(box.overlaps(other) for other in placed)
 
 
 def legend(figure: Figure) -> None:
@@ -334,6 +384,7 @@ def finished(figure: Drawing, x: str, y: str, result: str = "", shared: str = ""
     figure.result = result
     labels(figure, x, y)
     legend(figure)
+    apart(figure)
     return figure
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ddlbench.core import registry
+from ddlbench.core.plural import listed
 from ddlbench.show.figure_data import finished
 from ddlbench.show.figures import Options, Tables, _bars, _style
 
@@ -20,7 +21,7 @@ PUBLISHED = ("allreduce_percent", "io_percent", "cudnn_percent")
 OURS = dict(zip(PUBLISHED, PARTS, strict=False))  # by what a reference calls them
 # Panels, where they tell bars apart: shares are of single steps, so that epochs do not.
 OTHERS = tuple(name for name in _bars.OTHERS if name not in ("global_batch", "epochs", "of_epochs"))
-MOST = 5  # worker counts that are drawn
+MOST = 5  # worker counts that are drawn, with the largest of each panel
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
@@ -33,12 +34,11 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     """One panel per model, loader, ...; one bar per framework and worker count."""
     table = data.drop(columns=["run", "epochs", "of_epochs"], errors="ignore").assign(published=False)
     table = pd.concat([table, published(table, options.reference)], ignore_index=True)
-    counts = sorted({*table["workers"]})
-    shown = counts[:: -math.ceil(len(counts) / MOST)] if counts else []
+    shown, left_out = chosen(table)
     table = table[table["workers"].isin(shown)]
     figure, panels = _bars.stacks(table, PARTS, options, OTHERS, dots=False)  # all bars end at 100
-    if len(shown) < len(counts):
-        figure.note(f"Of {len(counts)} worker counts {len(shown)} are drawn; the CSV file has all.")
+    if left_out:
+        figure.note(f"Not drawn: {listed([str(count) for count in left_out])} workers; the CSV file has all of ours.")
     for axes, rows in panels:
         axes.set_xlim(0, 100)
         if rows["published"].any():
@@ -46,6 +46,18 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     shares = {label: data[part].median() for part, label in PARTS.items()} if panels else {}
     result = f"Middle shares of kernel time: {_style.ranked(shares, '%')}." if panels else ""
     return _bars.finished(figure, "kernel time [%]", options, PARTS, panels, result)
+
+
+def chosen(table: pd.DataFrame) -> tuple[list[int], list[int]]:
+    """Return the worker counts that are drawn, and those that are left out: some five of all, and of each panel the
+    largest of ours and of the published ones, of which sources speak most."""
+    counts = sorted({*table["workers"]})
+    if not counts:
+        return [], []
+    panels = [name for name in OTHERS if name in table]
+    largest = table.groupby([*panels, "published"], dropna=False)["workers"].max()
+    shown = {*counts[:: -math.ceil(len(counts) / MOST)], *largest}
+    return [count for count in counts if count in shown], [count for count in counts if count not in shown]
 
 
 def published(shown: pd.DataFrame, reference: pd.DataFrame | None) -> pd.DataFrame:
