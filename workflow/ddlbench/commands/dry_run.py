@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ddlbench.core import kinds, layout
+from ddlbench.core import kinds
 from ddlbench.core.files import printable
+from ddlbench.core.mllog import recorded_spec
 from ddlbench.core.plural import count_of, listed
-from ddlbench.core.record import MLLOG, recorded_spec
+from ddlbench.core.record import MLLOG
 from ddlbench.core.spec import RunSpec
 from ddlbench.mends.snakemake_lines import Reason
 from ddlbench.plan import stale
@@ -80,12 +81,14 @@ def _of_kind(plan: Any, group: Sequence[ToMake]) -> str:
 def _why(plan: Any, job: ToMake, memories: Mapping[str, stale.Memory]) -> str:
     """Return why a run would be made: the settings that differ from its record, else Snakemake's reason."""
     planned = plan.jobs.get(job.name)
-    folder = planned.folder(layout.RESULTS) if planned else None
-    if planned and not planned.outputs()[0].exists():
+    if planned is None:
+        return ", ".join(job.reason.words)
+    folder = planned.folder()
+    if not planned.outputs()[0].exists():
         state, _ = stale.unfinished(folder)
         return MISSING if state == stale.MISSING else f"{MISSING}: {state}"
     why = ""
-    if planned and isinstance(planned.spec, RunSpec):
+    if isinstance(planned.spec, RunSpec):
         try:
             recorded = recorded_spec(folder / MLLOG)
         except Exception:  # whatever stands in the log
