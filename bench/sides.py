@@ -27,6 +27,7 @@ from ddlbench.plan import launch
 from ddlbench.settings.machine import load_machine
 
 MACHINE = load_machine("local")
+END_S = 10.0  # a side that is asked to end has so long
 RANKS = Path(__file__).resolve().parent / "ranks"  # what a rank executes
 
 
@@ -67,7 +68,9 @@ def ours(spec: RunSpec, data: Path, folder: Path, last_steps: int) -> Side:
 
 
 def train(sides: Sequence[Side], workers: int, scratch: Path, starts: int) -> list[Measured]:
-    """Let all sides train in turns, from so many starts, of which each has another side begin."""
+    """Let all sides train in turns, from so many starts, of which each has another side begin. From now on SIGTERM ends
+    this process as Ctrl-C does, with all that it started."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     found: dict[int, Measured] = {}
     for start in range(starts):
         order = [(number + start) % len(sides) for number in range(len(sides))]
@@ -93,6 +96,7 @@ def _train(sides: Sequence[Side], workers: int, scratch: Path) -> list[Measured]
         shutil.rmtree(side.folder, ignore_errors=True)
         side.folder.mkdir(parents=True)
         turn = {"BENCH_TURNS": str(turns), "BENCH_SIDE": str(number), "BENCH_SIDES": str(len(sides))}
+        turn["BENCH_PID"] = str(os.getpid())
         with (turns / f"{number}.log").open("w") as log:
             environment = os.environ | turn
             started.append(subprocess.Popen(side.argv, env=environment, stdout=log, stderr=log, start_new_session=True))
@@ -105,12 +109,22 @@ def _train(sides: Sequence[Side], workers: int, scratch: Path) -> list[Measured]
             time.sleep(0.5)
     finally:
         for process in started:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGTERM if process.poll() is None else signal.SIGKILL)
-            process.wait()
+            end(process)
         for pipe in held:
             os.close(pipe)
     return [measured(side) for side in sides]
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a side with all that it started: at once, if it does not end within a few seconds when it is asked to."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM if process.poll() is None else signal.SIGKILL)
+    try:
+        process.wait(END_S)
+    except subprocess.TimeoutExpired:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def measured(side: Side) -> Measured:

@@ -8,12 +8,16 @@ import json
 import os
 import random
 import resource
+import select
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ddlbench.core import living
 from ddlbench.train import place
+
+LOOK_S = 2.0  # between looks at whether the benchmark is still there
 
 
 class Stopwatch:
@@ -36,11 +40,21 @@ class Stopwatch:
         """Around the training part of an epoch: all that is done from asking for its first batch on."""
         if self.wall_s:
             os.write(self._next, b"!")
-        os.read(self._mine, 1)
+        self._wait()
         wall, cpu = time.perf_counter(), cpu_s()
         yield
         self.wall_s.append(time.perf_counter() - wall)
         self.cpu_s.append(cpu_s() - cpu)
+
+    def _wait(self) -> None:
+        """Wait until it is this side's turn. Once the benchmark has ended, however that was, this process ends too: the
+        turn of the others may never come to an end."""
+        its_turn = False
+        while not its_turn:
+            its_turn = bool(select.select([self._mine], [], [], LOOK_S)[0])
+            if living.state(int(os.environ["BENCH_PID"])) is None:
+                os._exit(1)
+        os.read(self._mine, 1)
 
     def write(self, folder: str | Path, rank: int, images: int, loss: float | None = None) -> None:
         """For `sides.py`. `images`: of this rank, an epoch; `loss`: of the last step or epoch, as the sides agree."""
