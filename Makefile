@@ -1,5 +1,6 @@
 # make demo: from nothing to figures.   make test: lint, types and every test tier that this machine can run.
 # Both install what they need first; PYTHON=/path/to/python3.12 says which Python, if `python3.11` is not on the path.
+# make bench: what ddlbench costs beside its rivals, in an hour, as one table.
 # make wheelhouse: all that an install fetches, in one folder; make install WHEELHOUSE=<that folder>: without a network.
 # make install TORCH=site: with the PyTorch that PYTHON finds, as a module has it.
 # make install GPU=1: for training on GPUs; HOROVOD=0: without Horovod.   make gpu-check: tests on a real GPU (DEVICE=cpu: without).
@@ -21,7 +22,7 @@ AT_ONCE ?= $(shell n=$$((`nproc` + $(WAIT))); echo $$((n < 11 ? n : 11)))
 ONLY :=
 PYTEST = $(BIN)/python -m pytest -n $(AT_ONCE)$(if $(ONLY), -k "$(ONLY)")
 
-.PHONY: again demo test test-more test-all lint ruff snakefmt mypy install gpu-check tensorflow docs clean wheelhouse
+.PHONY: again demo test test-more test-all lint ruff snakefmt mypy install gpu-check bench tensorflow docs clean wheelhouse
 
 # As profiles/local has it, which Snakemake would name first.
 demo: $(VENV)/.installed
@@ -63,6 +64,10 @@ $(VENV)/.installed $(VENV)/.installed-gpu: $(filter-out $(BESIDE),$(wildcard env
 
 wheelhouse: $(VENV)/.installed
 	@envs/wheelhouse.sh wheelhouse
+
+# What ddlbench costs beside its rivals: a table, within an hour, on a machine that does nothing else.
+bench: $(VENV)/.installed
+	@$(BIN)/python bench/every.py
 
 # It installs nothing: what it lacks, its summary says. CHECK has further options of pytest, as `-k native` or `-n 8`.
 DEVICE ?= cuda

@@ -34,6 +34,7 @@ from ddlbench.settings.recipe import load_recipe
 from ddlbench.train.loaders import PictureSet
 from ddlbench.train.loaders._share import MEAN, STD
 from sides import spread
+from told import tell
 
 SIZE, BATCH = 224, 64  # pixels a side, images a batch
 SETTLE_S = 0.5  # after an epoch, for what reads ahead to come to rest
@@ -299,6 +300,7 @@ def report(results: Results, threads: int) -> bool:
             rates = [o["images_per_s"] / r["images_per_s"] for o, r in pairs]
             costs = [r["cpu_ms"] / o["cpu_ms"] for o, r in pairs]
             verdict = "" if median(rates) >= limit else "  BELOW THE LIMIT"
+            tell(f"loader {our}: images/s", rival, rates, limit)
             said = f"{spread(rates)} in images/s (limit {limit}), {spread(costs)} in images a CPU-s"
             print(f"{our} / {rival}: {said}{verdict}")
             good &= median(rates) >= limit

@@ -27,6 +27,7 @@ from ddlbench.data.prepare import prepare
 from ddlbench.plan import launch
 from ddlbench.settings.recipe import load_recipe
 from sides import MACHINE, RANKS, Measured, Side, ours, spread, train
+from told import tell
 
 LIMIT = 0.98  # images/s of ddlbench over images/s of the bare loop
 BATCH_PER_WORKER = 64
@@ -100,6 +101,9 @@ def line(framework: str, workers: int, bare: Measured, mine: Measured) -> bool:
     """Print a line of the table; False if it is over a limit."""
     by_wall = [m / b for b, m in zip(bare.images_per_s, mine.images_per_s, strict=True)]
     by_cpu = [b / m for b, m in zip(bare.cpu_ms, mine.cpu_ms, strict=True)]
+    what = f"{framework}, {workers} worker{'s' * (workers > 1)}"
+    tell(f"{what}: images/s", "bare loop", by_wall, LIMIT)
+    tell(f"{what}: images/CPU-s", "bare loop", by_cpu, None)
     same = abs(bare.loss - mine.loss) <= LOSS_TOLERANCE * abs(bare.loss)
     fast = median(by_wall) >= LIMIT
     print(

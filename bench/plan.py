@@ -15,6 +15,8 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
+from told import tell
+
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT = 1.5  # dry run of ddlbench over that of the bare Snakefile
 BARE = """\
@@ -110,6 +112,7 @@ def main() -> None:
         ratios = [ours / bare for bare, ours in pairs]
         bare, ours = (median(side) for side in zip(*pairs, strict=True))
         over = median(ratios) > LIMIT
+        tell(f"a dry run of {runs} runs: seconds", "bare Snakefile", ratios, LIMIT, at_most=True)
         failed |= over
         spread = f"{min(ratios):4.2f}..{max(ratios):4.2f}"
         verdict = "OVER THE LIMIT" if over else ""

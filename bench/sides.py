@@ -138,7 +138,13 @@ def measured(side: Side) -> Measured:
 
 
 def spread(ratios: Sequence[float]) -> str:
-    """The median, and between which two of the values the true one lies with 95 % confidence, however they are
+    """The median and its 95 % interval."""
+    low, high = bounds(ratios)
+    return f"{median(ratios):5.3f} ({low:5.3f}..{high:5.3f})"
+
+
+def bounds(ratios: Sequence[float]) -> tuple[float, float]:
+    """Between which two of the values the true one lies with 95 % confidence, however they are
     distributed (order statistics: Conover 1999, Practical Nonparametric Statistics, section 3.2): if they are
     independent, which those of one start are not quite. Of fewer than six values the least and the most, which is less.
     """
@@ -148,4 +154,4 @@ def spread(ratios: Sequence[float]) -> str:
         total += comb(n, beyond) / 2**n
         beyond += 1
     low, high = max(0, beyond - 1), min(n - 1, n - beyond)
-    return f"{median(ordered):5.3f} ({ordered[low]:5.3f}..{ordered[high]:5.3f})"
+    return ordered[low], ordered[high]

@@ -30,6 +30,7 @@ from ddlbench.plan import launch
 from ddlbench.settings.recipe import load_recipe
 from ddlbench.train.frameworks import _common
 from sides import MACHINE, RANKS, Measured, Side, ours, spread, train
+from told import tell
 
 LIMIT = 1.0  # images/s of ddlbench over images/s of each rival, at least
 RIVALS = {"timm train.py": "timm_train.py", "PyTorch example": "imagenet_example.py"}
@@ -143,6 +144,7 @@ def report(results: dict[str, Measured]) -> bool:
         rates = [a / b for a, b in zip(mine.images_per_s, other.images_per_s, strict=True)]
         costs = [b / a for a, b in zip(mine.cpu_ms, other.cpu_ms, strict=True)]
         fast = median(rates) >= LIMIT
+        tell("a whole training: images/s", name, rates, LIMIT)
         alike = abs(mine.loss - other.loss) <= LOSS_TOLERANCE * other.loss
         print(
             f"{OURS} / {name}: images/s {spread(rates)}, limit {LIMIT}; images a CPU-s {spread(costs)}"
