@@ -45,7 +45,7 @@ def test_every_column_is_on_the_page() -> None:
 
 def test_every_table_is_made_by_the_rule(tmp_path: Path) -> None:
     """The rule takes those whose rows are not of jobs that do not train, and their files from their constant FILES."""
-    names = {*registry.members("sheets")} - {kind.TABLE for kind in kinds.beside()}
+    names = {*registry.members("sheets")} - {rule.table for rule in kinds.beside()}
     files = {name.replace("-", "_"): registry.constant("sheets", name, "FILES") or BOTH for name in names}
     assert {name for name, suffixes in files.items() if suffixes != BOTH} == {"learning_rates"}
     collect.collect([], tmp_path)

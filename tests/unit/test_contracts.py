@@ -106,7 +106,7 @@ BROKEN = [
     ("inference", "int8", "SPLITS = False", "", "SPLITS"),
     ("records", "ours", "def find(folder: Path,", "def find(", "find"),
     ("exports", "application", 'PACKAGE = ""', "", "PACKAGE"),
-    ("kinds", "inference", "OUTPUTS = (RECORD,)", "OUTPUTS = RECORD", "OUTPUTS"),
+    ("kinds", "inference", "OURS = False", "OURS = None", "OURS"),
     ("readings", "lines", "def wanted(spec: RunSpec)", "def wanted(spec: str)", "wanted"),
     ("sheets", "costs", "SHEET = Sheet(", "SHEET = tuple(", "SHEET"),
     ("prediction", "last_rate", "rates: Mapping[int, float], workers: int", "rates: Mapping[int, float]", "of_worker"),

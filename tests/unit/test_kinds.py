@@ -1,17 +1,15 @@
-"""Kinds of jobs: what those that one rule makes have in common, and how jobs are counted."""
+"""Kinds of jobs: those that one rule makes share all that is said of it; and how jobs are counted."""
 
-import pytest
 from ddlbench.core import kinds, registry
 
 from tests.facts import missing
 
 
-@pytest.mark.parametrize("name", registry.members("kinds"))
-def test_kinds_whose_jobs_one_rule_makes_leave_the_same(name: str) -> None:
-    kind = registry.member("kinds", name)
-    of_rule = kinds.of_rule(kind.RULE)
-    for part in ("WILDCARD", "FOLDER", "OUTPUTS", "LOG", "TABLE", "NOUN"):
-        assert getattr(kind, part) == getattr(of_rule, part)
+def test_rules_have_names_folders_and_tables_of_their_own() -> None:
+    rules = kinds.job_rules()
+    assert len(rules) == len({rule.name for rule in rules}) == len({rule.folder for rule in rules})
+    assert [rule.name for rule in rules if rule.trains] == ["train"] == [rules[0].name]
+    assert {registry.member("kinds", name).RULE for name in registry.members("kinds")} == {*rules}
 
 
 def test_jobs_are_counted_by_their_kind() -> None:

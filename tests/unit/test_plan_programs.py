@@ -149,7 +149,7 @@ def test_what_failed_is_a_failed_run(planned: Planned, tmp_path: Path) -> None:
     states, _ = status.now(plan, found, tmp_path, tmp_path)
     assert states[first].state == "failed"
     assert f"failed  {first}: exited" in "\n".join(status.lines(plan, found, states, tmp_path, None))
-    assert kinds.of_folder(left.parent).RULE == "train"
+    assert kinds.of_folder(left.parent).name == "train"
 
 
 @pytest.mark.parametrize(("changes", "facts"), bad_input("programs"))

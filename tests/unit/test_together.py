@@ -160,7 +160,7 @@ def test_sides_of_a_comparison_share_their_settings() -> None:
 
 
 def said_by_the_page(found: pd.DataFrame = RUNS) -> list[str]:
-    nothing = {name: pd.DataFrame() for name in ("reached", *(kind.TABLE for kind in kinds.beside()))}
+    nothing = {name: pd.DataFrame() for name in ("reached", *(rule.table for rule in kinds.beside()))}
     screen = choose.first(nothing | {"runs": found}, (), tariff=Tariff(1.0, "EUR", 2), sample="tokens")
     told = [wording.told(answer, wording.Nouns("worker", "tokens")) for answer in screen.answers]
     said = [text for words in told for text in (words.words, *words.others)]

@@ -43,12 +43,12 @@ def failures(folders: Iterable[Path]) -> list[dict[str, Any]]:
 
     What is not known is None: a run that was killed together with its supervisor leaves no report.
     """
-    order = kinds.every()
+    order = kinds.job_rules()
     of_kind = sorted((order.index(kinds.of_folder(folder)), folder) for folder in folders)
     return [
         _row(order[place], folder)
         for place, folder in of_kind
-        if has_failed(folder) and _is_after(folder, folder / order[place].OUTPUTS[0])
+        if has_failed(folder) and _is_after(folder, folder / order[place].outputs[0])
     ]
 
 
@@ -76,7 +76,7 @@ def of_runs(table: pd.DataFrame) -> pd.DataFrame:
     return table[table["rule"].map(kinds.trains).astype(bool)]
 
 
-def _row(kind: Any, folder: Path) -> dict[str, Any]:
+def _row(rule: kinds.JobRule, folder: Path) -> dict[str, Any]:
     failed = folder / FAILED
     try:
         report = json.loads(read_bytes(failed / REPORT))
@@ -88,7 +88,7 @@ def _row(kind: Any, folder: Path) -> dict[str, Any]:
     when = report.get("time", failed.stat().st_mtime)
     if isinstance(when, int | float):
         when = datetime.fromtimestamp(when, UTC).isoformat(timespec="seconds")
-    return row | {"run": folder.name, "rule": kind.RULE, "when": when, "log": str(folder / kind.LOG)}
+    return row | {"run": folder.name, "rule": rule.name, "when": when, "log": str(folder / rule.log)}
 
 
 def counted(rows: list[dict[str, Any]]) -> str:

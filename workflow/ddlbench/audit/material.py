@@ -51,7 +51,7 @@ def of_tables(tables: Mapping[str, pd.DataFrame], convergence: Path | None = Non
     if "status" in ours["runs"]:
         runs = ours["runs"]
         failed, ours["runs"] = runs[~ended_well(runs)], successful(runs)
-        broken = failed[["run"]].assign(rule=kinds.every()[0].RULE, cause="its record has no successful end")
+        broken = failed[["run"]].assign(rule=kinds.job_rules()[0].name, cause="its record has no successful end")
         ours["unsuccessful"] = failed
         ours["failures"] = pd.concat([ours["failures"], broken]) if "failures" in ours else broken
     ours["numbers"] = numbers(ours["runs"])

@@ -87,9 +87,9 @@ def check_targets(targets: Collection[str], plan: Plan) -> None:
             sys.exit(f"{target}: is of study {named} on {place}, and the study is {study} on {machine}; {asked}")
         if folder == "figures" and named == study and not any(name.startswith(f"{figure}.") for figure in figures):
             sys.exit(f"{target}: study {study} has no such figure; {one_of(figures, name.split('.')[0])}")
-        for kind in kinds.beside():
-            if named == kind.FOLDER and place not in plan.beside:
-                asked = f"{''.join(kind.NOUN)} of study {study} on machine {machine}"
+        for rule in kinds.beside():
+            if named == rule.folder and place not in plan.beside:
+                asked = f"{''.join(rule.noun)} of study {study} on machine {machine}"
                 sys.exit(f"{place}: is no {asked}; was the study edited?")
 
 
@@ -104,7 +104,7 @@ def own_runs(arguments: Sequence[str]) -> set[str] | None:
         return None
     after = arguments[arguments.index("--target-jobs") + 1 :]
     targets = [target.partition(":") for target in takewhile(lambda word: not word.startswith("--"), after)]
-    begins = {rule: f"{kinds.of_rule(rule).WILDCARD}=" for rule in kinds.rules() if kinds.trains(rule)}
+    begins = {rule: f"{kinds.of_rule(rule).wildcard}=" for rule in kinds.rules() if kinds.trains(rule)}
     if not targets or not all(rule in begins and job.startswith(begins[rule]) for rule, _, job in targets):
         return None
     return {job.removeprefix(begins[rule]) for rule, _, job in targets}
@@ -375,7 +375,7 @@ class Start:
 
     def keep_limit(self) -> None:
         """Before jobs start: exits if the runs of this call would pass `max_gpu_hours`, or their data lie nowhere."""
-        wildcards = {kind.RULE: kind.WILDCARD for kind in kinds.every()}
+        wildcards = {rule.name: rule.wildcard for rule in kinds.job_rules()}
         jobs = [job for job in self.workflow.dag.needrun_jobs() if job.rule.name in wildcards]
         to_make = {getattr(job.wildcards, wildcards[job.rule.name]) for job in jobs}
         with complaints():
@@ -416,7 +416,7 @@ class JobRule:
     """
 
     def __init__(self, start: Start, rule: str, checkpoints: Any) -> None:
-        self.start, self.checkpoints, self.plan, self.kind = start, checkpoints, start.plan, kinds.of_rule(rule)
+        self.start, self.checkpoints, self.plan, self.rule = start, checkpoints, start.plan, kinds.of_rule(rule)
 
         def weights(job: Job[Any]) -> str | list[str]:
             return str(self.plan.jobs[job.weights_of].outputs()[0]) if job.weights_of else []
@@ -431,16 +431,16 @@ class JobRule:
         # A queue gives cores by its own resources, and Snakemake knows no number of them there.
         self.threads = _signed(lambda wildcards: self._job(wildcards).threads(None if queue else start.workflow.cores))
         self.spec = _signed(lambda wildcards: self._job(wildcards).spec.to_json())
-        self.priority = _signed(lambda wildcards: self._priority(getattr(wildcards, self.kind.WILDCARD)))
+        self.priority = _signed(lambda wildcards: self._priority(getattr(wildcards, self.rule.wildcard)))
         self.resources = {name: asks(name) for job in jobs[:1] for name in job.resources}
         # For people, in a dry run and when the job starts.
         self.asks = ": {resources.asks}" if queue else ""
 
     def _job(self, wildcards: Any) -> Job[Any]:
-        name = getattr(wildcards, self.kind.WILDCARD)
+        name = getattr(wildcards, self.rule.wildcard)
         if name not in self.plan.jobs:  # a study or a machine file may be edited while jobs wait
             asked = f"study {self.plan.study.name} on machine {self.plan.machine.name}"
-            sys.exit(f"{name}: is not a {''.join(self.kind.NOUN)} of {asked}; was the study edited?")
+            sys.exit(f"{name}: is not a {''.join(self.rule.noun)} of {asked}; was the study edited?")
         return self.plan.jobs[name]
 
     def _input(self, job: Job[Any]) -> str | list[str]:

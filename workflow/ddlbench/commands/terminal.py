@@ -40,7 +40,7 @@ class Lines:
         """`starts` says whether jobs are started by this call; `whole`: all lines of Snakemake are wanted too;
         `sums_up`: this is a dry run, of which a summary is wanted."""
         self.workflow, self.starts, self.whole, self.sums_up = workflow, starts, whole, sums_up
-        self.rules = {kind.RULE: kind.WILDCARD for kind in kinds.every()}
+        self.rules = {rule.name: rule.wildcard for rule in kinds.job_rules()}
         self.names: dict[int, str] = {}
         self.failed: set[str] = set()
         self.left: set[str] = set()  # ended without a record, and have not failed: stopped, or made by another

@@ -4,6 +4,7 @@ Whatever is the same for all kinds asks here, and names none of them.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,29 +13,55 @@ from ddlbench.core import layout, registry
 from ddlbench.core.plural import count_of
 from ddlbench.core.spec import RunSpec
 
-RUNS = "runs"  # the table that kinds fill whose jobs train
+RUNS = "runs"  # the table of jobs that train
+
+
+@dataclass(frozen=True)
+class JobRule:
+    """A rule of Snakemake whose jobs are billed, watched and listed: what is the same for all kinds that it makes."""
+
+    name: str
+    wildcard: str  # a job's id
+    folder: str  # in `results/`, a folder in it per job
+    outputs: tuple[str, ...]  # there if and only if a job has ended well; the first says what it is of
+    log: str  # what its processes print
+    # The study's table of them, and its key that names them: RUNS if its jobs train, else a member of
+    # `analysis/sheets/` with `of_job`.
+    table: str
+    noun: tuple[str, str]  # what people call a job, in two parts: the first gets the plural
+
+    @property
+    def trains(self) -> bool:
+        """Whether its jobs are runs; others ask something of runs."""
+        return self.table == RUNS
 
 
 def every() -> list[Any]:
     """All kinds; those whose jobs train come first."""
     kinds = [registry.member("kinds", name) for name in registry.members("kinds")]
-    return sorted(kinds, key=lambda kind: bool(kind.TABLE != RUNS))
+    return sorted(kinds, key=lambda kind: not kind.RULE.trains)
 
 
-def beside() -> list[Any]:
+@cache
+def job_rules() -> tuple[JobRule, ...]:
+    """The rules of all kinds, each once; that of runs is the first."""
+    return tuple(dict.fromkeys(kind.RULE for kind in every()))
+
+
+def beside() -> list[JobRule]:
     """Those whose jobs do not train, but ask something of runs."""
-    return [kind for kind in every() if kind.TABLE != RUNS]
+    return [rule for rule in job_rules() if not rule.trains]
 
 
 @cache
 def rules() -> tuple[str, ...]:
-    """The rules whose jobs are billed, watched and listed."""
-    return tuple(dict.fromkeys(kind.RULE for kind in every()))
+    """Their names."""
+    return tuple(rule.name for rule in job_rules())
 
 
-def of_rule(rule: str) -> Any:
-    """A kind whose jobs this rule makes. Kinds that share a rule share all names; `Job.kind` is a job's own."""
-    return next(kind for kind in every() if rule == kind.RULE)
+def of_rule(name: str) -> JobRule:
+    """The rule of this name."""
+    return next(rule for rule in job_rules() if rule.name == name)
 
 
 def is_ours(spec: RunSpec) -> bool:
@@ -43,18 +70,18 @@ def is_ours(spec: RunSpec) -> bool:
 
 
 def trains(rule: str) -> bool:
-    """Whether the jobs of a rule are runs; others ask something of runs."""
-    return bool(of_rule(rule).TABLE == RUNS)
+    """Whether the jobs of the rule of this name are runs."""
+    return of_rule(rule).trains
 
 
 def folder(rule: str, job: str, results: Path = layout.RESULTS) -> Path:
     """Where a job of this rule leaves what it leaves."""
-    return Path(results, of_rule(rule).FOLDER, job)
+    return Path(results, of_rule(rule).folder, job)
 
 
-def of_folder(folder: Path) -> Any:
-    """The kind that a job's folder is of; any folder is a run's that is not among those of another kind."""
-    return next((kind for kind in every() if folder.parent.name == kind.FOLDER), every()[0])
+def of_folder(folder: Path) -> JobRule:
+    """The rule that a job's folder is of; any folder is a run's that is not among those of another rule."""
+    return next((rule for rule in job_rules() if folder.parent.name == rule.folder), job_rules()[0])
 
 
 def counted(of_rules: Iterable[str], which: str = "") -> str:
@@ -62,6 +89,6 @@ def counted(of_rules: Iterable[str], which: str = "") -> str:
     given = [*of_rules]
     words = []
     for rule in rules():
-        (noun, rest), count = of_rule(rule).NOUN, given.count(rule)
+        (noun, rest), count = of_rule(rule).noun, given.count(rule)
         words += [f"{count_of(count, which + noun)}{rest}"] * (count > 0 or (trains(rule) and not given))
     return " and ".join(words)

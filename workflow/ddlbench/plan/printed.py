@@ -157,8 +157,8 @@ def _span(values: Sequence[float | None], say: Callable[[float], str]) -> str:
 def _words(plan: Plan, table: Sequence[Row], todo: Sequence[Row]) -> list[str]:
     done = [row for row in table if row.state == DONE]
     text = []
-    beside = [kind for kind in kinds.beside() if any(row.rule == kind.RULE for row in table)]
-    text += [f"{counted(table)}: rows `{kind.KEY}` are {kind.KEY} jobs." for kind in beside]
+    beside = [rule for rule in kinds.beside() if any(row.rule == rule.name for row in table)]
+    text += [f"{counted(table)}: rows `{rule.table}` are {rule.table} jobs." for rule in beside]
     if done:
         text.append(f"Done: {counted(done)}, which took {amount(gpu_hours(done)[0])} GPU hours.")
     walls = [row.wall_s for row in todo if row.wall_s is not None]
@@ -184,9 +184,9 @@ def _words(plan: Plan, table: Sequence[Row], todo: Sequence[Row]) -> list[str]:
                 total([getattr(row, f"gpu_hours{end}") for row in rows]) for end in ("_low", "", "_high")
             )
             text.append(f"{hours} GPU hours ({low} to {high}) of {len(rows)} runs are {words}.")
-    for kind in beside:
-        if basis := sorted({row.estimate for row in todo if row.rule == kind.RULE}):
-            text.append(f"Hours of {'s'.join(kind.NOUN)} by: {', '.join(basis)}.")
+    for rule in beside:
+        if basis := sorted({row.estimate for row in todo if row.rule == rule.name}):
+            text.append(f"Hours of {'s'.join(rule.noun)} by: {', '.join(basis)}.")
     measured = [row for row in table if row.epochs < row.of_epochs]
     if measured:
         full = sorted({f"{row.epochs} of {row.of_epochs}" for row in measured})

@@ -135,7 +135,7 @@ def figure_runs(plan: Plan, name: str) -> list[str] | None:
     if plan.study.records:
         return None
     if keys := beside(figure.plot):
-        return [name for name, job in plan.beside.items() if registry.member("kinds", job.kind).KEY in keys]
+        return [name for name, job in plan.beside.items() if registry.member("kinds", job.kind).RULE.table in keys]
     runs = dict.fromkeys(run for block in figure.runs for run in plan.blocks[block])
     if not figure.select:
         return list(runs)
@@ -178,7 +178,7 @@ def parts(plan: Plan) -> Parts:
 def beside(plot: str) -> list[str]:
     """The study's keys of the jobs that a plot shows in place of runs; none if it shows runs."""
     tables = registry.constant("figures", plot, "TABLES")
-    return [kind.KEY for kind in kinds.beside() if kind.TABLE in tables]
+    return [rule.table for rule in kinds.beside() if rule.table in tables]
 
 
 def of_figure(plan: Plan, name: str, values: Mapping[str, str]) -> dict[str, str]:

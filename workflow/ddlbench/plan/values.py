@@ -47,14 +47,14 @@ class Job(Generic[S]):
 
     @property
     def rule(self) -> str:
-        return str(registry.member("kinds", self.kind).RULE)
+        return str(registry.member("kinds", self.kind).RULE.name)
 
     def folder(self, results: Path = layout.RESULTS) -> Path:
-        return Path(results, registry.member("kinds", self.kind).FOLDER, self.spec.id)
+        return Path(results, registry.member("kinds", self.kind).RULE.folder, self.spec.id)
 
     def outputs(self, results: Path = layout.RESULTS) -> list[Path]:
         """What is there if and only if it has ended well; the first says what it is of."""
-        return [self.folder(results) / name for name in registry.member("kinds", self.kind).OUTPUTS]
+        return [self.folder(results) / name for name in registry.member("kinds", self.kind).RULE.outputs]
 
     def threads(self, cores: int | None) -> int:
         """Of `cores` on one machine: timed jobs have it to themselves, and so have jobs on GPUs, which all begin with

@@ -71,7 +71,7 @@ class ReasonFirst(logging.Filter):
 
 def marks(folder: Path) -> Marks:
     """Return what tells how a job ended, each file with what changes when it is written anew."""
-    record = folder / kinds.of_folder(folder).OUTPUTS[0]
+    record = folder / kinds.of_folder(folder).outputs[0]
     report = folder / failures.FAILED / failures.REPORT
     found = {}
     for path in (report, record, folder / failures.PARTIAL / notes.STOPPED_NOTE):
@@ -118,7 +118,7 @@ def end_of(folder: Path) -> End:
         return End(True, failures.why(rows[0]))
     if (folder / failures.PARTIAL / notes.STOPPED_NOTE).exists():
         return End(False, STOPPED)
-    if (folder / kinds.of_folder(folder).OUTPUTS[0]).exists():
+    if (folder / kinds.of_folder(folder).outputs[0]).exists():
         return End(False, "was made by another job")
     holder = living.read(folder / hold.HOLDER)
     if holder is not None and hold.alive(holder):

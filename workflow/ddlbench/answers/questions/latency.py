@@ -15,7 +15,7 @@ DECIDES: tuple[str, ...] = ()
 
 def answer(given: Given, choice: Choice) -> Answer | None:
     """Return the way with the least median latency, of the first model; the other models are told beside it."""
-    answers = [one for kind in kinds.beside() for one in _of(given, given.tables.get(kind.TABLE, pd.DataFrame()))]
+    answers = [one for rule in kinds.beside() for one in _of(given, given.tables.get(rule.table, pd.DataFrame()))]
     if not answers:
         return None
     first, *others = answers

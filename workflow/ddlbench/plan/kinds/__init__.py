@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ddlbench.core.kinds import JobRule
 from ddlbench.core.spec import RunSpec
 from ddlbench.plan.values import Job, Plan, Row
 from ddlbench.settings.machine import Machine
@@ -59,16 +60,7 @@ class Books:
 class Kind(Protocol):
     """One file of this room."""
 
-    RULE: str  # of Snakemake, which makes its jobs
-    WILDCARD: str  # of that rule: a job's id
-    FOLDER: str  # in `results/`, a folder in it per job
-    OUTPUTS: tuple[str, ...]  # there if and only if a job has ended well; the first says what it is of
-    LOG: str  # what its processes print
-    # The study's table of them: `core.kinds.RUNS` if its jobs train, else a member of `analysis/sheets/` with `of_job`.
-    TABLE: str
-    NOUN: tuple[str, str]  # what people call a job, in two parts: the first gets the plural
-    KEY: str  # of a study, that names its jobs
-    PAGE: str  # heading of its table on the page
+    RULE: JobRule  # which makes its jobs; kinds may share one
     # Whether our own loop makes the steps: with a recipe, of whole batches, each epoch validated. Of others only the
     # record says what they were.
     OURS: bool

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench.core import registry
+from ddlbench.core.kinds import JobRule
 from ddlbench.core.plural import count_of
 from ddlbench.core.spec import RunSpec
 from ddlbench.data import datasets
@@ -41,14 +42,9 @@ from ddlbench.settings.machine import Machine
 from ddlbench.settings.study import Block, Study
 from ddlbench.settings.study_keys import Inference
 from ddlbench.train.inference import SECONDS, InferSpec, requests
-from ddlbench.train.inference_record import LOG as LOG
-from ddlbench.train.inference_record import RECORD
+from ddlbench.train.inference_record import LOG, RECORD
 
-RULE, WILDCARD, FOLDER = "infer", "job", "inference"
-OUTPUTS = (RECORD,)
-TABLE = KEY = "inference"
-NOUN = ("job", " of inference")
-PAGE = "Inference"
+RULE = JobRule("infer", "job", "inference", (RECORD,), LOG, "inference", ("job", " of inference"))
 OURS = False
 PROGRAM = ("python", "-m", "ddlbench.train.inference")
 # A forward pass is a third of a training step: the backward pass computes two gradients for each product.
@@ -167,7 +163,9 @@ def rows(jobs: Sequence[Job[InferSpec]], books: Books, before: Sequence[Row]) ->
     """One row per job: its block is the study's key, its framework the way to serve, and it has no epochs."""
     if not jobs:
         return []
-    all_records = {path.parent.name: read(path) for path in sorted(Path(books.results, FOLDER).glob(f"*/{RECORD}"))}
+    all_records = {
+        path.parent.name: read(path) for path in sorted(Path(books.results, RULE.folder).glob(f"*/{RECORD}"))
+    }
     records = {name: record for name, record in all_records.items() if record}
     asking, done = Asking(records.values(), books.estimator), {row.run for row in before if row.state == DONE}
     table = []
@@ -183,7 +181,7 @@ def rows(jobs: Sequence[Job[InferSpec]], books: Books, before: Sequence[Row]) ->
             job,
             books.estimator.machine,
             taken(record.took_s) if is_now == DONE and record else asking.estimate(spec),
-            block=KEY,
+            block=RULE.table,
             place=place,
             state=is_now,
             why=why,

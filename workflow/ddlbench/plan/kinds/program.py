@@ -20,7 +20,8 @@ from ddlbench.plan import fits, launch
 from ddlbench.plan.bill import make_row
 from ddlbench.plan.estimate import MEASURED, ONE_RUN, UNKNOWN, Estimate, from_times, taken
 from ddlbench.plan.kinds import Books, PlanBasis
-from ddlbench.plan.kinds.training import FILES, FOLDER, KEY, LOG, NOUN, OUTPUTS, PAGE, RULE, TABLE, WILDCARD, judged
+from ddlbench.plan.kinds.training import FILES, judged
+from ddlbench.plan.kinds.training import RULE as RULE
 from ddlbench.plan.values import Job, Resources, Row
 from ddlbench.settings.machine import Machine
 from ddlbench.settings.study import Block, Study
@@ -29,7 +30,6 @@ from ddlbench.slurm.jobs import job_resources
 OURS = False
 # Snakemake sets each to the threads of a job, which are those of all its workers.
 THREADS = (*(f"{name}_NUM_THREADS" for name in ("OMP", "MKL", "OPENBLAS", "GOTO", "NUMEXPR")), "VECLIB_MAXIMUM_THREADS")
-__all__ = ["FOLDER", "KEY", "LOG", "NOUN", "OUTPUTS", "PAGE", "RULE", "TABLE", "WILDCARD"]  # those of trainings
 
 
 def runs(study: Study, machine: Machine, block: Block) -> list[RunSpec]:

@@ -8,7 +8,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from ddlbench.core import kinds, registry
+from ddlbench.core import registry
+from ddlbench.core.kinds import RUNS, JobRule
 from ddlbench.core.recipe import for_schedule
 from ddlbench.core.record import MLLOG, STEPS
 from ddlbench.core.spec import RunSpec
@@ -21,12 +22,7 @@ from ddlbench.plan.values import Job, Resources, Row
 from ddlbench.settings.machine import Machine
 from ddlbench.settings.study import Block, Study
 
-RULE, WILDCARD, FOLDER = "train", "run", "runs"
-OUTPUTS = (MLLOG, STEPS)
-LOG = "train.log"
-TABLE = kinds.RUNS
-NOUN, KEY = ("run", ""), "runs"
-PAGE = "Runs"
+RULE = JobRule("train", "run", "runs", (MLLOG, STEPS), "train.log", RUNS, ("run", ""))
 OURS = True
 # steps.parquet has one row per step and rank; of random numbers, which compress no better, a row takes this [bytes].
 STEP_BYTES = 29
@@ -165,7 +161,7 @@ def _row(job: Job[RunSpec], books: Books, done: RecordedTime | None, columns: di
 def _record_bytes(spec: RunSpec, images: int, folder: Path, now: str) -> float:
     """Of a record: as it is, or as many steps as there will be."""
     if now in (stale.DONE, stale.STALE):
-        return sum((folder / name).stat().st_size for name in OUTPUTS if (folder / name).exists())
+        return sum((folder / name).stat().st_size for name in RULE.outputs if (folder / name).exists())
     steps = spec.epochs * -(-images // spec.global_batch)
     return steps * spec.workers * STEP_BYTES + LOG_BYTES + spec.workers * RANK_BYTES
 

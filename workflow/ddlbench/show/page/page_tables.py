@@ -41,7 +41,7 @@ def every(
         "took_s": "Wall time by its record [s].",
         "ratio": "Took over planned.",
     }
-    of_kinds = {kind.TABLE: kind.PAGE for kind in kinds.beside() if kind.TABLE in EVERY}
+    of_kinds = {rule.table: rule.table.capitalize() for rule in kinds.beside() if rule.table in EVERY}
     page = [
         [rows.runs(tables["runs"], results, about, study.up)],
         *([plain(name, title, EVERY[name].means, shown[name], columns[name])] for name, title in TITLES.items()),

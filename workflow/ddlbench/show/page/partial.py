@@ -79,7 +79,7 @@ def _tables_of(plan: Plan, terms: Sequence[Any], folder: Path, results: Path) ->
     frameworks.write(folder / "frameworks.csv")
     write_csv(audit(of_study(folder, CONVERGENCE, further=plan.further)), finding_rows.COLUMNS, folder / "audit.csv")
     for name, jobs in plan.by_kind().items():
-        table = registry.member("kinds", name).TABLE
+        table = registry.member("kinds", name).RULE.table
         of_job = tables.BESIDE[table].of_job if table in tables.BESIDE else None
         if of_job:
             rows: tables.Rows = []

@@ -23,7 +23,7 @@ def tiles(rows: Sequence[Row], unit: str, before: Mapping[str, float | None]) ->
         jobs = [row for row in rows if row.rule == rule]
         if jobs or kinds.trains(rule):
             missing = [row for row in jobs if row.state != DONE]
-            name = f"{'s'.join(kinds.of_rule(rule).NOUN)} done"
+            name = f"{'s'.join(kinds.of_rule(rule).noun)} done"
             states = ", ".join(f"{count} {state}" for state, count in Counter(row.state for row in missing).items())
             tiles.append((name, f"{len(jobs) - len(missing)} of {len(jobs)}", states or "all of the study"))
     tiles.append((f"{worker} hours used", _sum(row.gpu_hours for row in done), "of what is done, from records"))
