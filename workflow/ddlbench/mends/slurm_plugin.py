@@ -36,7 +36,7 @@
 Upstream (snakemake/snakemake-executor-plugin-slurm): it could keep the first word of what sacct says, ask squeue
 whether a pre-empted job is still in the queue and why a job waits, ask squeue too when sacct says that accounting is
 disabled, show the end of the job's own log, take sacct's `FailedNode`, remove only folders of jobs that it made, and do
-the rest as it is done here, each in a few lines.
+the rest as it is done here, each in a few lines. docs/upstream.md has the texts for the three worst.
 """
 
 import os
