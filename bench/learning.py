@@ -173,6 +173,6 @@ def fit_calibrated(series: Sequence[SourceSeries]) -> Priors:
 
 
 def write(priors: Priors, series: int, path: Path = FITTED) -> None:
-    """Writes the file that `_priors.read` reads."""
+    """Writes the file that `prediction_priors.read` reads."""
     said = "fitted by python bench/prediction.py --fit from throughput-series.csv; see docs/prediction.md"
     files.write_json(path, {"what": said, "series": series, "priors": asdict(priors)})

@@ -2,6 +2,7 @@
 PAGE_ROOMS = (*sources.ROOMS, "answers", "plan", "settings")  # it shows the plan and its bill
 PAGE_FILES = [path for path in sorted(registry.PACKAGE.glob("show/page/*")) if path.suffix in (".css", ".jinja", ".js")]
 PAGE_FILES += [*registry.paths("questions"), *sorted(registry.PACKAGE.glob("answers/templates/*.jinja"))]
+PAGE_FILES += registry.paths("sheets")  # it says what columns mean
 SOURCES_OF_PAGE = ["config/references/tables.yaml", "config/references/claims.csv"]
 SOURCES_OF_PAGE += [figure.reference_file for figure in STUDY.figures if figure.reference_file]
 SECTIONS = {file for name in registry.members("sections") for file in registry.constant("sections", name, "READS")}

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ddlbench.analysis.price import FREE, Tariff
 from ddlbench.core import registry
 from ddlbench.core.columns import Column, Why
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ddlbench.analysis.price import Tariff
     from ddlbench.analysis.record import Record
 
 Rows = list[dict[str, Any]]
@@ -54,7 +54,7 @@ class Costs:
     """What the machine and the configuration say: prices, costs of interruptions, and the peaks of a worker
     (`peak_tflops_per_worker`, by precision)."""
 
-    tariff: Tariff = FREE
+    tariff: Tariff | None = None  # None: nobody asks for prices
     terms: Terms = Terms()
     peaks: Mapping[str, float] = field(default_factory=dict)
 
