@@ -23,6 +23,9 @@ BOTH = {"steps", "samples"}
         ({"printed_rate": 110.0}, set()),
         ({"printed_rate": 40.0, "workers": 2, "whole_s": 10.0}, set()),  # of one worker?
         ({"printed_rate": 41.0, "rate_of": "worker", "workers": 2}, BOTH),
+        ({"printed_rate": 80.0, "rate_of": "all", "workers": 2}, BOTH),
+        ({"printed_rate": 80.0, "workers": 2}, {"samples"}),  # of one worker, if half of the steps were read?
+        ({"printed_rate": 80.0, "printed_step_s": 0.104, "workers": 2}, BOTH),
         ({"printed_step_s": 0.104}, {"steps"}),
         ({"printed_step_s": 0.104, "counts_samples": True}, BOTH),
         ({"printed_step_s": 0.3}, set()),

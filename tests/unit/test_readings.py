@@ -83,7 +83,7 @@ def test_an_interruption_takes_no_time_and_steps_made_again_count_once(tmp_path:
     [("80", True), ("0.08k", True), ("79.9", True), ("110", False), ("80,000", None), ("0.01M", None), ("8", None)],
 )
 def test_a_rate_is_never_believed_against_the_clock(tmp_path: Path, rate: str, agrees: bool | None) -> None:
-    of = source(tmp_path, [f"step {step} loss 1 lr 1e-3 at {rate} tok/s" for step in range(6)], RATE)
+    of = source(tmp_path, [f"step {step} loss 1 lr 1e-3 at {rate} tok/s" for step in range(6)], RATE, rate_of="all")
     if agrees is None:
         with pytest.raises(UnreadError, match=r"its clock says 80: "):
             read("lines", of)

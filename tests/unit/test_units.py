@@ -208,6 +208,15 @@ def test_words_beside_a_rate_say_whose_it_is(tmp_path: Path, said: str) -> None:
     assert (steps(made), rate(made), made.proof.proved) == (16, pytest.approx(16.0), True)
 
 
+def test_a_rate_that_nobody_says_whose_it_is_proves_no_steps_of_several_ranks(tmp_path: Path) -> None:
+    """The same blocks of two batches, without a word beside the rate: half of the steps times one rank's rate agrees."""
+    printed = every(2.0, [f"Iter #{n}: 8.0 img/s" for n in range(9)])
+    pattern = r"Iter #(?P<step>\d+): (?P<samples_per_s>[\d.]+)"
+    assert not read(tmp_path, printed, pattern, workers=2, batch=16).proof.proved
+    assert read(tmp_path, printed, pattern, workers=2, batch=16, rate_of="all").proof.proved
+    assert read(tmp_path, printed, pattern, workers=1, batch=16).proof.proved
+
+
 @pytest.mark.parametrize("said", ["12.1 img/s, 0.5 s per GPU", "batch per gpu 8, 12.1 img/s", "12.1/s, 6.0/s/gpu"])
 def test_words_beside_another_number_do_not(tmp_path: Path, said: str) -> None:
     printed = every(0.66, [f"step {n}: {said}" for n in range(9)])

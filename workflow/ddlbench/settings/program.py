@@ -116,7 +116,8 @@ class ProgramFile(Keys):
     )
     parts_per_step: int = key("Of how many numbers that the program calls steps one step is made.", None, minimum=2)
     rate_of: str = key(
-        "Whose rate it prints: of all ranks, or of one worker. Left out, words beside the rate (`per GPU`) say it.",
+        "Whose rate it prints: of all ranks, or of one worker. Left out, words beside the rate (`per GPU`) say it; else "
+        "the rate proves nothing on several workers.",
         None,
         enum=["all", "worker"],
     )

@@ -165,11 +165,13 @@ def prove(run: Reading, spec: RunSpec, train_s: float, *, printed_rates: Sequenc
     if facts.printed_rate is not None and train_s:
         clock = facts.samples / train_s
         printed = facts.printed_rate * (spec.workers if facts.rate_of == "worker" else 1)
-        agrees = "the rate that it prints" in run.proof.by
+        agrees = _proof.RATE in run.proof.by
         run.remarks["printed_rate"] = {"printed_per_s": printed, "by_clock_per_s": clock, "agrees": agrees}
         hint = "; of one worker? Then rate_of: worker" if spec.workers > 1 and facts.rate_of is None else ""
         if not agrees:
             print(f"prints a rate of {printed:g} per s, its clock says {clock:g}: the clock's counts{hint}", flush=True)
+        elif hint and not run.proof.proved:
+            print(f"prints a rate of {printed:g} per s, as its clock: rate_of: all would prove it, if it is", flush=True)
     run.remarks |= {"reading": run.proof.text, "proved": run.proof.proved}
 
 

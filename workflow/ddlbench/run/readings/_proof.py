@@ -24,6 +24,7 @@ MOST_PER_LINE = 20  # steps that a line may stand for, if that explains a rate
 MAY_BE_STEPS = "if they are steps, say"
 PROVED, UNPROVED = "proved by", "read, not proved"
 STEPS, SAMPLES = "steps", "samples"
+RATE = "the rate that it prints"
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,10 @@ def nearest_rate(facts: Facts, rates: Sequence[float]) -> float | None:
 
 
 def _rate(facts: Facts) -> Checked:
-    """Compare the printed rate with the clock's: of all ranks, or of one where the file says so."""
+    """Compare the printed rate with the clock's: of all ranks, or of one where the file says so.
+
+    Where nobody says whose it is, it does not prove steps: one rank's rate agrees, too, if too few steps were read.
+    """
     printed = facts.printed_rate
     if printed is None or printed != printed or not facts.train_s or not facts.whole_s:
         return NOTHING
@@ -118,7 +122,8 @@ def _rate(facts: Facts) -> Checked:
         printed *= facts.workers
     clocks = facts.samples / facts.train_s, facts.samples / facts.whole_s
     if min(clocks) * (1 - NEAR) <= printed <= max(clocks) * (1 + NEAR):
-        return "the rate that it prints", {STEPS, SAMPLES}, None
+        is_told = facts.workers == 1 or facts.rate_of is not None
+        return RATE, {STEPS, SAMPLES} if is_told else {SAMPLES}, None
     if min(clocks) / FAR <= printed <= max(clocks) * FAR:
         return NOTHING
     clock = clocks[0]
