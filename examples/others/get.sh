@@ -7,10 +7,11 @@ cd "$(dirname "$0")"
 python=${PYTHON:-python}
 
 take() {  # repository, commit, what of it, to where
-    git clone --quiet "https://github.com/$1" source
-    git -C source checkout --quiet "$2"
+    git clone --quiet --no-checkout "https://github.com/$1" source
     mkdir -p "$4"
-    git -C source archive HEAD "$3" | tar -x -C "$4"
+    git -C source archive "$2" "$3" > source.tar
+    tar -x -C "$4" -f source.tar
+    rm source.tar
     rm -rf source
 }
 take karpathy/nanoGPT 3adf61e154c3fe3fca428ad6bc3818b27a3b8291 . nanogpt
@@ -23,7 +24,14 @@ take Lightning-AI/pytorch-lightning 7f0c3436cd3f6ad3753125672024fc415cbcb414 exa
 
 "$python" -m venv environment
 site=$(environment/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-"$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > "$site/ddlbench.pth"
+"$python" - > "$site/ddlbench.pth" <<'PYTHON'
+import sysconfig
+
+from ddlbench.run.rank import HOOKS
+
+print(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})")
+print(HOOKS)  # torchvision can be imported beside PyTorch's CPU build, as in programs without an environment
+PYTHON
 environment/bin/python -m pip install --quiet --no-deps --target "$site" lightning==2.6.6 lightning-utilities==0.15.3 \
     torchmetrics==1.9.0 onnx==1.23.2 ml_dtypes==0.6.0 protobuf==7.36.2 tensorboard==2.21.0 absl-py==2.5.1 grpcio==1.85.3 \
     markdown==3.11.3 werkzeug==3.1.9 tensorboard-data-server==0.7.2 pydot==4.0.1 ultralytics==8.4.190 \
