@@ -17,7 +17,7 @@ import pandas as pd
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "workflow")]
 
-from ddlbench.analysis import claims  # noqa: E402
+from ddlbench.analysis import claims, judging  # noqa: E402
 from ddlbench.analysis.scaling import TIMES  # noqa: E402
 from ddlbench.plan.runs import make_plan  # noqa: E402
 from ddlbench.settings.machine import load_machine  # noqa: E402
@@ -59,9 +59,11 @@ def main() -> int:
     for noise, limit in OPEN.items():
         counts = []
         for seed in range(tries):
-            table = claims.verdicts(asked, *noisy(faithful, noise, np.random.default_rng(seed)))
-            judged = table[~table["id"].isin(otherwise) & (table["verdict"] != claims.NOT_TESTABLE)]
-            counts.append([(judged["verdict"] == verdict).sum() for verdict in (claims.UNDECIDED, claims.CONTRADICTED)])
+            table = judging.verdicts(asked, *noisy(faithful, noise, np.random.default_rng(seed)))
+            judged = table[~table["id"].isin(otherwise) & (table["verdict"] != judging.NOT_TESTABLE)]
+            counts.append(
+                [(judged["verdict"] == verdict).sum() for verdict in (judging.UNDECIDED, judging.CONTRADICTED)]
+            )
         still_open, false = np.mean(counts, axis=0)
         kept &= still_open <= limit and false <= FALSE
         print(f"| {noise:.1%} | {len(judged)} | {still_open:.1f} | {limit} | {false:.1f} | {FALSE} |", flush=True)

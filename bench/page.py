@@ -25,7 +25,7 @@ import pandas as pd
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "workflow")]
 
-from ddlbench.analysis import claims, frameworks, nodes, summary  # noqa: E402
+from ddlbench.analysis import claims, frameworks, judging, nodes, summary  # noqa: E402
 from ddlbench.analysis.collect import collect  # noqa: E402
 from ddlbench.analysis.price import tariff  # noqa: E402
 from ddlbench.analysis.sheets import Costs, Planned  # noqa: E402
@@ -113,7 +113,7 @@ def make(name: str, on: str, results: Path) -> tuple[int, float, Path]:
     collect_runs(plan, images, results)
     verdicts = claims.read(ROOT / "config/references/claims.csv")
     frames = (pd.read_parquet(home / f"tables/{table}.parquet") for table in ("runs", "kernels"))
-    claims.verdicts(verdicts, *frames).to_csv(home / "tables/verdicts.csv", index=False)
+    judging.verdicts(verdicts, *frames).to_csv(home / "tables/verdicts.csv", index=False)
     write_csv(audit(of_study(home / "tables")), finding_rows.COLUMNS, home / "tables/audit.csv")
     frameworks.write(home / "tables/frameworks.csv")
     for figure in study.figures:

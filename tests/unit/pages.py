@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 from ddlbench.analysis import frameworks, nodes
-from ddlbench.analysis.claims import COLUMNS, NOT_TESTABLE
 from ddlbench.analysis.collect import collect
+from ddlbench.analysis.judging import COLUMNS, NOT_TESTABLE
 from ddlbench.audit import finding_rows
 from ddlbench.audit.check import audit
 from ddlbench.audit.material import of_study

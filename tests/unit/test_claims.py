@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from ddlbench.analysis import claims
-from ddlbench.analysis.claims import CONTRADICTED, NOT_TESTABLE, SUPPORTED, UNDECIDED
+from ddlbench.analysis import claims, judging
+from ddlbench.analysis.judging import CONTRADICTED, NOT_TESTABLE, SUPPORTED, UNDECIDED
 from ddlbench.settings.config import CONFIG
 
 from tests.builders.tables import repeats, row
@@ -20,7 +20,7 @@ def judged(tmp_path: Path, line: str, *runs: dict[str, object]) -> dict[str, obj
     (tmp_path / "claims.csv").write_text(HEAD + f"c,s,p,words,{line}\n")
     table = pd.DataFrame([MORE | run for run in runs])
     shares = {"communication_percent": 20.0, "computation_percent": 60.0}
-    said = claims.verdicts(claims.read(tmp_path / "claims.csv"), table, table[["run"]].assign(**shares))
+    said = judging.verdicts(claims.read(tmp_path / "claims.csv"), table, table[["run"]].assign(**shares))
     (only,) = said.to_dict("records")
     return only
 
@@ -121,7 +121,7 @@ def test_verdicts_for_people(tmp_path: Path) -> None:
     )
     table = pd.DataFrame([MORE | run for run in SCALING])
     shares = table[["run"]].assign(communication_percent=1.0, computation_percent=2.0)
-    decided, counts = claims.lines(claims.verdicts(claims.read(tmp_path / "claims.csv"), table, shares))
+    decided, counts = judging.lines(judging.verdicts(claims.read(tmp_path / "claims.csv"), table, shares))
     assert missing(decided, "contradicted", "it scales (s, p)", 190, "187.7 to 192.4", "n = 3", "here (cuda)") == []
     assert missing(counts, "2 claims", "1 contradicted", "0 supported", "0 undecided", "1 not testable") == []
 
@@ -262,7 +262,7 @@ def test_many_cells_say_together_how_unsteady_the_machine_is(
         path.write_text(HEAD + asked)
         table = pd.DataFrame([MORE | run for run in of_models(first, others, count)])
         shares = {"communication_percent": 20.0, "computation_percent": 60.0}
-        said = claims.verdicts(claims.read(path), table, table[["run"]].assign(**shares)).set_index("id")
+        said = judging.verdicts(claims.read(path), table, table[["run"]].assign(**shares)).set_index("id")
         verdicts.append(said.loc["a", "verdict"])
     assert verdicts == [alone, among_many]
 
@@ -350,7 +350,7 @@ def test_our_claims() -> None:
         one.claim for one in ours if one.claim.startswith(leaning) and not one.claim.startswith("at large scale")
     ] == []
     empty = pd.DataFrame([MORE | row(1.0)])
-    said = claims.verdicts(ours, empty, pd.DataFrame(columns=["run", "communication_percent", "computation_percent"]))
+    said = judging.verdicts(ours, empty, pd.DataFrame(columns=["run", "communication_percent", "computation_percent"]))
     assert len(said) == len(ours)
     assert said["why"].str.len().gt(0).all()  # each says why one run is not enough
 

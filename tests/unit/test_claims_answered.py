@@ -5,7 +5,7 @@ from functools import cache
 import pandas as pd
 import pytest
 import yaml
-from ddlbench.analysis import claims
+from ddlbench.analysis import claims, judging
 from ddlbench.analysis.tables import frame
 from ddlbench.plan.runs import make_plan
 from ddlbench.plan.values import Plan
@@ -55,7 +55,7 @@ def planned(study: str) -> Plan:
 def judged(study: str, source: str, telling: str) -> pd.DataFrame:
     """Table `verdicts` on the claims of a source, by runs made as this telling of it says."""
     ours = [one for one in OURS if one.source == source and (telling == "" or one.id in OTHERWISE[telling])]
-    return claims.verdicts(ours, *told.runs(planned(study), told.TELLERS[source, telling])).set_index("id")
+    return judging.verdicts(ours, *told.runs(planned(study), told.TELLERS[source, telling])).set_index("id")
 
 
 @pytest.mark.parametrize("study", [pytest.param(one, marks=SLOW.get(one, ())) for one in JUDGES])
@@ -65,21 +65,21 @@ def test_runs_made_as_a_source_says_support_each_of_its_claims(study: str) -> No
             table = judged(study, source, telling)
             if not telling:
                 table = table[~table.index.isin(CONTRADICTING)]
-            wrong = table[~table["verdict"].isin([claims.SUPPORTED, claims.NOT_TESTABLE])]
+            wrong = table[~table["verdict"].isin([judging.SUPPORTED, judging.NOT_TESTABLE])]
             assert wrong[["verdict", "measured", "low", "high", "published"]].to_dict("index") == {}
-            assert claims.SUPPORTED in set(table["verdict"]) or telling
+            assert judging.SUPPORTED in set(table["verdict"]) or telling
 
 
 def test_each_claim_is_judged_by_a_shipped_study_or_says_why_not() -> None:
     tables = [judged(study, source, "") for study in {*JUDGES} - {*SLOW} for source in JUDGES[study]]
-    known = {one for table in tables for one in table.index[table["verdict"] != claims.NOT_TESTABLE]}
+    known = {one for table in tables for one in table.index[table["verdict"] != judging.NOT_TESTABLE]}
     assert known == {one.id for one in OURS if one.quantity}
     assert all(one.why for one in OURS if not one.quantity)
 
 
 def test_where_a_source_contradicts_itself_the_verdict_says_so() -> None:
     table = judged("aach2023-short", "aach2023", "").loc[sorted(CONTRADICTING)]
-    assert set(table["verdict"]) == {claims.CONTRADICTED}
+    assert set(table["verdict"]) == {judging.CONTRADICTED}
     assert table["why"].str.contains("its own|its Efficiency").all()
 
 
@@ -97,8 +97,8 @@ def test_runs_that_a_source_never_made_are_in_none_of_its_verdicts() -> None:
 
 @pytest.mark.parametrize("study", sorted({*STUDIES} - {*JUDGES}))
 def test_no_other_study_says_anything_to_a_claim(study: str) -> None:
-    table = claims.verdicts(OURS, *told.runs(planned(study), lambda _: told.NEVER))
-    assert set(table["verdict"]) == {claims.NOT_TESTABLE}
+    table = judging.verdicts(OURS, *told.runs(planned(study), lambda _: told.NEVER))
+    assert set(table["verdict"]) == {judging.NOT_TESTABLE}
     assert table["why"].str.len().gt(0).all()
 
 
@@ -111,8 +111,8 @@ def test_a_claim_says_which_of_its_conditions_no_run_meets() -> None:
     ):
         rows = [row(100.0, framework=name, **few, **wrong) for name in ("ddp", "horovod", "zero-1")]
         ours = [one for one in OURS if one.source == "aach2023" and one.quantity == "throughput"]
-        table = claims.verdicts(ours, frame("runs", rows), frame("kernels", []))
-        assert set(table["verdict"]) == {claims.NOT_TESTABLE}
+        table = judging.verdicts(ours, frame("runs", rows), frame("kernels", []))
+        assert set(table["verdict"]) == {judging.NOT_TESTABLE}
         assert [missing(said, *why) for said in table["why"]] == [[]] * len(table)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from ddlbench.analysis import claims
+from ddlbench.analysis import judging
 from ddlbench.audit import finding_rows
 from ddlbench.core import registry
 from ddlbench.core.columns import write_csv
@@ -26,7 +26,7 @@ ROOMS = ("sheets", "prediction", "sections", "records", "questions")
 NEEDED = {"ours", "runs", "epochs", "step-times", "losses", "comparisons", "kernels", "failures", "refused"}
 MEMBERS = [registry.path(room, name) for room in ROOMS for name in registry.members(room) if name not in NEEDED]
 # Modules that are asked by sections of the page, and by commands, alone.
-MEMBERS += [registry.PACKAGE / f"analysis/{name}.py" for name in ("claims", "nodes")]
+MEMBERS += [registry.PACKAGE / f"analysis/{name}.py" for name in ("judging", "nodes")]
 WITHOUT = ["nothing", *(str(path.relative_to(registry.PACKAGE)) for path in MEMBERS)]
 PREDICTOR = "analysis/prediction/last_rate.py"
 # Tables by the file without which they are not made; that of jobs is made by another rule.
@@ -49,7 +49,7 @@ def try_all(folder: Path) -> None:
     (folder / "config").symlink_to(ROOT / "config")
     write_record(folder / "runs", SPEC)
     write_csv([], finding_rows.COLUMNS, folder / "beside/audit.csv")
-    pd.DataFrame(columns=claims.COLUMNS).to_csv(folder / "beside/verdicts.csv", index=False)
+    pd.DataFrame(columns=judging.COLUMNS).to_csv(folder / "beside/verdicts.csv", index=False)
     files = {file: [str(package / file), *map(str, naming(file, package))] for file in WITHOUT[1:]}
     done = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("without.py")), str(folder)],

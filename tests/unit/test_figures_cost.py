@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-from ddlbench.analysis import claims, comparisons
+from ddlbench.analysis import claims, comparisons, judging
 from ddlbench.analysis.sheets import Terms, costs
 from ddlbench.analysis.tables import frame
 from ddlbench.core import registry
@@ -96,9 +96,9 @@ def test_interrupted_runs_are_compared_only_by_what_an_interruption_took() -> No
             measures = {"restart_s": took + repeat / 100, "throughput_images_per_s": took, "full_train_s": took}
             rows.append(spec.columns() | {"status": "success"} | measures)
     runs = frame("runs", rows)
-    table = claims.verdicts(claims.read(CONFIG / "references/claims.csv"), runs, frame("kernels", [])).set_index("id")
-    assert table.loc["comparison2022-spot", "verdict"] == claims.SUPPORTED
-    assert table.loc["comparison2022-deepspeed-above-horovod-throughput", "verdict"] == claims.NOT_TESTABLE
+    table = judging.verdicts(claims.read(CONFIG / "references/claims.csv"), runs, frame("kernels", [])).set_index("id")
+    assert table.loc["comparison2022-spot", "verdict"] == judging.SUPPORTED
+    assert table.loc["comparison2022-deepspeed-above-horovod-throughput", "verdict"] == judging.NOT_TESTABLE
     assert comparisons.rows(runs) == []
     assert costs.rows(runs, costs.Terms()) == []
 

@@ -148,7 +148,7 @@ def test_twice_the_samples_in_as_much_time_is_a_speed_up_of_two() -> None:
     shares = ["communication_percent", "computation_percent"]
     columns = {"gpu", *claims.QUANTITIES.values(), *(column.name for column in claims.STATE)} - {*RUNS, *shares}
     known = RUNS.assign(**dict.fromkeys(columns))
-    speed_ups = claims._quantities(known, pd.DataFrame(columns=["run", *shares]))
+    speed_ups = claims.quantities(known, pd.DataFrame(columns=["run", *shares]))
     assert speed_ups[speed_ups["workers"] == 4]["speed_up"].tolist() == pytest.approx([4.0] * 12)
 
 

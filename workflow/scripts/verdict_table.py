@@ -1,10 +1,10 @@
-"""Rule verdict_table: what sources claim, judged by a study's runs (`ddlbench.analysis.claims`)."""
+"""Rule verdict_table: what sources claim, judged by a study's runs (`ddlbench.analysis.judging`)."""
 
 from pathlib import Path
 
-from ddlbench.analysis import claims
+from ddlbench.analysis import judging
 from ddlbench.core.files import logged
 
 with logged(snakemake.log[0]):
     given = snakemake.input
-    claims.write(Path(given.claims), Path(given.runs), Path(given.kernels), Path(snakemake.output[0]))
+    judging.write(Path(given.claims), Path(given.runs), Path(given.kernels), Path(snakemake.output[0]))

@@ -171,7 +171,9 @@ def prove(run: Reading, spec: RunSpec, train_s: float, *, printed_rates: Sequenc
         if not agrees:
             print(f"prints a rate of {printed:g} per s, its clock says {clock:g}: the clock's counts{hint}", flush=True)
         elif hint and not run.proof.proved:
-            print(f"prints a rate of {printed:g} per s, as its clock: rate_of: all would prove it, if it is", flush=True)
+            print(
+                f"prints a rate of {printed:g} per s, as its clock: rate_of: all would prove it, if it is", flush=True
+            )
     run.remarks |= {"reading": run.proof.text, "proved": run.proof.proved}
 
 

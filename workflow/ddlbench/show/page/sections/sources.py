@@ -10,7 +10,8 @@ from typing import Any
 
 import pandas as pd
 
-from ddlbench.analysis import claims
+from ddlbench.analysis import judging
+from ddlbench.analysis.claims import Claim, read
 from ddlbench.core.plural import around, digits
 from ddlbench.settings.config import CONFIG, read_yaml
 from ddlbench.show.page.rows import Cell, PageTable, plain, runs_cell
@@ -36,7 +37,7 @@ def _of(
 ) -> Iterator[PageTable]:
     if "rows" in item:
         heads = [*item["columns"], "these runs", "runs"]
-        by_id = {claim.id: claim for claim in claims.read(CONFIG / "references/claims.csv")}
+        by_id = {claim.id: claim for claim in read(CONFIG / "references/claims.csv")}
         rows = []
         for *cells, name in item["rows"]:
             verdict, runs = _said(by_id[name], data)
@@ -54,12 +55,12 @@ def _of(
         yield plain(f"source-{item['table']}", item["title"], means, numbers, {str(name): "" for name in numbers}, ids)
 
 
-def _said(claim: claims.Claim, data: Mapping[str, pd.DataFrame]) -> tuple[str, list[str]]:
+def _said(claim: Claim, data: Mapping[str, pd.DataFrame]) -> tuple[str, list[str]]:
     """The verdict on a claim, or on what is like it here, and the runs that it rests on."""
     here = replace(claim, left={name: values for name, values in claim.left.items() if name not in ELSEWHERE})
     for asked, where in ((claim, ""), (here, " on this hardware and model, which are not the source's")):
-        (row,) = claims.verdicts([asked], data["runs"], data["kernels"]).to_dict("records")
-        if row["verdict"] != claims.NOT_TESTABLE:
+        (row,) = judging.verdicts([asked], data["runs"], data["kernels"]).to_dict("records")
+        if row["verdict"] != judging.NOT_TESTABLE:
             measured = f"{around(row['measured'], row['low'], row['high'], digits)}, {row['n']:.0f} repeats"
             return f"{row['verdict']}{where}: {claim.claim}: {measured}", str(row["runs"]).split()
     return f"{row['verdict']}: {row['why']}", []
