@@ -81,8 +81,9 @@ def _of_kind(plan: Any, group: Sequence[ToMake]) -> str:
 def _why(plan: Any, job: ToMake, memories: Mapping[str, stale.Memory]) -> str:
     """Return why a run would be made: the settings that differ from its record, else Snakemake's reason."""
     planned = plan.jobs.get(job.name)
+    words = ", ".join(job.reason.words)
     if planned is None:
-        return ", ".join(job.reason.words)
+        return words
     folder = planned.folder()
     if not planned.outputs()[0].exists():
         state, _ = stale.unfinished(folder)
@@ -94,7 +95,7 @@ def _why(plan: Any, job: ToMake, memories: Mapping[str, stale.Memory]) -> str:
         except Exception:  # whatever stands in the log
             recorded = None
         _, why = stale.state(folder, planned.spec, recorded, planned.manifest, memories.get(job.name), stale.COMMAND)
-    return why or ", ".join(job.reason.words)
+    return why or words
 
 
 def _counted(reasons: Sequence[str]) -> str:

@@ -318,9 +318,10 @@ def apart(figure: Drawing) -> None:
         free = next((place for place in places if _is_free(figure, label, place, placed)), places[0])
         _put(label, free)
         if free[1]:
-            assert isinstance(label.axes, Axes)
+            axes = label.axes
+            assert isinstance(axes, Axes)
             line = {"arrowstyle": "-", "linewidth": 0.5, "color": "0.4", "shrinkA": 0, "shrinkB": 2}
-            label.axes.annotate("", label.xy, free, textcoords="offset points", arrowprops=line, zorder=3.8)
+            axes.annotate("", label.xy, free, textcoords="offset points", arrowprops=line, zorder=3.8)
         placed.append(label.get_window_extent())
 
 
