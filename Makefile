@@ -55,14 +55,15 @@ snakefmt:
 mypy:
 	$(BIN)/mypy
 
-install: $(VENV)/.installed$(if $(filter-out 0,$(GPU)),-gpu)
+INSTALLED := $(VENV)/.installed$(if $(filter-out 0,$(GPU)),-gpu)
+install: $(INSTALLED)
 
 # HOROVOD=1 installs again where Horovod was left out.
 BESIDE := envs/wheelhouse.sh envs/axe.txt envs/docs.txt envs/readers.txt envs/Dockerfile envs/ddlbench.def
 $(VENV)/.installed $(VENV)/.installed-gpu: $(filter-out $(BESIDE),$(wildcard envs/*)) pyproject.toml $(if $(filter 1,$(HOROVOD)),$(patsubst %,again,$(wildcard $(VENV)/.without-horovod)))
 	@envs/install.sh
 
-wheelhouse: $(VENV)/.installed
+wheelhouse: $(INSTALLED)
 	@envs/wheelhouse.sh wheelhouse
 
 # What ddlbench costs beside its rivals: a table, within an hour, on a machine that does nothing else.

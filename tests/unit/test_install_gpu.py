@@ -4,6 +4,7 @@ tests/cuda_build does all of it for real.
 """
 
 import re
+import shutil
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError
@@ -205,3 +206,21 @@ def test_juwels_loads_no_second_cuda() -> None:
     assert [name for name in modules if re.search("cuda|cudnn|nccl", name, re.I)] == []
     assert all("/" in name for name in modules)  # pinned
     assert {"GCC", "OpenMPI"} <= {name.partition("/")[0] for name in modules}
+
+
+def test_a_wheelhouse_for_gpus_is_made_of_an_environment_for_gpus(tmp_path: Path) -> None:
+    """Of one for CPUs alone it would have neither torch's CUDA nor Horovod's NCCL."""
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv/.installed").touch()
+
+    def commands(*words: str) -> list[str]:
+        command = ["make", "-n", "wheelhouse", *words]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+        return re.findall(r"envs/\w+\.sh", done.stdout)
+
+    assert commands() == commands("GPU=0") == ["envs/wheelhouse.sh"]
+    assert commands("GPU=1") == ["envs/install.sh", "envs/wheelhouse.sh"]
+    (tmp_path / ".venv/.installed-gpu").touch()
+    assert commands("GPU=1") == ["envs/wheelhouse.sh"]
