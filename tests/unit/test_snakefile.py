@@ -183,8 +183,8 @@ def test_nothing_starts_whose_data_lie_nowhere(monkeypatch: pytest.MonkeyPatch, 
     run = wildcards(of)
     of.start.workflow.dag.needrun_jobs = lambda: [SimpleNamespace(rule=SimpleNamespace(name="train"), wildcards=run)]
     of.start.keep_limit()
-    monkeypatch.setattr(registry.member("datasets", "mnist5k"), "NEEDS", "name the folder")
-    with refuses(SystemExit, "config/config.yaml: data.sources.mnist5k: ", "missing", "name the folder"):
+    monkeypatch.setattr(registry.member("datasets", "synthetic_imagenet"), "NEEDS", "name the folder")
+    with refuses(SystemExit, "config/config.yaml: data.sources.synthetic-imagenet: ", "missing", "name the folder"):
         of.start.keep_limit()
 
 

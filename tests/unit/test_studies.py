@@ -132,7 +132,7 @@ def test_a_figure_that_names_a_block_twice_or_that_of_two_studies(tmp_path: Path
     studies = borrowing(tmp_path, ["demo/loaders", "loaders", "frameworks/all"])
     plan = make_plan(load_study("mine", studies), load_machine("local"))
     assert plan.blocks["demo/loaders"] == plan.blocks["loaders"]
-    assert len(plan.runs) == 48 + 18
+    assert len(plan.runs) == 27 + 18
     assert len(figure_runs(plan, "memory") or ()) == 12 + 18
 
 
@@ -202,8 +202,7 @@ def test_loaders_small_reads_each_form_with_every_loader_that_can() -> None:
 
 def test_small_twins_share_runs_with_the_demo(demo: Plan) -> None:
     shared = {name: len(make_plan(load_study(name), LAPTOP).runs.keys() & demo.runs.keys()) for name in SMALL}
-    none = {"liang2023-small": 0, "deepspeed-features-small": 0, "loaders-small": 0}
-    assert shared == none | {"aach2023-small": 20, "horovod-vs-deepspeed-small": 12}
+    assert {name: count for name, count in shared.items() if count} == {"aach2023-small": 6}
 
 
 def test_deepspeed_features_freeze_while_there_are_steps_to_compress() -> None:

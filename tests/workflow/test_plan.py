@@ -27,7 +27,7 @@ def test_demo(project: Path) -> None:
     done = snakemake(project, "-np")
     assert done.returncode == 0, done.stdout
     counts = jobs(done.stdout)
-    assert counts["train"] == 18 + 12 + 18  # derived in config/studies/demo.yaml
+    assert counts["train"] == 12 + 6 + 9  # derived in config/studies/demo.yaml
     assert counts["prepare"] == 2
     assert counts["preflight"] == 1
     assert "horovodrun --gloo -np 2 -H localhost:2 python -m ddlbench.train" in done.stdout
@@ -92,7 +92,7 @@ def test_a_framework_that_is_not_installed_is_named_with_its_cure(project: Path,
     study.write_text(study.read_text().replace("[ddp, horovod, deepspeed]", "[ddp]"))
     alone = snakemake(project, "-np", PYTHONPATH=str(tmp_path / "site"))
     assert alone.returncode == 0, alone.stdout
-    assert jobs(alone.stdout)["train"] == 6 + 12 + 18
+    assert jobs(alone.stdout)["train"] == 12 + 9
 
 
 @pytest.mark.more
@@ -102,7 +102,7 @@ def test_a_run_that_two_studies_name_is_made_once(project: Path) -> None:
     plans = [snakemake(project, "-np", "--config", f"study={study}").stdout for study in ("demo", "other")]
     demo, other = (set(re.findall(r"train (\S+)\n", text)) for text in plans)
     assert demo == other
-    assert len(demo) == 48
+    assert len(demo) == 27
 
 
 HUGE = """

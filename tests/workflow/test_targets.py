@@ -49,7 +49,7 @@ def test_a_file_that_is_not_of_this_study_is_one_line(project: Path, target: str
     "rule", ["page", *(pytest.param(rule, marks=pytest.mark.more) for rule in ("report", "tables", "figures"))]
 )
 def test_every_rule_that_people_ask_for_is_a_target(project: Path, rule: str) -> None:
-    assert planned(project, rule, study="demo", machine="local")["train"] == 48
+    assert planned(project, rule, study="demo", machine="local")["train"] == 27
 
 
 @pytest.mark.more
