@@ -3,8 +3,8 @@
 
 Each patch there is one fault that mutation tools (`bench/mutants.py`) do not make: a wrong rank or device, a race, a
 swallowed error, a lock not taken, a wrong unit, a step counted twice. Its head says what is wrong (`fault`), in which
-room (`room`), which tests are for it (`tests`), and which tier caught it before (`before`). That is
-`none` where a test had to be written, and `untried` where nobody has run them: `tests` are then those that may catch it.
+room (`room`), which tests are for it (`tests`), and which tier caught it before (`before`): `none` where a test had to
+be written, `untried` where nobody has run them. Then `tests` are those that may catch it.
 
 All happens in a copy of the project. A fault is caught if its tests fail with it, and pass without it.
 
