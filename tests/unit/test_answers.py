@@ -235,6 +235,12 @@ def test_batches_reach_accuracies_and_the_largest_that_costs_no_point_is_taken()
     assert (alone.taken, alone.certainty) == (Candidate(batch=8192), Certainty.FEW)
 
 
+def test_no_batch_is_taken_beyond_one_that_loses_accuracy() -> None:
+    tops = ((256, 0.77), (8192, 0.70), (65536, 0.77))
+    rows = [one for size, top in tops for one in ran(100.0, top1=top, global_batch=size)]
+    assert only(rows, "batch").taken == Candidate(batch=256)
+
+
 def test_numbers_of_workers_alone_are_no_question_about_batches() -> None:
     """Two numbers of workers have two batches, because workers grow; three and more are a series over batches."""
     two = [one for n in (4, 8) for one in ran(100.0, workers=n, global_batch=64 * n)]
@@ -284,6 +290,12 @@ def test_the_cost_is_of_the_cheapest_the_taken_and_the_fastest() -> None:
     assert [row.middle for row in answer.rows][:2] == pytest.approx([6.0, 12.0])  # kJ of the site
     nothing = [one | {"full_energy_j": 0.0} for one in rows]
     assert "cost" not in by_question(first(nothing))  # counters that stand still measured nothing
+
+
+def test_the_cost_is_of_whole_nodes() -> None:
+    rows = [one for n, s in ((1, 7200.0), (4, 5400.0)) for one in ran(1e6 / s, workers=n, nodes=1, full_train_s=s)]
+    answer = only(rows, "cost", tariff=Tariff(2.5, "EUR", 4))
+    assert [row.middle for row in answer.rows] == pytest.approx([1.5 * 4 * 2.5, 2 * 4 * 2.5])
 
 
 def test_why_scaling_stops_is_told_by_parts_of_a_step() -> None:

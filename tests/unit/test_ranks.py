@@ -50,6 +50,14 @@ def test_srun_variables_are_translated() -> None:
     assert int(next_job["MASTER_PORT"]) == int(said["MASTER_PORT"]) + 2
 
 
+def test_each_rank_of_two_nodes_is_told_its_node_and_its_place_there() -> None:
+    for rank in range(8):
+        e = SRUN | {"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank % 4), "SLURM_NODEID": str(rank // 4)}
+        horovods = horovod.variables(e | step.variables(e, "node1"))
+        told = [horovods[f"HOROVOD_{name}"] for name in ("RANK", "LOCAL_RANK", "CROSS_RANK")]
+        assert told == [str(rank), str(rank % 4), str(rank // 4)]
+
+
 def test_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"}.items():
         monkeypatch.setenv(name, value)

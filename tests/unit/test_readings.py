@@ -324,10 +324,14 @@ CSV = """epoch,step,train_loss_step,val_loss,when
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl", "json"])
-@pytest.mark.parametrize("dates", [False, True])
-def test_tables(tmp_path: Path, form: str, dates: bool) -> None:
-    times = [100.0, 101.0, 106.0, 107.0]
-    text = CSV.format(*(f"2026-01-01T00:01:{at - 100:09.6f}+00:00" if dates else at for at in times))
+@pytest.mark.parametrize("written", ["seconds", "milliseconds", "dates"])
+def test_tables(tmp_path: Path, form: str, written: str) -> None:
+    times: list[object] = [100.0, 101.0, 106.0, 107.0]
+    if written == "milliseconds":
+        times = [1.8e12, 1.8e12 + 1000, 1.8e12 + 6000, 1.8e12 + 7000]  # since 1970
+    if written == "dates":
+        times = [f"2026-01-01T00:01:0{second}+00:00" for second in (0, 1, 6, 7)]
+    text = CSV.format(*times)
     columns = {"loss": "train_loss_step", "time": "when", "eval_loss": "val_loss", "step": "step"}
     of = source(tmp_path, [], reads="table", file=f"metrics.{form}", columns=tuple(columns.items()))
     if form != "csv":
