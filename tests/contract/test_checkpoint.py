@@ -16,6 +16,7 @@ from ddlbench.train import checkpoint
 from ddlbench.train.assignment import Assignment
 
 from tests.builders.plans import run_spec
+from tests.disks import Watched
 from tests.facts import missing
 from tests.kills import killed_at
 
@@ -203,6 +204,32 @@ def test_whenever_it_is_killed_one_of_both_is_whole(tmp_path: Path) -> None:
         save_at(folder, 9)  # and it can be written again
         assert [path.name for path in (folder / checkpoint.FOLDER).iterdir()] == ["000000009"]
     assert steps == sorted(steps) and set(steps) == {5, 9}
+
+
+def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = Watched(monkeypatch)
+    save_at(tmp_path, 5)
+    assert disk.named == {"000000005": True}
+
+
+def test_no_rank_seals_a_checkpoint_before_all_have_written_their_parts(tmp_path: Path) -> None:
+    """Ranks write at the same time, rank 1 takes longer: rank 0 waits for it twice, before it seals and afterwards."""
+    parts = [sharded(rank) for rank in range(2)]
+    sent, waits = sent_by(parts[0]), []
+
+    def gather_of(rank: int) -> Callable[[torch.Tensor], torch.Tensor]:
+        told = iter(sent)
+        return lambda mine: torch.stack([mine if rank == 0 else next(told), mine])
+
+    def meet() -> None:
+        waits.append(checkpoint.latest(tmp_path) is not None)
+        if len(waits) == 1:
+            checkpoint.save(tmp_path, 5, 1, parts[1], {}, lambda: None, gather_of(1))
+
+    checkpoint.save(tmp_path, 5, 0, parts[0], {}, meet, gather_of(0))
+    assert waits == [False, True]
+    found = checkpoint.latest(tmp_path)
+    assert found is not None and {*checkpoint.summary(found)["parts"]} == {"rank-0.pt", "rank-1.pt"}
 
 
 def test_a_run_whose_checkpoint_cannot_be_read_begins_anew(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

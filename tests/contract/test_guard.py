@@ -1,12 +1,13 @@
 """When ranks agree what comes next, and that they wait for each other. No GPU: time and collectives are pretended."""
 
+import os
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from ddlbench.core.notes import LossError
+from ddlbench.core.notes import STOP_SIGNALS, LossError
 from ddlbench.train import guard
 from ddlbench.train.loop import Training
 from ddlbench.train.setup import Setup
@@ -79,6 +80,23 @@ def test_what_one_rank_wants_all_of_them_do(clock):
     assert agreed("due") == (True, False)
     with pytest.raises(RuntimeError, match="another rank"):
         agreed("loss")
+
+
+def test_a_checkpoint_is_due_after_minutes_of_training(clock):
+    watching = guard.Guard(lambda tensor: tensor[None], 2.0)
+    due = []
+    for _ in range(5):
+        clock.now_s += 59.0
+        due.append(watching.agree(0, [torch.tensor(1.0)], 0))
+    assert due == [False, False, True, False, False]  # after 177 s, and not 118 s later
+
+
+@pytest.mark.parametrize("number", STOP_SIGNALS)
+def test_each_signal_that_asks_to_stop_is_heard(handlers: None, number: int) -> None:
+    watching = alone()
+    os.kill(os.getpid(), number)
+    assert watching.signal == number
+    assert watching.agree(0, [torch.tensor(1.0)], 0) and watching.stop
 
 
 def test_meeting_others_waits_for_them():

@@ -3,6 +3,8 @@
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,7 +15,9 @@ from ddlbench.core.rank_log import RankLog
 from ddlbench.core.record import MLLOG, ROWS, STEPS
 from ddlbench.core.step_rows import STEP_COLUMNS, StepRow, packed, step_type
 from ddlbench.core.step_table import join_steps
+from ddlbench.train import checkpoint, setup
 from ddlbench.train.clock import Clock
+from ddlbench.train.loop import Training
 from ddlbench.train.parts import Parts
 from ddlbench.train.setup import weights_sha256
 from ddlbench.train.steps import Step, gathered, rows
@@ -155,6 +159,41 @@ def test_every_rank_computes_as_many_parts(images: int, expected: list[int]) -> 
     assert torch.cat([torch.empty(0, dtype=torch.int64), *weighed]).tolist() == y.tolist()
     # What weighs nothing is the part before it, of this step or of the one that was kept.
     assert torch.equal(parts.spare[1], weighed[-1] if weighed else torch.zeros(1, dtype=torch.int64))
+
+
+def test_a_rank_takes_the_gpu_of_its_place_on_its_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+
+    def take(number: int) -> None:
+        taken.append(number)
+        raise InterruptedError
+
+    monkeypatch.setattr(setup.place, "here", lambda workers: setup.place.Rank(6, workers, 2))
+    monkeypatch.setattr(setup.place, "take_device", take)
+    assignment: Any = SimpleNamespace(spec=run_spec(device="cuda", workers=8, workers_per_node=4), folder=tmp_path)
+    with pytest.raises(InterruptedError):
+        setup.arrive(assignment)
+    assert taken == [2]
+
+
+def test_a_checkpoint_has_what_all_processes_before_it_used_and_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The third process of a run: it keeps the losses of the epoch's steps before it, and the counters of both."""
+    start = setup.StartingPoint(step=5, losses=[0.5, 0.25], used=[{"first": 1}, {"second": 2}])
+    of: Any = SimpleNamespace(start=start, steps=8, spec=run_spec(), device=torch.device("cpu"), rank=0, loaders={})
+    of.assignment = SimpleNamespace(interrupt_steps=None, folder=tmp_path)
+    of.engine = SimpleNamespace(state=dict)
+    of.meter = SimpleNamespace(read=lambda: {"third": 3})
+    of.log = SimpleNamespace(event=lambda *_: None, bytes_written=dict)
+    of.clock, of.guard = SimpleNamespace(now_s=lambda: 1.0), SimpleNamespace(stop=False)
+    of.meet = of.gather = None
+    parts: list[Any] = []
+    monkeypatch.setattr(checkpoint, "save", lambda folder, step, rank, part, *_: parts.append(part))
+    Training(of).save(6)
+    (part,) = parts
+    assert part["losses"] == [0.5, 0.25]
+    assert part["used"] == [{"first": 1}, {"second": 2}, {"third": 3}]
 
 
 def test_weights_that_differ_have_another_fingerprint() -> None:

@@ -35,7 +35,7 @@ from ddlbench.train.assignment import Assignment
 from tests.builders.machines import LAPTOP
 from tests.builders.plans import run_spec, write_study
 from tests.builders.records import RANKS, SPEC, reasons, seal_again, tables, write_record
-from tests.disks import fill, small_disk
+from tests.disks import Watched, fill, small_disk
 from tests.facts import missing, refuses
 from tests.kills import killed_at
 from tests.unit.spoiled import bad_input
@@ -74,6 +74,21 @@ def test_a_record_is_made_of_what_ranks_left(tmp_path: Path) -> None:
     run = leave(tmp_path)
     assert finish.make_record(SPEC, run, run / ".partial") is None
     assert whole(run) and (run / "summary.jsonl").exists()
+
+
+def test_a_record_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, disk = leave(tmp_path), Watched(monkeypatch)
+    assert finish.make_record(SPEC, run, run / ".partial") is None
+    assert {name: disk.named[name] for name in (MLLOG, STEPS, KERNELS)} == dict.fromkeys((MLLOG, STEPS, KERNELS), True)
+
+
+def test_what_a_checkpoint_counts_of_a_log_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk, log = Watched(monkeypatch), RankLog(tmp_path, 0)
+    log.event("first")
+    log.write_steps(packed([StepRow(0, 0, 0, 1, *[0.0] * 8)]))
+    assert not disk.has(tmp_path / ROWS)
+    assert log.bytes_written().keys() == {MLLOG, ROWS}
+    assert disk.has(tmp_path / MLLOG) and disk.has(tmp_path / ROWS)
 
 
 @pytest.mark.more
@@ -317,15 +332,19 @@ def test_a_rank_dies_of_sigkill_and_leaves_its_note(tmp_path: Path) -> None:
     assert json.loads((tmp_path / interruption.NOTE).read_text()).keys() == NOTE.keys()
 
 
-def test_records_say_what_an_interruption_took(tmp_path: Path) -> None:
+@pytest.mark.parametrize("again", [False, True])
+def test_records_say_what_an_interruption_took(tmp_path: Path, again: bool) -> None:
+    """That which its study asked for, also if the run went on once more, from a later checkpoint."""
     spec = replace(SPEC, interrupt_steps=60)
     went_on = {"step": 32, "elapsed_s": 1.0}
     folder = write_record(tmp_path / "a", spec, interrupted=NOTE, resumed=went_on)
     log = folder / "run.mllog"
     lines = [json.loads(line.split(":::MLLOG ")[1]) for line in log.read_text().splitlines()]
     at = next(line for line in lines if line["key"] == "ddlbench_resumed") | {"time_ms": 15_500}
-    text = [":::MLLOG " + json.dumps(at if line["key"] == "ddlbench_resumed" else line) for line in lines]
-    log.write_text("\n".join(text) + "\n")
+    later = at | {"time_ms": 15_900, "value": {"step": 48, "elapsed_s": 1.2}}
+    several = [[at, later] if again and line["key"] == at["key"] else [line] for line in lines]
+    lines = [at if line["key"] == at["key"] and not again else line for of in several for line in of]
+    log.write_text("".join(f":::MLLOG {json.dumps(line)}\n" for line in lines))
     seal_again(folder)
     run = tables(tmp_path / "tables", folder)[0].iloc[0]
     assert run[["checkpoint_s", "lost_steps", "restart_s", "interrupt_steps"]].tolist() == [0.25, 28, 3.5, 60]

@@ -4,12 +4,13 @@ import hashlib
 import shutil
 import struct
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from ddlbench.core import registry
 from ddlbench.core.spec import steps_per_epoch
-from ddlbench.data.forms import raw, tfrecord
+from ddlbench.data.forms import raw, tfrecord, webdataset
 from ddlbench.data.forms.raw import Files
 from ddlbench.data.manifest import Manifest
 from ddlbench.data.prepare import prepare, write_form
@@ -18,6 +19,7 @@ from ddlbench.data.target import TargetError
 from ddlbench.data.verify import verify
 from ddlbench.train.loaders._share import share, shuffled
 
+from tests.disks import Watched
 from tests.facts import refuses
 from tests.sources import Memory, Sample, contents, picture, some
 
@@ -104,6 +106,18 @@ def test_every_picture_is_in_one_shard_shuffled_by_the_seed(tmp_path: Path) -> N
         assert set(labels) == {1, 2, 3}
         assert labels != [1, 2, 3] * 4 + [1]
     assert orders[0] != orders[1]
+
+
+@pytest.mark.parametrize("form", [tfrecord, webdataset])
+def test_shards_are_on_the_disk_when_they_are_written(
+    form: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the form gets its name: a manifest says that all is whole."""
+    source, disk = some(20, 4), Watched(monkeypatch)
+    for part in form.parts("train", source.entries("train"), source.classes, 1):
+        form.write(part, source, tmp_path, "stop")
+    assert len([*tmp_path.iterdir()]) == 8
+    assert disk.has(tmp_path)
 
 
 def test_imagenet_has_tf_slims_shards_and_small_sets_have_fewer() -> None:

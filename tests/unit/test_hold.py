@@ -18,7 +18,7 @@ from ddlbench.core import files, living
 from ddlbench.core.record import MLLOG, STEPS
 from ddlbench.core.spec import RunSpec
 from ddlbench.mends import snakemake_outputs
-from ddlbench.run import hold, infer, survivors
+from ddlbench.run import hold, infer, job, survivors
 from ddlbench.run.facts import facts
 from ddlbench.settings.config import ConfigError
 from ddlbench.slurm import queue as slurm
@@ -311,6 +311,19 @@ def test_a_job_that_was_submitted_twice_takes_no_log(tmp_path: Path) -> None:
     assert first.wait() == 3
     said = (folder / "train.log").read_text()
     assert "trains" in said and "\non\n" in said and "being made" not in said
+
+
+def test_whether_a_run_is_made_is_asked_when_its_folder_is_held(tmp_path: Path) -> None:
+    """Before that, the job that holds it may be about to finish it."""
+    holding: list[bool] = []
+
+    def is_made() -> bool:
+        holding.append((tmp_path / hold.HOLDER).exists())
+        return True
+
+    with pytest.raises(SystemExit) as ended:
+        job.alone("one", tmp_path, tmp_path / "train.log", is_made, lambda: pytest.fail("it is made twice"))
+    assert (ended.value.code, holding) == (0, [True])
 
 
 def test_a_late_job_leaves_the_finished_record_and_its_log(tmp_path: Path) -> None:

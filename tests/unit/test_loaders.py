@@ -1,5 +1,6 @@
 """The parts of loaders that need no pictures: orders, shares, worker processes, and how batches come to a GPU."""
 
+import io
 import multiprocessing
 import os
 import re
@@ -19,7 +20,8 @@ from ddlbench.data.forms import _kept, raw
 from ddlbench.data.forms.raw import Files
 from ddlbench.data.manifest import Manifest, Split
 from ddlbench.data.verify import index
-from ddlbench.train.loaders import _share, _stream, _workers, native, torchvision
+from ddlbench.train.loaders import _pictures, _share, _stream, _workers, native, synthetic, torchvision
+from PIL import Image
 
 from tests.contract.engine_cases import Case, spec_of
 from tests.facts import refuses
@@ -38,6 +40,37 @@ def test_an_order_is_the_one_that_it_was():
     assert parts == [[4, 7, 5], [9, 2, 10], [3]]
     parts = [part.tolist() for part in _share.share(_share.shuffled(12, 7, 3), 5, 0, 2, 1)]
     assert parts == [[3, 11], [9]]
+
+
+def drawn(train: bool, epoch: int, index: int) -> Any:
+    """One picture as a loader gives it, [3, 16, 16]: red grows to the right, green downwards."""
+    down, right = np.mgrid[0:240:40j, 0:240:60j].astype(np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(np.stack([right, down, np.zeros_like(down)], 2)).save(buffer, "PNG")
+    samples: Any = SimpleNamespace(read=lambda _: buffer.getvalue(), name=str)
+    of = run(1, 1)
+    recipe = replace(of.recipe, augmentation="imagenet", image_size=16)
+    place = np.zeros((1, 3, 16, 16), np.uint8)
+    _pictures.Pictures(samples, train, replace(of, recipe=recipe)).fill(place, epoch, [index])
+    return place[0].astype(int)
+
+
+def test_a_picture_is_drawn_anew_in_each_epoch_and_turned_to_the_side_only():
+    every = [drawn(True, epoch, index) for epoch in range(6) for index in range(2)]
+    assert len({picture.tobytes() for picture in every}) == 12
+    assert (drawn(True, 1, 1) == drawn(True, 1, 1)).all()
+    red, green = (np.sign([picture[n].mean(n) @ [-1, *[0] * 14, 1] for picture in every]) for n in (0, 1))
+    assert {*red.tolist()} == {-1, 1} and {*green.tolist()} == {1}
+
+
+def test_a_picture_of_validation_is_the_same_in_each_epoch():
+    assert len({drawn(False, epoch, index).tobytes() for epoch in range(3) for index in range(3)}) == 1
+
+
+def test_ranks_draw_different_random_batches():
+    source: Any = SimpleNamespace(images=8, classes=10)
+    batches = [next(synthetic.Loader(source, run(2, 8), rank).epoch(0))[0] for rank in range(2)]
+    assert not (batches[0] == batches[1]).any()
 
 
 @pytest.mark.parametrize(
@@ -80,7 +113,9 @@ def test_orders_drawn_ahead_are_those_drawn_at_once(shuffle):
     for epoch in range(3):
         whole.append(taken(in_turn, epoch))
         in_turn.draw_ahead()
-    assert whole[2] == taken(alone, 2)  # another epoch than the one that lies ready
+    taken(alone, 0)
+    alone.draw_ahead()
+    assert taken(alone, 2) == whole[2]  # another epoch than the one that lies ready
     assert whole[1][3:] == taken(alone, 1, 3)
     assert taken(in_turn, 0) == whole[0]
     assert (whole[0] == whole[1]) is not shuffle

@@ -186,6 +186,14 @@ def test_a_study_of_which_no_run_ended_well_has_a_page(tmp_path: Path) -> None:
     assert 'id="t-failures"' in text and 'id="figures"' not in text and "<figure>" not in text
 
 
+def test_values_of_a_run_are_in_the_unit_of_their_head(tmp_path: Path) -> None:
+    run = {"run": "a", "status": "success", "energy_j": 2500.0, "final_top1": 0.75, "peak_resident_bytes": 3.0e9}
+    made = rows.runs(pd.DataFrame([run]), tmp_path, {})
+    ((_, cells),) = made.rows
+    shown = {head: cell.value for (head, _), cell in zip(made.columns, cells, strict=True)}
+    assert (shown["energy [kJ]"], shown["top-1 [%]"], shown["memory [GB]"]) == (2.5, 75.0, 3.0)
+
+
 def test_what_is_too_long_is_cut_and_says_so(tmp_path: Path) -> None:
     table = pd.DataFrame({"run": [f"run {n}" for n in range(1500)], "machine": "here"})
     made = rows.plain("a", "A", "Means.", table, {"run": "The run.", "machine": "Of both."}, set())

@@ -54,6 +54,7 @@ def test_juwels_says_only_what_is_its_own(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.chdir(ROOT)
     slurm, juwels = options("slurm"), options("juwels")
     assert (slurm["executor"], slurm["retries"], slurm["slurm-requeue"]) == ("slurm", "2", "True")
+    assert slurm["keep-going"] == slurm["rerun-incomplete"] == "True"
     assert juwels == slurm | {"configfile": ["profiles/juwels/ddlbench.yaml"]}
     assert slurm["software-deployment-method"] == ["env-modules"]
 
