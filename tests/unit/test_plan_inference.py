@@ -118,7 +118,7 @@ def test_a_job_that_is_done_wants_no_data_that_are_gone(
     start: Any = object.__new__(Start)
     start.plan, start.kept = plan, [spec.run.id]
     dag = SimpleNamespace(forcerules=[], forcefiles=set(), targetfiles=set())
-    start.workflow, start.waits = SimpleNamespace(is_main_process=True, dag=dag), False
+    start.workflow, start.waits = SimpleNamespace(is_main_process=True, dag=dag, executor_plugin=None), False
     start._settled = True
     serving = JobRule(start, "infer", None)
     manifest = str(plan.beside[spec.id].manifest)
