@@ -1,6 +1,7 @@
 """When ranks agree what comes next, and that they wait for each other. No GPU: time and collectives are pretended."""
 
 import os
+import signal
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -94,6 +95,7 @@ def test_a_checkpoint_is_due_after_minutes_of_training(clock):
 @pytest.mark.parametrize("number", STOP_SIGNALS)
 def test_each_signal_that_asks_to_stop_is_heard(handlers: None, number: int) -> None:
     watching = alone()
+    assert signal.getsignal(number) is not signal.SIG_DFL  # which would end all tests
     os.kill(os.getpid(), number)
     assert watching.signal == number
     assert watching.agree(0, [torch.tensor(1.0)], 0) and watching.stop
