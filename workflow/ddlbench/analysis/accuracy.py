@@ -42,12 +42,12 @@ RATES_AN_EPOCH = 20
 
 
 def learns(record: Record) -> bool:
-    """Whether accuracy means something: not for loaders of random pictures."""
+    """Tell whether accuracy means something: not for loaders of random pictures."""
     return bool(registry.member("loaders", record.spec.loader).LEARNS)
 
 
 def measures(record: Record, epochs: pd.DataFrame) -> Values:
-    """COLUMNS of a successful run, from its rows of table `epochs`."""
+    """Return COLUMNS of a successful run, from its rows of table `epochs`."""
     spec = record.spec
     values: Values = {"final_loss": float(epochs["loss"].iloc[-1])}
     for name in ("top1", "top5"):
@@ -61,7 +61,7 @@ def measures(record: Record, epochs: pd.DataFrame) -> Values:
 
 
 def epochs(record: Record) -> pd.DataFrame:
-    """A successful run's rows of table `epochs`."""
+    """Return a successful run's rows of table `epochs`."""
     steps = record.steps
     first = steps[steps["rank"] == 0].groupby("epoch")
     # Over ranks a step's losses add up to the mean over its images.
@@ -85,7 +85,7 @@ def epochs(record: Record) -> pd.DataFrame:
 
 
 def _validated(record: Record) -> dict[int, float]:
-    """When each epoch was validated, counted from 0 [s since training began]."""
+    """Return when each epoch was validated, counted from 0 [s since training began]."""
     if not record.timed or "ddlbench_resumed" in record.last or "run_start" not in record.last:
         return {}
     begin = record.last["run_start"].time_s
@@ -96,12 +96,14 @@ def _validated(record: Record) -> dict[int, float]:
 
 
 def _by_epoch(record: Record, key: str) -> dict[int, Any]:
-    """The values of this key's events by epoch, counted from 0."""
+    """Return the values of this key's events by epoch, counted from 0."""
     return {event.metadata["epoch_num"] - 1: event.value for event in record.events if event.key == key}
 
 
 def learning_rates(record: Record) -> pd.DataFrame:
-    """A successful run's rows of table `learning_rates`: some steps of each epoch, its first and last among them."""
+    """Return a successful run's rows of table `learning_rates`: some steps of each epoch, its first
+    and last among them.
+    """
     steps = record.steps[record.steps["rank"] == 0]
     count = len(steps) // record.spec.epochs
     kept = np.linspace(0, count - 1, min(count, RATES_AN_EPOCH)).round()

@@ -56,7 +56,7 @@ OF_LAST_STEPS = ("communication-share", "computation-share")
 
 @dataclass(frozen=True)
 class Claim:
-    """One row of the file; `value` is None where two sides are put in order."""
+    """A row of the file of claims; `value` is None where two sides are put in order."""
 
     id: str
     source: str
@@ -71,7 +71,9 @@ class Claim:
 
 
 def read(path: Path) -> list[Claim]:
-    """The claims of a file. Raises ValueError, which names file, line and what is allowed, for one that is none."""
+    """Read the claims of a file. Raises ValueError, which names file, line and what is allowed, for
+    a row that is no claim.
+    """
     with path.open(encoding="utf-8", newline="") as lines:
         rows = csv.DictReader(lines)
         names = [field.name for field in fields(Claim)]
@@ -112,7 +114,9 @@ def _side(where: str, text: str) -> dict[str, list[str]]:
 
 
 def quantities(runs: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
-    """Successful runs with all columns that QUANTITIES names; speed-up and efficiency against their series' base."""
+    """Return successful runs with all columns that QUANTITIES names; speed-up and efficiency are
+    relative to their series' baseline.
+    """
     table = together.successful(runs).merge(
         kernels[["run", "communication_percent", "computation_percent"]], on="run", how="left"
     )
@@ -144,7 +148,8 @@ def quantities(runs: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Asked:
-    """A claim with the runs that say something to it: each cell is a group of runs, and the one it is compared with.
+    """A claim with the runs that can test it: each cell is a group of runs, and the group it is
+    compared with.
 
     `why` says why there is none.
     """
@@ -155,8 +160,9 @@ class Asked:
 
     @property
     def kind(self) -> tuple[str, bool]:
-        """Return what cells must have in common so that their spreads say something of each other: the quantity, and
-        whether two sides are compared, whose ratio varies more than one side does."""
+        """Return what cells must share so that their spreads can be pooled: the quantity, and
+        whether two sides are compared, whose ratio varies more than one side does.
+        """
         return self.claim.quantity, bool(self.claim.right)
 
     @property
@@ -166,7 +172,7 @@ class Asked:
 
 
 def ask(claim: Claim, runs: pd.DataFrame) -> Asked:
-    """Find the runs that say something to a claim."""
+    """Find the runs that can test a claim."""
     if not claim.quantity:
         return Asked(claim, why=claim.why)
     runs = runs[together.was_killed(runs) == (claim.quantity in INTERRUPTED)]
@@ -196,7 +202,9 @@ def _select(runs: pd.DataFrame, side: Mapping[str, Iterable[str]]) -> pd.DataFra
 
 
 def _missing(runs: pd.DataFrame, side: Mapping[str, Iterable[str]], quantity: str) -> str:
-    """The first condition that no run meets which meets those before it, and what these have instead."""
+    """Return the first condition that no run meets among those that meet the conditions before it,
+    and what these runs have instead.
+    """
     if runs.empty:
         return f"no run has {quantity}"
     for name, values in side.items():
@@ -208,7 +216,9 @@ def _missing(runs: pd.DataFrame, side: Mapping[str, Iterable[str]], quantity: st
 
 
 def _sides(claim: Claim, left: pd.DataFrame, right: pd.DataFrame | None) -> Iterable[Sides]:
-    """Each group of runs that differ only in their repeat, or each two such groups that the claim compares."""
+    """Yield each group of runs that differ only in their repeat, or each two such groups that the
+    claim compares.
+    """
     settings = together.SAME
     columns = ("run", "repeat", "machine", "device", QUANTITIES[claim.quantity])
     compared = together.differing_with(*claim.right) | ({"epochs"} if claim.quantity in OF_LAST_STEPS else set())
@@ -224,10 +234,10 @@ def _sides(claim: Claim, left: pd.DataFrame, right: pd.DataFrame | None) -> Iter
 
 
 def _groups(runs: pd.DataFrame, names: Sequence[str], kept: Sequence[str]) -> dict[Key, pd.DataFrame]:
-    """Rows that are alike in these columns by their values there, in their order, with the columns that are `kept`;
-    null is like null, and last.
+    """Group rows that have equal values in these columns, sorted by these values, with the columns
+    that are `kept`; null equals null, and comes last.
 
-    What groupby does, which takes long for fifty columns.
+    groupby does the same, but takes long for fifty columns.
     """
     columns = [
         [(null, 0 if null else value) for value, null in zip(runs[name].tolist(), runs[name].isna(), strict=True)]

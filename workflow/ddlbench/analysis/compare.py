@@ -48,8 +48,9 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Run:
-    """What one record says: seconds by quantity, and by host and quantity; the software it was made with, and the
-    variables that its ranks were given."""
+    """A run by its record: seconds by quantity, and by host and quantity; the software it was made
+    with, and the variables that its ranks were given.
+    """
 
     cell: str
     repeat: int
@@ -62,7 +63,9 @@ class Run:
 
 
 def run(record: Record) -> Run | None:
-    """None if it was not timed, did not end well, or its few steps are all warm-up."""
+    """Read a run from its record; None if it was not timed, did not end well, or its few steps are
+    all warm-up.
+    """
     if not record.success or not record.timed:
         return None
     values = times.measures(record)
@@ -91,7 +94,9 @@ def run(record: Record) -> Run | None:
 
 
 def _logs(name: str, results: Path) -> tuple[list[Path], str]:
-    """(the logs that one side may have, the machine whose they have to be, "" where any is right)."""
+    """Return (the logs that one side may have, the machine that they must be of, "" where any will
+    do).
+    """
     whole, _, machine = name.rpartition("/")
     for named, only in ((name, ""), (whole, machine)):
         for folder in (Path(named), Path(layout.kept(named, results=results))) if named else ():
@@ -101,8 +106,10 @@ def _logs(name: str, results: Path) -> tuple[list[Path], str]:
 
 
 def side(name: str, results: Path) -> tuple[list[Run], list[str]]:
-    """The runs of one side, and lines about records that are refused. A side is a folder of runs, a kept state
-    (`ddlbench keep`) or a machine; `<folder or state>/<machine>` is one machine's part of it.
+    """Return the runs of one side, and lines about records that are refused.
+
+    A side is a folder of runs, a kept state (`ddlbench keep`) or a machine; `<folder or
+    state>/<machine>` is one machine's part of it.
 
     Raises ConfigError if a side has runs of several machines: which of them is meant?
     """
@@ -118,7 +125,9 @@ def side(name: str, results: Path) -> tuple[list[Run], list[str]]:
 
 
 def rows(before: Sequence[Run], after: Sequence[Run]) -> list[Row]:
-    """COLUMNS: all pairs together, then each run's own, each as a whole, by part, and by host and part."""
+    """Return COLUMNS: all pairs together, then each run's own, each as a whole, by part, and by
+    host and part.
+    """
     sides = [{(run.cell, run.repeat): run for run in runs} for runs in (before, after)]
     pairs = [(sides[0][key], sides[1][key]) for key in sorted(set(sides[0]) & set(sides[1]))]
     cells: dict[str, list[tuple[Run, Run]]] = {ALL: pairs} if pairs else {}
@@ -148,7 +157,7 @@ def rows(before: Sequence[Run], after: Sequence[Run]) -> list[Row]:
 def _row(
     cell: str, host: str, name: str, values: Iterable[tuple[float | None, float | None]]
 ) -> list[tuple[Row, statistics.Ratio]]:
-    """One row, or none where no pair has the quantity on both sides."""
+    """Return one row, or none where no pair has the quantity on both sides."""
     pairs = [(old, new) for old, new in values if old and new]
     if not pairs:
         return []
@@ -159,7 +168,7 @@ def _row(
 
 
 def same(before: Sequence[Run], after: Sequence[Run]) -> list[str]:
-    """A line about records that are on both sides: such a pair says nothing."""
+    """Return a line about records that are on both sides: such a pair says nothing."""
     before_of = {(run.cell, run.repeat): (run.began_s, run.seconds) for run in before}
     count = sum(before_of.get((run.cell, run.repeat)) == (run.began_s, run.seconds) for run in after)
     line = f"{count} of {len(after)} records are the same on both sides: their ratio is 1 and says nothing"
@@ -167,7 +176,9 @@ def same(before: Sequence[Run], after: Sequence[Run]) -> list[str]:
 
 
 def differences(before: Sequence[Run], after: Sequence[Run]) -> list[str]:
-    """What the sides were made with, where it is not the same; a line each. Hosts too: a faster one is no software.
+    """Return what the sides were made with, where it is not the same, a line each.
+
+    Hosts are listed too, because a faster host is not faster software.
 
     Values of variables that might be secrets are hidden in records, so that two of them cannot differ.
     """
@@ -191,13 +202,16 @@ def differences(before: Sequence[Run], after: Sequence[Run]) -> list[str]:
 
 
 def _apart(first: Sequence[Run], then: Sequence[Run]) -> bool:
-    """Whether all runs of one side began before any of the other's; of one run each there is no other order."""
+    """Tell whether all runs of one side began before any of the other's; False with one run each,
+    which allows no other order.
+    """
     times = [[run.began_s for run in runs if run.began_s is not None] for runs in (first, then)]
     return min(map(len, times)) > 1 and max(times[0]) < min(times[1])
 
 
 def lines(table: Sequence[Row]) -> list[str]:
-    """For people: the verdict on each run, the parts that moved, and the hosts they moved on.
+    """Format for people: the verdict on each run, the parts that changed, and the hosts on which
+    they changed.
 
     Parts are named only where the run as a whole moved: each verdict is wrong at times, and of parts there are many.
     """

@@ -61,7 +61,9 @@ COLUMNS = (
 
 
 def rows(runs: pd.DataFrame, tariff: Tariff = FREE) -> list[dict[str, Any]]:
-    """Rows of table `comparisons`, from table `runs`: each pair of sides with the same settings, timed and finished."""
+    """Return rows of table `comparisons`, from table `runs`: each pair of sides with the same
+    settings, timed and finished.
+    """
     usable = together.timed(runs)
     usable = usable.assign(named=names(usable), both=usable["framework"] + " and " + usable["loader"].astype(str))
     table = [*_frameworks(usable), *_loaders(usable)]
@@ -77,12 +79,14 @@ def rows(runs: pd.DataFrame, tariff: Tariff = FREE) -> list[dict[str, Any]]:
 
 
 def telling(table: pd.DataFrame) -> list[str]:
-    """The settings that sentences about these rows have to name, because rows differ in them."""
+    """Return the settings that sentences about these rows have to name, because rows differ in
+    them.
+    """
     return [name for name in TELLING if name in table and table[name].nunique(dropna=False) > 1]
 
 
 def settings(row: Mapping[Any, Any], names: Iterable[str]) -> list[str]:
-    """These settings of a row as sentences name them, without those that it has not."""
+    """Format these settings of a row for sentences, leaving out those that it does not have."""
     return [together.title(name, row[name]) for name in names if not pd.isna(row[name])]
 
 
@@ -94,7 +98,9 @@ def _frameworks(runs: pd.DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def _loaders(runs: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """Loaders that read the same form, or of which neither reads the other's form here; and forms of one loader."""
+    """Yield comparisons of loaders that read the same form, or of which neither reads the other's
+    form here; and of forms of one loader.
+    """
     for same in alike(runs, {"loader", "form"}):
         sides = [side for _, side in same.groupby(["loader", "form"], dropna=False)]
         reads = same.groupby("loader")["form"].agg(set)
@@ -125,7 +131,7 @@ def _shared(apart: set[str]) -> list[str]:
 
 
 def _row(sides: dict[str, str], beside: str, ours: pd.DataFrame, theirs: pd.DataFrame) -> dict[str, Any]:
-    """`beside` is the column that says what both sides have."""
+    """Return the row of a comparison. `beside` is the column that says what both sides have."""
     left, right = (together.by_repeat(side, "throughput_images_per_s") for side in (ours, theirs))
     first = ours.iloc[0]
     row = sides | {"with": first[beside]} | {name: first[name] for name in SHOWN}

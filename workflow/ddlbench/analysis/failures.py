@@ -39,7 +39,7 @@ NAMES = tuple(column.name for column in COLUMNS)
 
 
 def failures(folders: Iterable[Path]) -> list[dict[str, Any]]:
-    """One row (COLUMNS) per job's folder whose last attempt failed, by kind and by id.
+    """Return one row (COLUMNS) per job's folder whose last attempt failed, by kind and by id.
 
     What is not known is None: a run that was killed together with its supervisor leaves no report.
     """
@@ -60,7 +60,7 @@ def has_failed(folder: Path) -> bool:
 
 
 def _is_after(folder: Path, record: Path) -> bool:
-    """Whether a job failed after it left its record, if it has one: it was asked for again."""
+    """Tell whether a job failed after it left its record, if it has one: it was asked for again."""
     try:
         recorded_s = record.stat().st_mtime
     except OSError:
@@ -72,7 +72,9 @@ def _is_after(folder: Path, record: Path) -> bool:
 
 
 def of_runs(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of runs. Other jobs are made again before their table, or a page, is: theirs are of earlier tries."""
+    """Return the rows of runs. Other jobs are made again before their table or a page is made:
+    their rows are of earlier tries.
+    """
     return table[table["rule"].map(kinds.trains).astype(bool)]
 
 
@@ -92,18 +94,20 @@ def _row(rule: kinds.JobRule, folder: Path) -> dict[str, Any]:
 
 
 def counted(rows: list[dict[str, Any]]) -> str:
-    """`2 failed runs`, `1 failed run and 1 failed job of inference`."""
+    """Format the number of failed jobs: `2 failed runs`, `1 failed run and 1 failed job of
+    inference`.
+    """
     return kinds.counted((row["rule"] for row in rows), "failed ")
 
 
 def why(row: dict[str, Any]) -> str:
-    """The reason of a row, on one line."""
+    """Return the reason of a row, on one line."""
     message = (row["message"] or row["cause"] or "it left no report").strip().splitlines()
     return printable(message[-1])
 
 
 def lines(rows: list[dict[str, Any]], most: int | None = None) -> list[str]:
-    """For people: two lines per row, for at most `most` rows."""
+    """Format for people: two lines per row, for at most `most` rows."""
     text = []
     for row in rows[:most]:
         text += [f"{row['run']}: {why(row)}", f"    {row['when']}, log: {row['log']}"]

@@ -21,7 +21,7 @@ COLUMNS = (
 
 
 def rows() -> list[dict[str, Any]]:
-    """One row per member of the room `frameworks`, in the columns of COLUMNS."""
+    """Return one row per member of the room `frameworks`, in the columns of COLUMNS."""
     table = []
     for name in registry.members("frameworks"):
         member, defaults = registry.member("frameworks", name), registry.option_defaults(name).items()
@@ -32,5 +32,5 @@ def rows() -> list[dict[str, Any]]:
 
 
 def write(out: Path) -> None:
-    """The table as csv."""
+    """Write the table as csv."""
     write_csv(rows(), COLUMNS, out)

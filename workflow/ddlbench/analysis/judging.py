@@ -56,7 +56,7 @@ COLUMNS = (
 
 
 def verdicts(claims: Sequence[Claim], runs: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
-    """One row per claim (COLUMNS), from tables `runs` and `kernels` of `collect`."""
+    """Return one row per claim (COLUMNS), from tables `runs` and `kernels` of `collect`."""
     measured, share, rows = quantities(runs, kernels), 1.0, []
     asked = [ask(claim, measured) for claim in claims]
     pools = _pools(asked)
@@ -72,7 +72,9 @@ def verdicts(claims: Sequence[Claim], runs: pd.DataFrame, kernels: pd.DataFrame)
 
 
 def write(path: Path, runs: Path, kernels: Path, out: Path) -> pd.DataFrame:
-    """Table `verdicts` as csv, from the file of claims and two tables (parquet)."""
+    """Write table `verdicts` as csv, from the file of claims and two tables (parquet), and return
+    it.
+    """
     claims, of_runs, of_kernels = read(path), pd.read_parquet(runs), pd.read_parquet(kernels)
 
     def step(some: Sequence[str], _: refusals.Spoilers[str]) -> pd.DataFrame:
@@ -87,7 +89,7 @@ def write(path: Path, runs: Path, kernels: Path, out: Path) -> pd.DataFrame:
 
 
 def lines(table: pd.DataFrame) -> list[str]:
-    """Table `verdicts` for people: what was decided, and how much was not."""
+    """Format table `verdicts` for people: what was decided, and how much was not."""
     sentences = []
     for verdict in (CONTRADICTED, SUPPORTED, UNDECIDED):
         for row in table[table["verdict"] == verdict].to_dict("records"):
@@ -98,7 +100,7 @@ def lines(table: pd.DataFrame) -> list[str]:
 
 
 def _pools(asked: Sequence[Asked]) -> dict[tuple[str, bool], Pool | None]:
-    """Return what the cells of all claims on a quantity say together of its spread, each once."""
+    """Pool the spread of the cells of all claims on a quantity, each cell once."""
     cells: dict[tuple[str, bool], dict[tuple[str, ...], Ratio]] = {}
     for one in asked:
         if one.claim.quantity == "variation":  # it asks for the spread itself
@@ -118,8 +120,10 @@ def _compared(claim: Claim, ours: pd.DataFrame, theirs: pd.DataFrame | None, col
 
 
 def _row(asked: Asked, among: float, of_all: Pool | None) -> dict[str, Any]:
-    """Return a claim's row; each verdict holds as if it were one of `among`. `of_all`: what the cells of all claims on
-    its quantity say of their spread."""
+    """Return a claim's row; each verdict holds as if it were one of `among`.
+
+    `of_all`: the pooled spread of the cells of all claims on its quantity.
+    """
     claim, sides = asked.claim, asked.sides
     row: dict[str, Any] = dict.fromkeys(COLUMNS) | {name: getattr(claim, name) for name in COLUMNS[:4]}
     row |= {"verdict": NOT_TESTABLE, "why": asked.why, "published": claim.value}
@@ -170,7 +174,8 @@ def _decided(asked: Asked, tries: float, among: float, of_all: Pool | None) -> l
 def _with_others(
     claim: Claim, ours: pd.DataFrame, theirs: pd.DataFrame | None, column: str, tries: float, among: float, of_all: Pool
 ) -> Decided:
-    """Return the verdict of a cell by its own spread and that of the other cells, as in `statistics.at_once`.
+    """Return the verdict of a cell by its own spread and that of the other cells, as in
+    `statistics.at_once`.
 
     `tries` is how many cells of the claim have repeats, times `among`: chance has as many tries where one cell is
     enough.
@@ -253,7 +258,9 @@ def _usual_variation(claim: Claim, groups: Sequence[pd.DataFrame], column: str, 
 
 
 def _power(cell: Ratio, tries: float, of_all: Pool | None) -> str:
-    """What so sure a verdict costs: how large a factor it finds in 80 of 100 cases, beside a verdict on one cell."""
+    """Describe the power of a verdict: how large a factor it finds in 80 of 100 cases, beside a
+    verdict on one cell.
+    """
     if cell.n < FEWEST or not cell.spread > 0:
         return ""
     freedom, error = cell.n - 1.0, cell.spread / math.sqrt(cell.n)
@@ -269,8 +276,9 @@ def _power(cell: Ratio, tries: float, of_all: Pool | None) -> str:
 
 
 def _against(claim: Claim, runs: pd.DataFrame, column: str, tries: float, among: float) -> Decided:
-    """One side against the published value, by its own spread alone; `tries` is how many groups of runs of the claim
-    have repeats, times `among`."""
+    """Compare one side with the published value, by its own spread alone; `tries` is how many
+    groups of runs of the claim have repeats, times `among`.
+    """
     assert claim.value is not None  # `read` saw to that
     values = runs[column].astype(float).tolist()
     if claim.quantity == "variation":
@@ -292,8 +300,9 @@ def _against(claim: Claim, runs: pd.DataFrame, column: str, tries: float, among:
 def _between(
     claim: Claim, ours: pd.DataFrame, theirs: pd.DataFrame, column: str, tries: float, among: float
 ) -> Decided:
-    """The left side over the right one; `tries` is how many comparisons of the claim have repeats, and so a verdict,
-    times `among`."""
+    """Compare the left side with the right one; `tries` is how many comparisons of the claim have
+    repeats, and so a verdict, times `among`.
+    """
     sides = [together.by_repeat(side, column) for side in (ours, theirs)]
     apart = ratio(sides[0], sides[1], one_of=among)
     if claim.relation in ORDERINGS:
@@ -318,12 +327,12 @@ def _between(
 def factor(
     low: float | None, high: float | None, n: int, value: float, tries: float, most: bool, off: float, among: float = 1
 ) -> str:
-    """Whether the 95 % interval of a ratio of n pairs is within `off` of `value`, or reaches what was said to be the
-    `most` (or `off` less).
+    """Judge whether the 95 % confidence interval of a ratio of n pairs is within `off` of `value`,
+    or reaches what was said to be the `most` (or `off` less).
 
-    Each of `tries` such ratios must fit a value, one is enough for the most. So one alone decides only where a wider
-    interval says the same (Bonferroni, by Student's t): chance has as many tries as there are ratios. What needs all
-    of them holds as if it were one of `among`.
+    Each of `tries` such ratios must fit a value, one is enough for the most. So one alone decides
+    only where a wider interval says the same (Bonferroni, by Student's t): chance has as many tries
+    as there are ratios. What needs all of them holds as if it were one of `among`.
     """
     ends = value - off, math.inf if most else value + off
     if low is None or high is None or n < FEWEST:
@@ -338,14 +347,18 @@ def factor(
 
 
 def _inside(low: float, high: float, least: float, most: float) -> str:
-    """The verdict on an interval that should lie between these ends: it does, it lies outside, or neither."""
+    """Return the verdict on an interval that should lie between these ends: it does, it lies
+    outside, or neither.
+    """
     if least <= low and high <= most:
         return SUPPORTED
     return CONTRADICTED if high < least or low > most else UNDECIDED
 
 
 def _variation(limit: float, runs: pd.DataFrame, values: list[float], tries: float, among: float) -> Decided:
-    """Standard deviation over mean of repeats, with the interval of a standard deviation of normal values."""
+    """Judge the standard deviation over mean of repeats, with the confidence interval of a standard
+    deviation of normal values.
+    """
     n = len(values)
     if n < FEWEST:
         return UNDECIDED, Ratio(math.nan, None, None, n)

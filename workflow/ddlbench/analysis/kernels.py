@@ -74,12 +74,16 @@ COLUMNS = (
 
 
 def kind(name: str) -> str:
-    """What a kernel or operator does, by its name: one of CLASSES. Upper and lower case are the same."""
+    """Return what a kernel or operator does, by its name: one of CLASSES.
+
+    Upper and lower case are the same.
+    """
     return next((k for k, pattern in _PATTERNS if re.search(pattern, name.lower())), "other")
 
 
 def shares(kernels: pd.DataFrame) -> dict[str, Any] | None:
-    """Each class's share of the kernel time [%] in one run's `kernels.parquet` (see `train/profiler.py`).
+    """Return each class's share of the kernel time [%] in one run's `kernels.parquet` (see
+    `train/profiler.py`).
 
     Kernels of the device count. Where there are none (CPUs), the operators' own time counts instead, and the loader's
     spans, because waiting for a loader has no operator. Kernels that ran at the same time all count with their whole
@@ -97,7 +101,7 @@ def shares(kernels: pd.DataFrame) -> dict[str, Any] | None:
 
 
 def row(record: Record) -> dict[str, Any] | Why:
-    """A profiled run's row of table `kernels`, or the reason why it has none."""
+    """Return a profiled run's row of table `kernels`, or the reason why it has none."""
     spec = record.spec
     measured = None if record.kernels is None else shares(record.kernels)
     if measured is None:
@@ -122,9 +126,11 @@ BESIDE = (
 
 
 def beside(kernels: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
-    """Rows of table `kernels`, in the columns of BESIDE: our shares next to those of a file of `config/references`.
+    """Return rows of table `kernels`, in the columns of BESIDE: our shares next to those of a file
+    of `config/references`.
 
-    Nothing is put beside shares of a CPU's time, which are of something else. A loader is found by its family (`dali`).
+    No published share is put beside shares of a CPU's time, which measure something else. A loader
+    is found by its family (`dali`).
     """
     theirs = published.rename(columns={name: f"published_{ours}" for name, ours in PUBLISHED.items()})
     theirs = theirs.rename(columns={"loader": "family"}).astype({"workers": "int64"})

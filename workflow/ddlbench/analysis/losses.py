@@ -38,7 +38,9 @@ COLUMNS = (
 
 
 def parts(record: Record) -> dict[str, Any]:
-    """A timed run's row of table `losses` (COLUMNS): its parts add up to `total_s`, each as one worker spent it [s]."""
+    """Return a timed run's row of table `losses` (COLUMNS): its parts add up to `total_s`, each as
+    one worker spent it [s].
+    """
     steps, spec = record.steps, record.spec
     busy = steps["forward_s"] + steps["backward_s"] + steps["optimizer_s"]
     split = bool(steps["communication_s"].notna().all())
@@ -65,7 +67,9 @@ def parts(record: Record) -> dict[str, Any]:
 
 
 def _between(record: Record, waited_s: float) -> dict[str, float]:
-    """What lies between steps, on rank 0; `waited_s`: what the first steps of epochs waited for their batch."""
+    """Return the times between steps, on rank 0; `waited_s`: how long the first steps of epochs
+    waited for their batch.
+    """
     steps = record.steps[record.steps["rank"] == 0]
     took = steps[[*STEP_PARTS]].sum(axis=1).to_numpy()
     ends, epochs = steps["end_s"].to_numpy(dtype=np.float64), steps["epoch"].to_numpy()
@@ -94,11 +98,13 @@ def _between(record: Record, waited_s: float) -> dict[str, float]:
 
 
 def waterfall(runs: pd.DataFrame, losses: pd.DataFrame) -> pd.DataFrame:
-    """From 1 to the efficiency: one row per series of runs and worker count beyond its base, columns as below.
+    """Split the efficiency into its losses: one row per series of runs and worker count beyond its
+    baseline, with the columns below.
 
-    `efficiency` is that of the whole training as it was made, from total times over total images of all repeats. Each
-    part of PARTS says what it took away: worker-seconds per image beyond the base's, as a share of all worker-seconds
-    per image. `efficiency` and the parts add up to 1. A part below 0 got better than at the base.
+    `efficiency` is that of the whole training as it was made, from total times over total images of
+    all repeats. Each part of PARTS is the efficiency that it cost: worker-seconds per image beyond
+    the baseline's, as a share of all worker-seconds per image. `efficiency` and the parts add up to
+    1. A part below 0 is better than at the baseline.
 
     Where a run of a comparison cannot split its parts, both sides count as `together_s`.
     """
@@ -120,7 +126,7 @@ def waterfall(runs: pd.DataFrame, losses: pd.DataFrame) -> pd.DataFrame:
 
 
 def _per_image(runs: pd.DataFrame, workers: int, split: bool) -> dict[str, float]:
-    """Worker-seconds per image of each part, over all repeats."""
+    """Return the worker-seconds per image of each part, over all repeats."""
     seconds = {name: float(runs[name].fillna(0.0).sum()) for name in ("total_s", *PARTS)}
     if not split:
         seconds["together_s"] += sum(seconds.pop(name) for name in SPLIT)

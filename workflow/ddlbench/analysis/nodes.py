@@ -47,7 +47,9 @@ COLUMNS = (
 
 
 class HostComparison(NamedTuple):
-    """One part of the steps of an epoch on one host, beside the other hosts: means over steps, of its slowest rank."""
+    """One part of the steps of an epoch on one host, compared with the other hosts: means over
+    steps, of its slowest rank.
+    """
 
     host: str
     part: str
@@ -69,7 +71,10 @@ class HostEpoch(NamedTuple):
 
 
 def beside(seconds: Mapping[str, Mapping[str, float]], parts: Iterable[str] = PARTS) -> list[HostComparison]:
-    """Hosts beside each other. `seconds` has, by part of PARTS and by host, what a step took [s]; two hosts or more."""
+    """Compare hosts with each other.
+
+    `seconds` has, by part of PARTS and by host, what a step took [s]; two hosts or more.
+    """
     hosts = list(seconds["compute"])
     total_s = median(sum(by_host[host] for by_host in seconds.values()) for host in hosts)
     compared = []
@@ -87,7 +92,9 @@ def beside(seconds: Mapping[str, Mapping[str, float]], parts: Iterable[str] = PA
 
 
 def host_epochs(record: Record) -> Iterator[HostEpoch]:
-    """What a record says of its hosts; nothing if all ranks ran on one, or if it was not timed."""
+    """Yield the epochs of a record by host and part; nothing if all ranks ran on one host, or if it
+    was not timed.
+    """
     ranks, spec = record.value("ddlbench_ranks", []), record.spec
     hosts = [rank.get("host") for rank in ranks]
     if not record.success or not record.timed or len(hosts) != spec.workers or len(set(hosts)) < 2:
@@ -115,7 +122,7 @@ def host_epochs(record: Record) -> Iterator[HostEpoch]:
 
 
 def rows(entries: Iterable[HostEpoch]) -> list[dict[str, object]]:
-    """One row (COLUMNS) per host and part; those that something is wrong with first."""
+    """Return one row (COLUMNS) per host and part; those with a problem first."""
     of_part: dict[str, list[HostEpoch]] = defaultdict(list)
     for entry in entries:
         of_part[entry.means.part].append(entry)
@@ -173,7 +180,9 @@ def _verdict(interval: Interval, slow: float) -> str:
 
 
 def _over_own_best(mine: Sequence[HostEpoch]) -> float | None:
-    """The latest run's time over the shortest of the same kind, the median over kinds; None where no kind has two."""
+    """Return the latest run's time over the shortest of the same kind, the median over kinds; None
+    where no kind has two.
+    """
     of_kind: dict[str, dict[tuple[float, str], list[float]]] = defaultdict(lambda: defaultdict(list))
     for entry in mine:
         of_kind[entry.kind][entry.began_s, entry.run].append(entry.means.time_s)
@@ -186,9 +195,10 @@ def _over_own_best(mine: Sequence[HostEpoch]) -> float | None:
 
 
 def records(machine: str, folder: Path) -> tuple[list[HostEpoch], int, list[str]]:
-    """What the records in a folder of runs say of this machine's hosts; how many they were; lines about refused ones.
+    """Return the host epochs of this machine from the records in a folder of runs, the number of
+    these records, and lines about refused ones.
 
-    Only those whose log names two hosts are read whole.
+    Only records whose log names two hosts are read whole.
     """
     entries: list[HostEpoch] = []
     count, refused = 0, list[str]()
@@ -201,7 +211,9 @@ def records(machine: str, folder: Path) -> tuple[list[HostEpoch], int, list[str]
 
 
 def _tells(log: Path) -> bool:
-    """Whether a log names two hosts, or makes no sense: then `read` says what is wrong with it."""
+    """Tell whether a log names two hosts, or makes no sense: then `read` says what is wrong with
+    it.
+    """
     try:
         last = {event.key: event.value for event in read_log(log)}
         return len({rank["host"] for rank in last.get("ddlbench_ranks", ())}) > 1
@@ -210,7 +222,7 @@ def _tells(log: Path) -> bool:
 
 
 def lines(table: Sequence[dict[str, object]]) -> list[str]:
-    """For people: one line per host and part."""
+    """Format for people: one line per host and part."""
     wide = max((len(str(row["host"])) for row in table), default=0)
     text = []
     for row in table:

@@ -32,15 +32,20 @@ LOOKS = {1: 1.0, 2: 1.8, 3: 2.5, 4: 3.5}
 
 @dataclass(frozen=True)
 class Block:
-    """A setting: the values of each side by repeat. `place` tells it from others, `size` is where it lies along an
-    axis, such as its number of workers."""
+    """A setting with the values of each side by repeat.
+
+    `place` distinguishes it from others, `size` is where it lies along an axis, such as its number
+    of workers.
+    """
 
     place: Hashable
     cells: Cells
     size: float = 0.0
 
     def goes_by_run(self, ours: Hashable, theirs: Hashable) -> bool:
-        """Return whether values go by the names of runs, which make no pairs (`together.by_repeat`)."""
+        """Tell whether values go by the names of runs, which make no pairs
+        (`together.by_repeat`).
+        """
         return all(isinstance(key, str) for side in (ours, theirs) for key in self.cells[side])
 
     def pairs(self, ours: Hashable, theirs: Hashable) -> list[float]:
@@ -54,10 +59,12 @@ class Block:
 
 @dataclass(frozen=True)
 class Pooled:
-    """Ours minus theirs over all settings, with its 95 % interval; without bounds where nothing says how runs vary.
+    """The result of ours minus theirs over all settings, with its 95 % confidence interval; without
+    bounds where nothing says how runs vary.
 
-    `n` are the pairs of the setting that has most. `verdict` is 1 if ours are surely above theirs, -1 if below, 0 if
-    nobody can tell. `spread` is that of one pair, with `free` degrees of freedom.
+    `n` are the pairs of the setting that has most. `verdict` is 1 if ours are significantly above
+    theirs, -1 if below, 0 if the difference is not significant. `spread` is that of one pair, with
+    `free` degrees of freedom.
     """
 
     middle: float
@@ -75,8 +82,10 @@ class Pooled:
 
 @dataclass(frozen=True)
 class Spread:
-    """The standard deviation of a pair's difference, over all pairs of sides, with its degrees of freedom: 0 if no
-    setting was repeated. `between` is the median over pairs of sides of the standard deviation of their settings."""
+    """The standard deviation of a pair's difference, over all pairs of sides, with its degrees of
+    freedom: 0 if no setting was repeated. `between` is the median over pairs of sides of the
+    standard deviation of their settings.
+    """
 
     deviation: float
     free: float
@@ -190,8 +199,9 @@ def _spread(groups: Sequence[Sequence[float]], together: Spread, noise: float) -
 
 
 def _least(everywhere: Spread, groups: Sequence[Sequence[float]], spread: float, free: float) -> float:
-    """Return what settings differ by at least: the noise of their medians; and of few settings, which may agree by
-    chance, three quarters of what other pairs of sides differ by."""
+    """Return the least spread that is assumed between settings: the noise of their medians; and for
+    few settings, which may agree by chance, three quarters of the spread of other pairs of sides.
+    """
     noise = spread * math.sqrt(fmean(1 / len(pairs) for pairs in groups)) if free else 0.0
     return max(noise, LEAST * everywhere.between) if len(groups) <= FEW_SETTINGS else noise
 
@@ -236,7 +246,9 @@ def _within(groups: Sequence[Sequence[float]]) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Turn:
-    """Where a lead turns round: up to size `at` ours minus theirs is as in `below`, beyond it as in `above`."""
+    """The place where a lead changes sides: up to size `at` ours minus theirs is as in `below`,
+    beyond it as in `above`.
+    """
 
     at: float
     below: Pooled
@@ -250,7 +262,8 @@ def turn(
     one_of: float = 1.0,
     size: Callable[[Block], float] | None = None,
 ) -> Turn | None:
-    """Return where along `size` one side surely leads below and the other surely above; None if nowhere.
+    """Return where along `size` one side leads significantly below and the other above; None if
+    nowhere.
 
     Of all splits between two sizes the one at which the less sure half is surest. Each half is judged by the spread of
     settings around the means of the halves from five settings on, else by that of pairs. Chance makes a half sure in 4
@@ -298,8 +311,9 @@ def _around(
 def ranked(
     blocks: Sequence[Block], sides: Sequence[Side], fair: Callable[[Side, Side], bool] | None = None
 ) -> list[Side]:
-    """Return the sides, the best first: by how many others they are ahead of over all settings, then by how much.
-    `fair` says which pairs may be compared."""
+    """Return the sides, the best first: by how many others they lead significantly over all
+    settings, then by how much. `fair` says which pairs may be compared.
+    """
     ahead: dict[Side, list[float]] = {side: [] for side in sides}
     for left, right in combinations(sides, 2):
         both = shared(blocks, left, right) if fair is None or fair(left, right) else []
@@ -315,11 +329,11 @@ def ranked(
 
 
 def more_pairs(found: Pooled, one_of: float = 1.0) -> int | None:
-    """Return how many more repeats of each setting would probably give a verdict; None if nobody can say, or if more
-    than a hundred.
+    """Return how many more repeats of each setting would probably make the difference significant;
+    None if nobody can say, or if more than a hundred.
 
-    Below three settings by the power of the t test; else by the normal one, where repeats make the noise of runs less,
-    but not what differs between settings.
+    Below three settings the power is that of the t test; else that of the normal one, where repeats
+    reduce the noise of runs, but not the difference between settings.
     """
     if found.pairs < 2 or not found.free:
         return max(1, FEWEST - found.n)

@@ -18,8 +18,10 @@ FITTED = REFERENCES / "prediction-priors.json"
 
 @dataclass(frozen=True)
 class Priors:
-    """Slopes s1 to s3, how far a point is off the line per root of doublings from the one before, and how many standard
-    deviations 95 % intervals reach, within a node and beyond it."""
+    """The fitted priors: slopes s1 to s3; how far a point is off the line, per root of doublings
+    from the point before; and the reach of 95 % intervals in standard deviations, within a node and
+    beyond it.
+    """
 
     slope: tuple[float, ...]
     unsteady: float
@@ -36,15 +38,19 @@ class SourceSeries:
 
 
 def read() -> Priors:
-    """Reads the file that was fitted."""
+    """Read the fitted file."""
     values: dict[str, Any] = json.loads(FITTED.read_text(encoding="utf-8"))["priors"]
     lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
     return Priors(**values | lists)
 
 
 def published(path: Path = SERIES, unknown_batch: float = 128.0, reduction: str = "all-reduce") -> list[SourceSeries]:
-    """All series of this reduction with at least two points. Where no batch is given, one that stays the same changes
-    nothing. All frameworks here reduce by all-reduce; parameter servers collapse, and would make intervals useless."""
+    """Read all series of this reduction with at least two points.
+
+    Where no batch is given, `unknown_batch` is used: a batch that stays the same changes nothing.
+    All frameworks here reduce by all-reduce; parameter servers collapse, and would make intervals
+    useless.
+    """
     import pandas as pd
 
     table = pd.read_csv(path, comment="#").sort_values("workers", kind="stable")

@@ -15,51 +15,61 @@ from ddlbench.analysis.price import Draw
 
 @dataclass(frozen=True)
 class Scaling:
-    """Training alike in all but the number of workers: `points` are rows of `scaling`, with the loader's name beside
-    the others in `named`; `runs` are the usable timed runs that they are of."""
+    """A series of training alike in all but the number of workers: `points` are rows of `scaling`,
+    with the loader's name beside the others in `named`; `runs` are the usable timed runs that they
+    are of.
+    """
 
     points: pd.DataFrame
     runs: pd.DataFrame
 
     @property
     def first(self) -> pd.Series[Any]:
-        """The point of the smallest worker count."""
+        """Return the point of the smallest worker count."""
         return self.points.iloc[0]
 
     @property
     def batches(self) -> tuple[float, ...] | None:
-        """Images per step of one worker at each point; None where others' records do not say it."""
+        """Return the images per step of one worker at each point; None where others' records do not
+        say it.
+        """
         batches = self.runs.groupby("workers")["each"].median()
         return None if batches.isna().any() else tuple(float(batches[count]) for count in self.points["workers"])
 
     @property
     def whole(self) -> int | None:
-        """Images per step of all workers, under strong scaling, where more workers share them."""
+        """Return the images per step of all workers under strong scaling, where more workers share
+        them; else None.
+        """
         return None if pd.isna(self.first["global_batch"]) else int(self.first["global_batch"])
 
     @property
     def ours(self) -> bool:
-        """Whether the runs are ours, and not of records that others made."""
+        """Tell whether the runs are ours, and not of records that others made."""
         return bool(together.are_ours(self.runs).all())
 
     def node(self, machines: int | None) -> int:
-        """Workers of a node: the machine's, or what others' records say of theirs."""
+        """Return the workers of a node: the machine's, or those in others' records."""
         return machines if self.ours and machines else int(self.runs["workers_per_node"].max())
 
     @property
     def images(self) -> float:
-        """Images of an epoch; of a program, whose runs end when they like, those of the longest run."""
+        """Return the images of an epoch; for programs, whose runs end when they like, those of the
+        longest run.
+        """
         images = _images(self.runs)
         return float(images.max() if self.of_programs else images.median())
 
     @property
     def of_programs(self) -> bool:
-        """Whether the runs are of a user's own program."""
+        """Tell whether the runs are of a user's own program."""
         return bool(together.of_programs(self.runs).all())
 
     @property
     def draws(self) -> tuple[Draw, ...]:
-        """What each run drew while it trained, of those that measured it; at lower efficiency it would be less."""
+        """Return the power of each run while it trained, of those that measured it; at lower
+        efficiency it would be less.
+        """
         if "energy_j" not in self.runs:
             return ()
         draws = []
@@ -71,7 +81,7 @@ class Scaling:
         return tuple(draws)
 
     def measured(self, workers_per_node: int, batches: tuple[float, ...]) -> Measured:
-        """The points as predictions want them, with `batches` per worker."""
+        """Return the points as predictions want them, with `batches` per worker."""
         return Measured(
             tuple(int(count) for count in self.points["workers"]),
             tuple(float(rate) for rate in self.points["throughput_images_per_s"]),
@@ -85,7 +95,7 @@ def _images(runs: pd.DataFrame) -> pd.Series[float]:
 
 
 def lines(runs: pd.DataFrame) -> Iterator[Scaling]:
-    """All series in `runs`, the table of `collect`."""
+    """Yield all series in `runs`, the table of `collect`."""
     table = scaling.scaling(runs)
     runs = runs.assign(each=runs["global_batch"] / runs["workers"])
     table, placed = table.assign(named=scaling.names), scaling.placed(runs)

@@ -16,8 +16,10 @@ from ddlbench.settings.machine import Machine
 
 @dataclass(frozen=True)
 class Tariff:
-    """What a machine's file says of money and energy; None where it says nothing. `whole_nodes`: its centre bills nodes
-    as a whole, also to jobs that could share them."""
+    """The prices and energy factors in a machine's file; None where it says nothing.
+
+    `whole_nodes`: its centre bills nodes as a whole, also to jobs that could share them.
+    """
 
     price_per_worker_hour: float | None = None
     currency: str | None = None
@@ -59,8 +61,10 @@ def tariff(machine: Machine) -> Tariff:
 
 @dataclass(frozen=True)
 class Draw:
-    """What a run drew on average while it trained [W], all its nodes together. `devices_w`: its GPUs alone, None where
-    no counter tells them from the rest of their nodes."""
+    """The mean power of a run while it trained [W], all its nodes together.
+
+    `devices_w`: its GPUs alone, None where no counter separates them from the rest of their nodes.
+    """
 
     workers: int
     nodes: int

@@ -7,7 +7,10 @@ PUBLISHED = CONFIG / "references" / "operations.csv"
 
 
 def read_published() -> dict[tuple[str, int], tuple[float, str]]:
-    """(operations of a forward pass, who says so) by model and pixels on a side. Files hold multiply-adds."""
+    """Read (operations of a forward pass, their source) by model and pixels on a side.
+
+    Files hold multiply-adds.
+    """
     return {
         (row["model"], int(row["image_size"])): (2 * float(row["multiply_adds"]), row["source"])
         for row in read_csv(PUBLISHED)

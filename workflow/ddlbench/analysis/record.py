@@ -27,11 +27,13 @@ class Record:
     kernels: pd.DataFrame | None = None
 
     def value(self, key: str, default: Any = None) -> Any:
-        """The value of the last event of this key; `default` without one."""
+        """Return the value of the last event of this key; `default` without one."""
         value = self.last[key].value if key in self.last else None
         return default if value is None else value
 
     @property
     def timed(self) -> bool:
-        """Whether the run had the machine to itself and carried no profiler, so that its times mean something."""
+        """Tell whether the run had the machine to itself and carried no profiler, so that its times
+        mean something.
+        """
         return self.spec.timed and not self.spec.profiled

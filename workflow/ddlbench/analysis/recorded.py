@@ -193,7 +193,7 @@ ONE_NODE = "all ranks ran on one node: their traffic does not pass its network"
 
 
 def origin(record: Record) -> dict[str, Any]:
-    """ORIGIN, as far as the record says it; None where it does not."""
+    """Return ORIGIN, as far as the record says it; None where it does not."""
     facts = record.value("ddlbench_facts", {})
     ranks, versions = record.value("ddlbench_ranks", [facts]), facts.get("versions", {})
     # A member names the package whose version says most about it; what none names is in the log.
@@ -221,7 +221,9 @@ def origin(record: Record) -> dict[str, Any]:
 
 
 def _confirmed(said: Mapping[str, Any]) -> bool | None:
-    """Whether a program's run is what its output says; None of a record that does not tell."""
+    """Tell whether a program's run is what its output says; None for a record that does not
+    tell.
+    """
     if "proved" not in said or "together" not in said:
         return None
     agrees = said.get("printed_rate", {}).get("agrees", True)
@@ -229,10 +231,11 @@ def _confirmed(said: Mapping[str, Any]) -> bool | None:
 
 
 def prove_by_other_batches(runs: Sequence[dict[str, Any]]) -> None:
-    """Prove readings of a program by its runs at another batch: as many samples in fewer steps.
+    """Test readings of a program by its runs at another batch: as many samples must come in fewer
+    steps.
 
-    What are no steps, such as epochs, do not become fewer with a larger batch, and a batch that does not reach the
-    program changes nothing. Runs that were ended on purpose say nothing of it.
+    What are no steps, such as epochs, do not become fewer with a larger batch, and a batch that
+    does not reach the program changes nothing. Runs that were ended on purpose are left out.
     """
     open_to_proof = [run for run in runs if run.get("reading_proved") is not None and not run.get("stopped_after")]
     for run in open_to_proof:
@@ -247,7 +250,9 @@ def prove_by_other_batches(runs: Sequence[dict[str, Any]]) -> None:
 
 
 def _as_many_samples(run: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two runs with other batches took so many steps that they saw about as many samples."""
+    """Tell whether two runs with other batches took so many steps that they saw about as many
+    samples.
+    """
     steps = [int(one.get("steps") or 0) for one in (run, other)]
     if min(steps) < LEAST_STEPS:
         return False
@@ -259,7 +264,7 @@ def _as_many_samples(run: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def measures(record: Record) -> Values:
-    """COLUMNS of a successful run."""
+    """Return COLUMNS of a successful run."""
     values: Values = {"resumes": sum(event.key == "ddlbench_resumed" for event in record.events)}
     if record.spec.program:  # which says nothing of it: its supervisor knows when it was started
         values["resumes"] = max(len(record.value("ddlbench_reading", {}).get("began_s", [])) - 1, 0)
@@ -292,7 +297,9 @@ def measures(record: Record) -> Values:
 
 
 def _cores_per_rank(record: Record) -> float | None:
-    """What the computer that started the ranks gave each of those on it; None where the record does not say."""
+    """Return the cores that the computer which started the ranks gave each of those on it; None
+    where the record does not say.
+    """
     facts = record.value("ddlbench_facts", {})
     cores = facts.get("cores")
     here = sum(rank.get("host") == facts.get("host") for rank in record.value("ddlbench_ranks", []))
@@ -300,10 +307,12 @@ def _cores_per_rank(record: Record) -> float | None:
 
 
 def resources(ranks: Sequence[Mapping[str, Any]], device: str, unmeasured: Mapping[str, str], only: str = "") -> Values:
-    """RESOURCES from what ranks left (`ddlbench_ranks`); null where a rank lacks a value; those alone whose names end
-    with `only`, `energy_j` among them.
+    """Return RESOURCES from what ranks left (`ddlbench_ranks`); null where a rank lacks a value.
 
-    `unmeasured` are its reasons (`ddlbench_not_measured`); a rank's own reason, in its `not_measured`, comes first.
+    With `only`, return those alone whose names end with it, such as `energy_j`.
+
+    `unmeasured` are the run's reasons (`ddlbench_not_measured`); a rank's own reason, in its
+    `not_measured`, comes first.
     """
     values: Values = {}
     for column in (column for column in OF_RANKS if column.name.endswith(only)):
@@ -331,7 +340,7 @@ def resources(ranks: Sequence[Mapping[str, Any]], device: str, unmeasured: Mappi
 
 
 def _others_cores(ranks: Sequence[Mapping[str, Any]]) -> float | Why:
-    """OTHERS, from the CPU time of each node and that of the ranks on it."""
+    """Return OTHERS, from the CPU time of each node and that of the ranks on it."""
     of_nodes = []
     for host in {str(rank.get("host")) for rank in ranks}:
         here = [rank for rank in ranks if str(rank.get("host")) == host]
@@ -349,7 +358,9 @@ def _is_time(value: Any) -> bool:
 
 
 def interruption(record: Record) -> Values:
-    """INTERRUPTION of a successful run: what it took that it was killed on purpose (`train/interruption.py`)."""
+    """Return INTERRUPTION of a successful run: the cost of being killed on purpose
+    (`train/interruption.py`).
+    """
     if record.spec.interrupt_steps is None:
         return {column.name: Why("the run was not interrupted") for column in INTERRUPTION}
     note = record.value("ddlbench_interrupted")
@@ -367,7 +378,9 @@ def interruption(record: Record) -> Values:
 
 
 def variables(command: str) -> dict[str, str]:
-    """Variables of the environment that ranks were given: those that `env` gets at the beginning of their command."""
+    """Return the environment variables that ranks were given: those that `env` gets at the
+    beginning of their command.
+    """
     try:
         words = shlex.split(command)
     except ValueError:  # written by others

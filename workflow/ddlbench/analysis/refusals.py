@@ -25,7 +25,10 @@ COLUMNS = (
 
 
 class RefusedError(ValueError):
-    """A record that cannot be true or read; it is in no table but `refused`. `todo`: what to do, if not the usual."""
+    """The error that a record cannot be true or read; it is in no table but `refused`.
+
+    `todo`: what to do, if not the usual.
+    """
 
     def __init__(self, file: Path, what: str, todo: str | None = None) -> None:
         self.file, self.what, self.todo = file, printable(what)[:MOST], todo
@@ -33,7 +36,7 @@ class RefusedError(ValueError):
 
 
 def seal_of(log: Path) -> dict[str, str]:
-    """SHA-256 of the files beside a log, by name, as its seal says.
+    """Return the SHA-256 of the files beside a log, by name, as its seal says.
 
     Raises RefusedError without a seal, ValueError for another log's.
     """
@@ -44,7 +47,10 @@ def seal_of(log: Path) -> dict[str, str]:
 
 
 def of_seal(log: Path) -> str:
-    """Why tables refuse a finished run by its seal, and what to do; "" if they do not. Files beside it are not read."""
+    """Return why tables refuse a finished run by its seal, and what to do; "" if they do not.
+
+    Files beside it are not read.
+    """
     try:
         seal_of(log)
     except RefusedError as error:
@@ -58,17 +64,19 @@ def of_seal(log: Path) -> str:
 
 
 def not_understood(log: Path, error: Exception) -> RefusedError:
-    """What an error says of the log in which it was met."""
+    """Return the refusal for an error that was met in a log."""
     return RefusedError(log, f"cannot be understood ({type(error).__name__}: {error})")
 
 
 def sparing(runs: Sequence[T], step: Callable[[Sequence[T], Spoilers[T]], R]) -> tuple[R, Spoilers[T]]:
-    """What a step makes of these runs, and those that it had to leave out, because with them it raises.
+    """Return the result of a step on these runs, and the runs that had to be left out because the
+    step raises with them.
 
-    This is the one guard of all that is made of many records: whatever stands in one of them must not keep the others
-    from their tables, figures and page. `step` is given the runs that it takes and those that are left out. It may be
-    called many times, and replaces what it wrote before. Raises what `step` raises where no record is at fault: if it
-    raises with none at all, or with more than MOST_SPOILERS of them, or if a file cannot be written.
+    This is the one guard of all that is made of many records: whatever stands in one of them must
+    not keep the others from their tables, figures and page. `step` is given the runs that it takes
+    and those that are left out. It may be called many times, and replaces what it wrote before.
+    Raises what `step` raises where no record is at fault: if it raises with none at all, or with
+    more than MOST_SPOILERS of them, or if a file cannot be written.
     """
     spoilers: dict[T, Exception] = {}
     try:
@@ -103,18 +111,21 @@ def sparing(runs: Sequence[T], step: Callable[[Sequence[T], Spoilers[T]], R]) ->
 
 
 def spoiler_rows(folders: Mapping[str, Path], spoilers: Spoilers[str]) -> list[dict[str, Any]]:
-    """Rows of table `refused` for runs that a step had to leave out, by their folders."""
+    """Return rows of table `refused` for runs that a step had to leave out, by their folders."""
     return [row(folders[run], not_understood(folders[run] / MLLOG, error)) for run, error in spoilers.items()]
 
 
 def row(folder: Path, error: RefusedError) -> dict[str, Any]:
-    """The row of table `refused`; `folder` is the run's."""
+    """Return the row of table `refused`; `folder` is the run's."""
     usual = f"find out who changed it; to make the run again, move {folder} away and start the workflow"
     return {"run": folder.name, "file": str(error.file), "what": error.what, "what_to_do": error.todo or usual}
 
 
 def lines(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """For people: nothing if nothing was refused. Records of which the same is said are one line with their number."""
+    """Format refusals for people: nothing if nothing was refused.
+
+    Records with the same message are one line with their number.
+    """
     alike: dict[tuple[str, str], list[str]] = {}
     rows = list(rows)
     for row in rows:
@@ -129,6 +140,8 @@ def lines(rows: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def read(tables: Path) -> list[dict[str, str]]:
-    """The rows of table `refused` in a study's folder of tables, as `collect` left them; none without the table."""
+    """Read the rows of table `refused` in a study's folder of tables, as `collect` left them; none
+    without the table.
+    """
     table = tables / "refused.csv"
     return read_csv(table) if table.exists() else []

@@ -18,20 +18,25 @@ Number = TypeVar("Number", float, "pd.Series[float]")
 
 
 def throughput(images: Number, seconds: Number) -> Number:
-    """DT [images/s]: images of timed steps over all ranks, by the wall time of these steps [s]."""
+    """Compute DT [images/s]: images of timed steps over all ranks, by the wall time of these steps
+    [s].
+    """
     return images / seconds
 
 
 def speed_up(t_ref: Number, t_g: Number) -> Number:
-    """S_G = T_ref / T_G: the time that the base needs, by the time that G workers need for as many images."""
+    """Compute S_G = T_ref / T_G: the time that the baseline needs, by the time that G workers need
+    for as many images.
+    """
     return t_ref / t_g
 
 
 def efficiency(s_g: Number, ref: Number, g: Number) -> Number:
-    """E_G = S_G * ref / G: speed-up by ideal speed-up, where the base has `ref` workers.
+    """Compute E_G = S_G * ref / G: speed-up by ideal speed-up, where the baseline has `ref`
+    workers.
 
-    The paper prints E_G = S_G / G. With its base of 4 GPUs that would make the base's own efficiency 0.25;
-    its figures show 1 there, which is this form.
+    The paper prints E_G = S_G / G. With its baseline of 4 GPUs that would make the baseline's own
+    efficiency 0.25; its figures show 1 there, which is this form.
     """
     return s_g * ref / g
 
@@ -44,19 +49,21 @@ MEASURES = ("throughput_images_per_s", "speed_up", "efficiency")  # of `scaling`
 
 
 def scaling(runs: pd.DataFrame, basis: str = "steps") -> pd.DataFrame:
-    """Series of runs over worker counts, one row per series and worker count; `runs` is the table of `collect`.
+    """Return series of runs over worker counts, one row per series and worker count; `runs` is the
+    table of `collect`.
 
-    Only successful timed runs count, and none that was killed on purpose. Runs of one series are alike
-    in all but workers, repeat and batch: they have the same batch per worker (weak scaling, `global_batch` is null), or
-    the same global batch (strong scaling, `batch_per_worker` is null), as `in_series` says. In records of others both
-    are null: submitters change the batch along a series. A series' base is its smallest worker count.
+    Only successful timed runs count, and none that was killed on purpose. Runs of one series are
+    alike in all but workers, repeat and batch: they have the same batch per worker (weak scaling,
+    `global_batch` is null), or the same global batch (strong scaling, `batch_per_worker` is null),
+    as `in_series` says. In records of others both are null: submitters change the batch along a
+    series. A series' baseline is its smallest worker count.
 
-    Each measure is a median over `repeats` runs; `_low` and `_high` are its 95 % interval (`statistics.py`), null for
-    one run. Throughput is in images/s. Speed-up compares times (`compared_s`): of the training steps of an epoch
-    (`basis` steps), or of the whole training with everything in it (`basis` run, as in the paper). It is a ratio of
-    pairs, repeat by repeat, and 1 for the base. `spread_low` and
-    `spread_high` are how much below and above its median rate 5 % of a single run's steps are, as factors; null with
-    several runs.
+    Each measure is a median over `repeats` runs; `_low` and `_high` are its 95 % confidence
+    interval (`statistics.py`), null for one run. Throughput is in images/s. Speed-up compares times
+    (`compared_s`): of the training steps of an epoch (`basis` steps), or of the whole training with
+    everything in it (`basis` run, as in the paper). It is a ratio of pairs, repeat by repeat, and 1
+    for the baseline. `spread_low` and `spread_high` are how much below and above its median rate 5
+    % of a single run's steps are, as factors; null with several runs.
     """
     counted = placed(runs, basis)
     grouped = counted.assign(compared_s=compared_s(counted, basis)).groupby(list(SERIES), dropna=False)
@@ -67,30 +74,37 @@ def scaling(runs: pd.DataFrame, basis: str = "steps") -> pd.DataFrame:
 
 
 def placed(runs: pd.DataFrame, basis: str = "steps") -> pd.DataFrame:
-    """The runs that `scaling` counts, in series (`in_series`); `together.alike` finds those of one of its rows."""
+    """Return the runs that `scaling` counts, in series (`in_series`); `together.alike` finds those
+    of one of its rows.
+    """
     runs = timed(runs)
     return in_series(runs[runs[TIMES[basis]].notna()])
 
 
 def compared_s(runs: pd.DataFrame, basis: str) -> pd.Series[float]:
-    """The time that speed-up compares [s]: a column of TIMES; of a program, which ends when it likes, per sample."""
+    """Return the time that speed-up compares [s]: a column of TIMES; for a program, which ends when
+    it likes, per sample.
+    """
     times, programs = runs[TIMES[basis]].astype("float64"), of_programs(runs)
     return times.mask(programs, times / runs["images"].astype("float64")) if programs.any() else times
 
 
 def names(runs: pd.DataFrame) -> pd.Series[str]:
-    """What each run's loader is called beside the others: with its form, where it reads several in these runs. A
-    program has none, and goes by its own name."""
+    """Return each run's loader name for comparisons: with its form, where it reads several in these
+    runs. A program has no loader, and goes by its own name.
+    """
     several = runs.groupby("loader")["form"].transform("nunique") > 1
     named = runs["loader"].where(~several, runs["loader"].astype(str) + " (" + runs["form"].astype(str) + ")")
     return named.mask(of_programs(runs), runs["model"])
 
 
 def in_series(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs with `batch_per_worker` and `global_batch` as `scaling` says: SERIES then tells their series.
+    """Return the runs with `batch_per_worker` and `global_batch` as `scaling` says: SERIES then
+    identifies their series.
 
-    Column `scaling` says which of the two the study keeps. A run of which it is null is in each series that it fits: in
-    two, and so twice in the table, where a weak and a strong one meet. If none fits, fewer series are chosen.
+    Column `scaling` says which of the two the study keeps. A run of which it is null is in each
+    series that it fits: in two, and so twice in the table, where a weak and a strong one meet. If
+    none fits, fewer series are chosen.
     """
     batch = pd.DataFrame(
         {
@@ -104,7 +118,9 @@ def in_series(runs: pd.DataFrame) -> pd.DataFrame:
     kinds = runs["scaling"] if "scaling" in runs else pd.Series(None, runs.index, "object")
 
     def fits(kind: str, size: str) -> pd.Series[bool]:
-        """Which runs are of a series of this kind, or may be: one of the same batch is."""
+        """Return which runs are of a series of this kind, or may be: runs without a kind that share
+        its batch.
+        """
         there: pd.Series[bool] = (kinds == kind).groupby([*keys, batch[size]], dropna=False).transform("any")
         return (kinds == kind) | (kinds.isna() & there)
 
@@ -122,7 +138,7 @@ def in_series(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _series(series: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """The rows of one series, by worker count."""
+    """Yield the rows of one series, by worker count."""
     counts = [(int(str(workers)), runs) for workers, runs in series.groupby("workers")]
     ref, base = counts[0]
     base_s = by_repeat(base, "compared_s")
@@ -138,7 +154,9 @@ def _series(series: pd.DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def interval_of(row: Mapping[Any, Any], measure: str) -> Interval:
-    """A measure of a row of `scaling`: the median over its repeats, with the interval if there is one."""
+    """Return a measure of a row of `scaling`: the median over its repeats, with the confidence
+    interval if there is one.
+    """
     ends = (row[f"{measure}_low"], row[f"{measure}_high"])
     low, high = (None if pd.isna(end) else float(end) for end in ends)
     return Interval(float(row[measure]), low, high, int(row["repeats"]))

@@ -17,12 +17,15 @@ NORMAL = 1.4826  # a normal distribution's standard deviation, in median absolut
 
 
 def deviation(values: Sequence[float]) -> float:
-    """The robust standard deviation of values, in their unit; 0 of a single one."""
+    """Return the robust standard deviation of values, in their unit; 0 for a single one."""
     return float(NORMAL * np.median(np.abs(np.asarray(values) - np.median(values))))
 
 
 def is_slow(value: float, others: Sequence[float]) -> bool:
-    """Whether a rate is slow beside those of others. False if there are no others: nothing says what is right."""
+    """Tell whether a rate is slow compared with those of others.
+
+    False if there are no others: nothing says what is right.
+    """
     if not others:
         return False
     middle = float(np.median(others))

@@ -45,7 +45,9 @@ FASTER, SLOWER, CANNOT_TELL = "faster", "slower", "cannot tell"
 
 @dataclass(frozen=True)
 class Interval:
-    """A median with its interval over `n` repeats; without bounds where n = 1, which says nothing of other runs."""
+    """A median with its confidence interval over `n` repeats; without bounds where n = 1, which
+    says nothing of other runs.
+    """
 
     middle: float
     low: float | None
@@ -55,10 +57,12 @@ class Interval:
 
 @dataclass(frozen=True)
 class Ratio(Interval):
-    """The ratio of two sides over `n` pairs. `more` pairs would probably tell them apart; None: nobody can say.
+    """The ratio of two sides over `n` pairs.
 
-    `mean` and `spread` are those of the pairs (of a ratio of their logarithms), as `at_once` needs them; `p` is the
-    chance of such a verdict where both sides are equal, 1 where there is none.
+    With `more` pairs the difference would probably be significant; None: nobody can say.
+
+    `mean` and `spread` are those of the pairs (of a ratio of their logarithms), as `at_once` needs
+    them; `p` is the chance of such a verdict where both sides are equal, 1 where there is none.
     """
 
     verdict: str = CANNOT_TELL
@@ -69,15 +73,18 @@ class Ratio(Interval):
 
 
 def warm_up(step_s: ArrayLike) -> tuple[int, bool]:
-    """How many of the first steps are warm-up, and whether the rest is steady; `step_s`: step times of a run [s].
+    """Return how many of the first steps are warm-up, and whether the rest is steady; `step_s`:
+    step times of a run [s].
 
-    MSER-5: cut d so that the standard error of what is left, sqrt(sum (x - mean)^2) / (n - d), is smallest, for d up to
-    half of the steps, over means of 5 steps (below 50 steps: single ones). The optimum in the last tenth of those
-    allowed means that the run did not become steady. Steps that are far out (see `stalls`) count as if they were at
-    that limit: else one stall would look like the end of a warm-up. The first step is always cut: it allocates,
-    connects, chooses kernels.
+    MSER-5: cut d so that the standard error of what is left, sqrt(sum (x - mean)^2) / (n - d), is
+    smallest, for d up to half of the steps, over means of 5 steps (below 50 steps: single ones).
+    The optimum in the last tenth of those allowed means that the run did not become steady.
+    Outliers (see `stalls`) count as if they were at the outlier limit: else one stall would look
+    like the end of a warm-up. The first step is always cut: it allocates, connects, chooses
+    kernels.
 
-    Source: White 1997, Simulation 69:323; MSER-5 and its limits: Franklin & White 2008, Winter Simulation Conference.
+    Source: White 1997, Simulation 69:323; MSER-5 and its limits: Franklin & White 2008, Winter
+    Simulation Conference.
     """
     x = _seconds(step_s)
     size = BATCH if len(x) >= 10 * BATCH else 1
@@ -98,20 +105,23 @@ def warm_up(step_s: ArrayLike) -> tuple[int, bool]:
 
 
 def stalls(step_s: ArrayLike) -> int:
-    """How many steps are far out: beyond the third quartile by three interquartile ranges, and by 10 % of the median.
+    """Count the outliers among step times: steps beyond the third quartile by three interquartile
+    ranges, and by 10 % of the median.
 
-    They are counted and stay in every rate. Source: Tukey 1977, Exploratory Data Analysis, "far out".
+    They are counted and stay in every rate. Source: Tukey 1977, Exploratory Data Analysis, "far
+    out".
     """
     x = _seconds(step_s)
     return int(np.sum(x > _far_out(x)))
 
 
 def over_repeats(values: Sequence[float], noise: float = NOISE) -> Interval:
-    """The median of positive values of repeats, with its 95 % interval.
+    """Return the median of positive values of repeats, with its 95 % confidence interval.
 
-    Up to 4 repeats: Student's t on logarithms. From 5 on: order statistics, interpolated, which assume no distribution,
-    so that slow nodes do not pull them. A percentile bootstrap of 3 repeats holds the truth in 90 % of studies.
-    `noise` is how far repeats differ at least; counts have none.
+    Up to 4 repeats: Student's t on logarithms. From 5 on: order statistics, interpolated, which
+    assume no distribution, so that slow nodes do not pull them. A percentile bootstrap of 3 repeats
+    holds the truth in 90 % of studies. `noise` is how far repeats differ at least; counts have
+    none.
 
     Source: Hettmansperger & Sheather 1986, Statistics & Probability Letters 4:75.
     """
@@ -128,12 +138,15 @@ def over_repeats(values: Sequence[float], noise: float = NOISE) -> Interval:
 def ratio(
     ours: Mapping[Any, float], theirs: Mapping[Any, float], more_is_better: bool = True, one_of: float = 1
 ) -> Ratio:
-    """Ours over theirs: positive values by repeat, and the verdict on ours. `more_is_better`: rates; times are not.
+    """Compare ours with theirs as a ratio: positive values by repeat, and the verdict on ours.
 
-    Repeats with the same number are a pair; the others do not count. The interval is that of `over_repeats`, of the
-    pairs' ratios. Ours are `faster` or `slower` if 1 is outside of their 96 % interval. Where any one of `one_of`
-    ratios would decide, it is outside of a wider one too, so that chance decides as seldom as with a single ratio
-    (Bonferroni). With fewer than three pairs nobody can tell. Without a pair both sides are samples of their own
+    `more_is_better`: rates; times are not.
+
+    Repeats with the same number are a pair; the others do not count. The interval is that of
+    `over_repeats`, of the pairs' ratios. Ours are `faster` or `slower` if 1 is outside of their 96
+    % interval. Where any one of `one_of` ratios would decide, it is outside of a wider one too, so
+    that chance decides as seldom as with a single ratio (Bonferroni). With fewer than three pairs
+    no difference is significant. Without a pair both sides are samples of their own
     (`_two_samples`): it is the ratio of their medians, `n` is the smaller number of runs.
     """
     common = sorted(set(ours) & set(theirs))
@@ -155,9 +168,11 @@ def ratio(
 
 
 def difference(ours: Mapping[Any, float], theirs: Mapping[Any, float]) -> Ratio:
-    """Ours minus theirs, of any sign, by pairs of repeats as in `ratio`; `ours` are `faster` where theirs are less.
+    """Compare ours minus theirs, of any sign, by pairs of repeats as in `ratio`; `ours` are
+    `faster` where theirs are less.
 
-    The median of the pairs' differences, with its 95 % interval: Student's t up to 4 pairs, order statistics from 5 on.
+    The result is the median of the pairs' differences, with its 95 % confidence interval: Student's
+    t up to 4 pairs, order statistics from 5 on.
     """
     common = sorted(set(ours) & set(theirs))
     if not common:
@@ -171,17 +186,20 @@ def difference(ours: Mapping[Any, float], theirs: Mapping[Any, float]) -> Ratio:
 
 
 def at_once(pairs: Sequence[Ratio], more_is_better: bool = True, same: float = 1.0) -> list[Ratio]:
-    """What to say of comparisons that people read together, as of a table: among those told apart, at most one in 20
-    is wrong, on average over many studies; where no two sides differ, none is told apart in 95 % of studies. `same` is
-    0 for differences.
+    """Control the false discovery rate over a table of comparisons.
 
-    Benjamini and Hochberg's rule picks who is told apart; their intervals are wider by the same rule (Benjamini and
-    Yekutieli), so that these are right as often. The interval of a pair that is not told apart holds `same`. Each
-    pair's spread is judged together with that of the others: three pairs that agree by chance prove nothing, and three
-    pairs on a steady machine prove more than they would alone.
+    Among the significant ones, at most one in 20 is wrong, on average over many studies; where no
+    two sides differ, none is significant in 95 % of studies. `same` is 0 for differences.
 
-    Source: Benjamini & Hochberg 1995, J R Stat Soc B 57:289; Benjamini & Yekutieli 2005, J Am Stat Assoc 100:71;
-    Smyth 2004, Stat Appl Genet Mol Biol 3(1):3, for the spread from `MANY` comparisons on.
+    Benjamini and Hochberg's rule picks which pairs differ significantly; their intervals are wider
+    by the same rule (Benjamini and Yekutieli), so that these are right as often. The interval of a
+    pair that does not differ significantly holds `same`. Each pair's spread is judged together with
+    that of the others: three pairs that agree by chance prove nothing, and three pairs on a steady
+    machine prove more than they would alone.
+
+    Source: Benjamini & Hochberg 1995, J R Stat Soc B 57:289; Benjamini & Yekutieli 2005, J Am Stat
+    Assoc 100:71; Smyth 2004, Stat Appl Genet Mol Biol 3(1):3, for the spread from `MANY`
+    comparisons on.
     """
     tried = [pair for pair in pairs if pair.n >= FEWEST]
     all_of_them = pool(tried)
@@ -189,7 +207,7 @@ def at_once(pairs: Sequence[Ratio], more_is_better: bool = True, same: float = 1
     further, usual = (FURTHER, median_high(pair.spread for pair in tried)) if several else (0.0, 0.0)
 
     def error_of(pair: Ratio) -> tuple[float, float]:
-        """Degrees of freedom, and the standard error of the pairs' mean."""
+        """Return the degrees of freedom and the standard error of the pairs' mean."""
         if all_of_them:
             return pooled_error(pair, all_of_them, NOISE if same else 0.0)
         more, least = (further, LEAST) if pair.n <= FEW else (0.0, LEAST_OF_MORE)
@@ -233,18 +251,21 @@ def at_once(pairs: Sequence[Ratio], more_is_better: bool = True, same: float = 1
 
 @dataclass(frozen=True)
 class Pool:
-    """What the spreads of `MANY` comparisons say of each: as how many further pairs they count, and how large a spread
-    is on this machine."""
+    """The pooled spread of `MANY` comparisons: as how many further pairs it counts for each, and
+    how large a spread is on this machine.
+    """
 
     free: float
     spread: float
 
 
 def pool(pairs: Sequence[Ratio]) -> Pool | None:
-    """Return what the spreads of comparisons with `FEWEST` pairs or more say together; None for fewer than `MANY`.
+    """Pool the spreads of comparisons with `FEWEST` pairs or more; return None for fewer than
+    `MANY`.
 
-    They count for many further pairs where spreads are alike, for none where they differ. Source: Smyth 2004, section
-    6.2; the median in place of his mean, because on a machine with two speeds some pairs have no spread.
+    They count for many further pairs where spreads are alike, for none where they differ. Source:
+    Smyth 2004, section 6.2; the median in place of his mean, because on a machine with two speeds
+    some pairs have no spread.
     """
     pairs = [pair for pair in pairs if pair.n >= FEWEST]
     if len(pairs) < MANY:
@@ -269,9 +290,11 @@ def pooled_error(pair: Ratio, among: Pool, noise: float = NOISE) -> tuple[float,
 
 
 def _judged(x: Floats, more_is_better: bool, one_of: float = 1, noise: float = 0.0) -> dict[str, Any]:
-    """The verdict on these pairs, which are 0 where both sides are equal, and what `at_once` needs to judge again.
+    """Return the verdict on these pairs, which are 0 where both sides are equal, and what `at_once`
+    needs to judge again.
 
-    Where any one of `one_of` would decide, 0 is outside of Student's interval that is so much surer as well.
+    Where any one of `one_of` would decide, 0 must lie outside of a wider interval by Student's t as
+    well (Bonferroni).
     """
     limit, sure, mean = 1 - VERDICT_LEVEL, _bounds(x, VERDICT_LEVEL, noise), float(x.mean())
     if sure is None:
@@ -286,12 +309,14 @@ def _judged(x: Floats, more_is_better: bool, one_of: float = 1, noise: float = 0
 
 
 def _two_samples(middle: float, left: Floats, right: Floats, more_is_better: bool, one_of: float = 1) -> Ratio:
-    """The difference of two samples without pairs, with its interval: Student's t, for spreads that may differ.
+    """Compare two samples without pairs: return their difference with its interval, by Student's t
+    for spreads that may differ.
 
-    It has the degrees of freedom of the smaller side, which is never too sure. `spread` is such that `at_once` finds
-    the same error. Without two values on each side there is no interval.
+    It has the degrees of freedom of the smaller side, which is conservative. `spread` is such that
+    `at_once` finds the same error. Without two values on each side there is no interval.
 
-    Source: Welch 1947, Biometrika 34:28; Hsu 1938, Statistical Research Memoirs 2:1, for the smaller side.
+    Source: Welch 1947, Biometrika 34:28; Hsu 1938, Statistical Research Memoirs 2:1, for the
+    smaller side.
     """
     n = min(len(left), len(right))
     if n < 2:
@@ -309,11 +334,13 @@ def _two_samples(middle: float, left: Floats, right: Floats, more_is_better: boo
 
 
 def more_repeats(ratio: Ratio, one_of: float = 1, free: float = 0.0, spread: float | None = None) -> int | None:
-    """How many more pairs would give a verdict with a chance of 80 %, if difference and spread are as seen so far.
+    """Estimate how many more pairs would give a verdict with a power of 80 %, if difference and
+    spread are as seen so far.
 
-    None for fewer than two pairs, and where no number below 10 000 would do. `free` and `spread` are what other pairs
-    say of it (`at_once`). Source: power of the t test from the noncentral t distribution; for more than 4 pairs, the
-    error of a median of n normal values, sqrt(pi / 2n) of their spread.
+    None for fewer than two pairs, and where no number below 10 000 would do. `free` and `spread`
+    are the degrees of freedom and the spread that other pairs add (`at_once`). Source: power of the
+    t test from the noncentral t distribution; for more than 4 pairs, the error of a median of n
+    normal values, sqrt(pi / 2n) of their spread.
     """
     effect, spread = abs(math.log(ratio.middle)), ratio.spread if spread is None else spread
     if math.isnan(spread):
@@ -351,7 +378,9 @@ def shown_by(repeats: int, spread: float, one_of: float = 1) -> float | None:
 
 @dataclass(frozen=True)
 class Drift:
-    """Change of rates over the time of a study, as a ratio of its end to its start, with its 95 % interval."""
+    """The change of rates over the time of a study, as a ratio of its end to its start, with its 95
+    % confidence interval.
+    """
 
     ratio: float
     low: float
@@ -361,13 +390,16 @@ class Drift:
 
 
 def drift(cells: Sequence[object], times_s: ArrayLike, rates: ArrayLike) -> Drift | None:
-    """Whether rates moved with time. One value per run: `cells` (runs of one cell differ in their repeat only), start
-    times [s] and positive rates. None where the runs do not tell: fewer than three beyond one per cell.
+    """Estimate whether rates drifted with time.
 
-    A line through the logarithms, with a level of its own for each cell, so cells may differ as they like. Beyond
-    noise: 1 is outside of its 99 % interval.
+    One value per run: `cells` (runs of one cell differ in their repeat only), start times [s] and
+    positive rates. None where the runs do not tell: fewer than three beyond one per cell.
 
-    Source: Wooldridge 2010, Econometric Analysis of Cross Section and Panel Data, section 10.5 (fixed effects).
+    The model is a line through the logarithms, with a level of its own for each cell, so cells may
+    differ as they like. The drift is beyond noise if 1 is outside of its 99 % interval.
+
+    Source: Wooldridge 2010, Econometric Analysis of Cross Section and Panel Data, section 10.5
+    (fixed effects).
     """
     names = [repr(cell) for cell in cells]
     if not names:
@@ -393,13 +425,15 @@ def drift(cells: Sequence[object], times_s: ArrayLike, rates: ArrayLike) -> Drif
 
 @lru_cache
 def _t(level: float, free: float) -> float:
-    """Student's t for an interval of this level."""
+    """Return Student's t for an interval of this level."""
     return float(special.stdtrit(free, 0.5 + level / 2))
 
 
 def _bounds(x: Floats, level: float, noise: float = 0.0) -> tuple[float, float] | None:
-    """The interval of the median of these values; None for fewer than two. It is never narrower than that of values
-    with the spread `noise`."""
+    """Return the confidence interval of the median of these values; None for fewer than two.
+
+    It is never narrower than that of values with the spread `noise`.
+    """
     n = len(x)
     if n < 2:
         return None
@@ -428,19 +462,21 @@ def _ends(x: Floats, level: float) -> tuple[float, float]:
 
 
 def _spread(x: Floats) -> float:
-    """The standard deviation of at least two values; numpy's takes four times as long for a few."""
+    """Return the standard deviation of at least two values; numpy's takes four times as long for a
+    few.
+    """
     away = x - x.sum() / len(x)
     return math.sqrt(float(away @ away) / (len(x) - 1))
 
 
 def _far_out(x: Floats) -> float:
-    """Beyond this, a step is far out."""
+    """Return the outlier limit: a step beyond it is an outlier."""
     low, middle, high = np.quantile(x, (0.25, 0.5, 0.75))
     return float(max(high + 3 * (high - low), 1.1 * middle))
 
 
 def _seconds(values: ArrayLike) -> Floats:
-    """Finite numbers, at least 0, and not all of them 0; raises ValueError for others."""
+    """Return finite numbers, at least 0, and not all of them 0; raise ValueError for others."""
     x = np.asarray(values, dtype=np.float64)
     if x.ndim != 1 or not (np.isfinite(x) & (x >= 0)).all() or not x.any():
         raise ValueError("step times must be finite, at least 0, and not all of them 0")
@@ -448,7 +484,7 @@ def _seconds(values: ArrayLike) -> Floats:
 
 
 def _positive(values: ArrayLike) -> Floats:
-    """Finite numbers above zero, at least one; raises ValueError for others."""
+    """Return finite numbers above zero, at least one; raise ValueError for others."""
     x = np.asarray(values, dtype=np.float64)
     if x.ndim != 1 or not len(x) or not (np.isfinite(x) & (x > 0)).all():
         raise ValueError("rates and times must be finite numbers above 0, at least one")

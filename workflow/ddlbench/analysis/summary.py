@@ -94,18 +94,19 @@ def values(of_run: Mapping[str, Any], peaks: Mapping[str, float]) -> Values:
 
 
 def _lists(table: pd.DataFrame) -> dict[str, list[Any]]:
-    """The columns but the run's, with None for NaN."""
+    """Return the columns except the run's, with None for NaN."""
     return {str(name): [_plain(value) for value in table[name].tolist()] for name in table if name != "run"}
 
 
 def _plain(value: Any) -> Any:
-    """As JSON has it: Python's own number, and None for NaN."""
+    """Return a value as JSON has it: Python's own number, and None for NaN."""
     value = value.item() if hasattr(value, "item") else value
     return None if value != value else value
 
 
 def mfu(images_per_s: float, flops_per_image: float, workers: int, peak_tflops: float) -> float:
-    """Model FLOPs utilization: the operations that the model asks for, by those that `workers` could do at their peak.
+    """Compute the model FLOPs utilization: the operations that the model needs, by those that
+    `workers` could do at their peak.
 
     Source: Chowdhery et al. 2022 (arXiv:2204.02311, section 4.1): what is computed twice to save memory does not count.
     """
@@ -113,7 +114,10 @@ def mfu(images_per_s: float, flops_per_image: float, workers: int, peak_tflops: 
 
 
 def measures(record: Record, epochs: pd.DataFrame) -> Values:
-    """The values of COLUMNS but `mfu`; a `Why` for each that is null. `epochs`: the run's rows of that table."""
+    """Return the values of COLUMNS except `mfu`; a `Why` for each that is null.
+
+    `epochs`: the run's rows of that table.
+    """
     columns = [column for column in COLUMNS if column is not MFU]
     if not record.success:
         return {column.name: Why("the run did not end well") for column in columns}
@@ -138,7 +142,10 @@ def measures(record: Record, epochs: pd.DataFrame) -> Values:
 
 
 def mfu_of(run: Mapping[str, Any], values: Values, peaks: Mapping[str, float]) -> float | Why:
-    """`mfu` of a run, from its settings and its other measures. `peaks`: TFLOP/s of a worker by precision."""
+    """Compute `mfu` of a run, from its settings and its other measures.
+
+    `peaks`: TFLOP/s of a worker by precision.
+    """
     rate, flops, precision = values["throughput_images_per_s"], values["flops_per_image"], run["precision"]
     if isinstance(rate, Why):
         return rate

@@ -46,7 +46,10 @@ def _empty(names: tuple[str, ...], columns: tuple[tuple[str, str], ...]) -> pd.D
 
 
 def write(name: str, rows: Rows, folder: Path) -> None:
-    """`<folder>/<name>.parquet` and, of most tables, `<name>.csv`. Each file is whole, or is not there."""
+    """Write `<folder>/<name>.parquet` and, for most tables, `<name>.csv`.
+
+    Each file is whole, or is not there.
+    """
     table = frame(name, rows)
     folder.mkdir(parents=True, exist_ok=True)
     if EVERY[name].csv:
@@ -58,7 +61,7 @@ def write(name: str, rows: Rows, folder: Path) -> None:
 
 @contextmanager
 def writing(name: str, folder: Path) -> Iterator[Callable[[Mapping[str, list[Any]]], None]]:
-    """What `write` does, piece by piece: a function that takes the next rows, as columns.
+    """Write a table piece by piece: yield a function that takes the next rows, as columns.
 
     Of a table of any length only AT_ONCE rows are in memory.
     """
@@ -98,7 +101,7 @@ _JOINED = {"max": "largest rank's", "min": "smallest rank's", "mean": "mean over
 
 
 def page(names: Collection[str] = EVERY) -> str:
-    """docs/columns.md: every table, or those of these names, with its columns."""
+    """Return docs/columns.md: every table, or those of these names, with its columns."""
     text = [
         "# Tables and their columns",
         "",
@@ -119,7 +122,7 @@ def page(names: Collection[str] = EVERY) -> str:
 
 
 def _settings() -> Iterable[str]:
-    """The columns of a RunSpec. Recipe keys carry their meaning with them."""
+    """Yield the table of a RunSpec's columns. Recipe keys carry their meaning with them."""
     described = {f.name: str(f.metadata.get("description", "")) for f in fields(Recipe)}
     described |= {name: role.means for name, role in spec.ROLES.items() if role.means}
     yield "| column | meaning |"

@@ -85,7 +85,9 @@ MEDIANS = (
 
 @dataclass(frozen=True)
 class Cut:
-    """So many steps at the beginning are warm-up, and so many are not counted; `steady`: the rest is."""
+    """The cut at the beginning of a run: how many steps are warm-up, and how many are not counted;
+    `steady`: whether the rest is.
+    """
 
     warm_up: int
     steps: int
@@ -93,18 +95,22 @@ class Cut:
 
 
 def step_s(steps: pd.DataFrame) -> pd.Series[float]:
-    """Wall time of each step [s], by its number: a step takes as long as on its slowest rank."""
+    """Return the wall time of each step [s], by its number: a step takes as long as on its slowest
+    rank.
+    """
     took = steps[list(STEP_PARTS)].sum(axis=1)  # a part that was not measured is in the others
     longest: pd.Series[float] = took.groupby(steps["step"]).max().clip(lower=0.0)
     return longest
 
 
 def cut(step_times: pd.Series[float], an_epoch: int) -> Cut:
-    """What does not count of a run with these step times and so many steps in an epoch.
+    """Return which steps do not count, for a run with these step times and so many steps in an
+    epoch.
 
-    Warm-up ends where `statistics.warm_up` says. The first step of a later epoch waits for its loader, which is no
-    warm-up, so it is not looked at. If the run has more than one epoch, the rest of the epoch in which warm-up ends is
-    cut as well: in a part of an epoch its start would count too much or not at all. At least one epoch is left.
+    Warm-up ends where `statistics.warm_up` says. The first step of a later epoch waits for its
+    loader, which is no warm-up, so it is not looked at. If the run has more than one epoch, the
+    rest of the epoch in which warm-up ends is cut as well: in a part of an epoch its start would
+    count too much or not at all. At least one epoch is left.
     """
     seen = [n for n in range(len(step_times)) if n == 0 or n % an_epoch or an_epoch == 1]
     looked_at = step_times.to_numpy()[seen]
@@ -119,32 +125,32 @@ def cut(step_times: pd.Series[float], an_epoch: int) -> Cut:
 
 
 def after_warm_up(steps: pd.DataFrame, spec: RunSpec) -> pd.DataFrame:
-    """The steps that count; none if warm-up was all there is."""
+    """Return the steps that count; none if warm-up was all there is."""
     times = step_s(steps)
     return steps[steps["step"] >= cut(times, len(times) // spec.epochs).steps]
 
 
 def wall_s(steps: pd.DataFrame) -> pd.Series[float]:
-    """Wall time of each epoch's steps [s]: that of the rank which needed longest."""
+    """Return the wall time of each epoch's steps [s]: that of the rank which needed longest."""
     took = steps[list(STEP_PARTS)].sum(axis=1)  # a part that was not measured is in the others
     return took.groupby([steps["epoch"], steps["rank"]]).sum().groupby(level="epoch").max()
 
 
 def medians(record: Record) -> dict[str, float | str | None]:
-    """A timed run's row of table `step_times`."""
+    """Return a timed run's row of table `step_times`."""
     timed = after_warm_up(record.steps, record.spec)
     names = [name for name in STEP_PARTS if name not in _unknown(record)]
     return {"run": record.spec.id, **dict.fromkeys(STEP_PARTS), **{n: float(timed[n].median()) for n in names}}
 
 
 def _unknown(record: Record) -> dict[str, str]:
-    """Why parts of a step are not known, by column; the whole step is."""
+    """Return why parts of a step are not known, by column; the whole step is."""
     reasons = record.value("ddlbench_not_measured", {})
     return {name: reasons[name] for name in STEP_PARTS if name in reasons}
 
 
 def measures(record: Record) -> Values:
-    """COLUMNS of a timed run."""
+    """Return COLUMNS of a timed run."""
     spec, reasons = record.spec, record.value("ddlbench_not_measured", {})
     values: Values = {column.name: Why("its few steps are all warm-up") for column in COLUMNS}
     values["train_s"] = train_s(record.last)
@@ -174,7 +180,7 @@ def measures(record: Record) -> Values:
 
 
 def _spread(times: pd.Series[float], an_epoch: int) -> Values:
-    """How the times of the steps that count are spread."""
+    """Return the spread of the times of the steps that count."""
     if times.empty:
         return {}
     low, middle, high = (float(times.quantile(share)) for share in (0.05, 0.5, 0.95))
@@ -185,7 +191,7 @@ def _spread(times: pd.Series[float], an_epoch: int) -> Values:
 
 
 def _after(timed: pd.DataFrame, record: Record) -> Values:
-    """What counts only after warm-up."""
+    """Return the measures that count only after warm-up."""
     if timed.empty:
         return {}
     rate = throughput(float(timed["images"].sum()), float(wall_s(timed).sum()))

@@ -28,7 +28,9 @@ _ORDER = (*_FIRST, *(name for name in _FIELDS if name not in _FIRST))
 
 
 def settings(*kinds: str, without: Iterable[str] = (), first: Sequence[str] = ()) -> tuple[str, ...]:
-    """A run's own settings with these roles, as people read them: `first` ones, then the others."""
+    """Return a run's own settings with these roles, as people read them: `first` ones, then the
+    others.
+    """
     names = [name for name in _ORDER if ROLES[name].kind in kinds and name not in {*without}]
     return (*first, *(name for name in names if name not in first))
 
@@ -46,49 +48,52 @@ SAME = tuple(name for name in COLUMNS if name in ROLES and ROLES[name].kind in (
 
 
 def differing_with(*names: str) -> set[str]:
-    """These settings, and those that differ because they do: the form with the loader, the batch with the workers."""
+    """Return these settings, and those that differ because they do: the form with the loader, the
+    batch with the workers.
+    """
     return {*names, *(name for name, role in ROLES.items() if not {*names}.isdisjoint(role.follows))}
 
 
 def successful(runs: pd.DataFrame) -> pd.DataFrame:
-    """Rows of runs, jobs or logs that ended well."""
+    """Return the rows of runs, jobs or logs that ended well."""
     return runs[ended_well(runs)]
 
 
 def ended_well(runs: pd.DataFrame) -> pd.Series[bool]:
-    """Which of these rows ended well."""
+    """Return which of these rows ended well."""
     return runs["status"] == "success"
 
 
 def was_killed(runs: pd.DataFrame) -> pd.Series[bool]:
-    """Which runs were killed on purpose, to see what that takes."""
+    """Return which runs were killed on purpose, to measure what that costs."""
     return runs["interrupt_steps"].notna()
 
 
 def usable(runs: pd.DataFrame) -> pd.DataFrame:
-    """Runs that can be compared: they ended well, and none was killed on purpose."""
+    """Return the runs that can be compared: they ended well, and none was killed on purpose."""
     runs = successful(runs)
     return runs[~was_killed(runs)]
 
 
 def timed(runs: pd.DataFrame) -> pd.DataFrame:
-    """Usable runs with a rate: those that had the machine to themselves."""
+    """Return the usable runs with a rate: those that had the machine to themselves."""
     runs = usable(runs)
     return runs[runs["throughput_images_per_s"].notna()]
 
 
 def are_ours(runs: pd.DataFrame) -> pd.Series[bool]:
-    """Which runs are ours, and not of records that others made."""
+    """Return which runs are ours, and not of records that others made."""
     import pandas as pd
 
     return runs["records"].fillna("ours") == "ours" if "records" in runs else pd.Series(True, runs.index)
 
 
 def by_repeat(runs: pd.DataFrame, measure: str) -> dict[int | str, float]:
-    """A measure of runs of the same settings, by the number of their repeat: what pairs are made of.
+    """Return a measure of runs of the same settings, by the number of their repeat: pairs are made
+    of these.
 
-    Records of others were made on their own day each, and the numbers in their files' names say nothing: theirs go by
-    the name of the run, which makes no pair.
+    Records of others were made on their own day each, and the numbers in their files' names say
+    nothing: theirs go by the name of the run, which makes no pair.
     """
     values = [float(value) for value in runs[measure]]
     if are_ours(runs).all():
@@ -97,7 +102,7 @@ def by_repeat(runs: pd.DataFrame, measure: str) -> dict[int | str, float]:
 
 
 def alike(table: pd.DataFrame, row: Mapping[Any, Any] | pd.Series[Any], names: Iterable[str]) -> pd.DataFrame:
-    """Rows that have in these columns what `row` has there; null is like null."""
+    """Return the rows that have in these columns what `row` has there; null equals null."""
     import pandas as pd
 
     for name in names:
@@ -106,20 +111,22 @@ def alike(table: pd.DataFrame, row: Mapping[Any, Any] | pd.Series[Any], names: I
 
 
 def sample(runs: pd.DataFrame) -> str:
-    """What steps of these runs count: `images`, a program's `tokens`, or `samples` where they differ."""
+    """Return what steps of these runs count: `images`, a program's `tokens`, or `samples` where
+    they differ.
+    """
     names = {*runs["sample"].dropna()} if "sample" in runs else {IMAGES}
     return names.pop() if len(names) == 1 else "samples" if names else IMAGES
 
 
 def of_programs(runs: pd.DataFrame) -> pd.Series[bool]:
-    """Which runs are of a user's own program; each trains on as many samples as it likes."""
+    """Return which runs are of a user's own program; each trains on as many samples as it likes."""
     import pandas as pd
 
     return runs["dataset"] == OWN if "dataset" in runs else pd.Series(False, runs.index)
 
 
 def title(name: str, value: Any) -> str:
-    """How headings, legends and names of series say a setting's value."""
+    """Format a setting's value for headings, legends and names of series."""
     import pandas as pd
 
     role = ROLES.get(name, _PLAIN)
@@ -127,7 +134,10 @@ def title(name: str, value: Any) -> str:
 
 
 def words(names: Iterable[str], values: Iterable[Any]) -> str:
-    """`lenet, batch 64, 2 workers`: what runs have in common. What is null, empty or a program's own is left out."""
+    """Describe what runs have in common: `lenet, batch 64, 2 workers`.
+
+    What is null, empty or a program's own is left out.
+    """
     import pandas as pd
 
     pairs = zip(names, values, strict=True)

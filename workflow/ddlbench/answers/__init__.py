@@ -29,7 +29,7 @@ PLAIN = ("ddp", "native", "torchvision", "raw")  # they come with PyTorch: nothi
 
 
 class Goal(StrEnum):
-    """What a study wants of its workers (key `goal`)."""
+    """The goal that a study has for its workers (key `goal`)."""
 
     BALANCED = "balanced"  # most speed per money: least time x hours
     FASTEST = "fastest"  # least time
@@ -38,7 +38,7 @@ class Goal(StrEnum):
 
 
 class Certainty(StrEnum):
-    """How surely an answer is told."""
+    """The certainty of an answer."""
 
     SURE = "sure"
     FEW = "few"  # as far as one or two runs per setting say
@@ -49,7 +49,7 @@ class Certainty(StrEnum):
 
 
 class Note(StrEnum):
-    """What to know of a row."""
+    """A remark that people must know about a row."""
 
     CEILING = "ceiling"  # loads nothing
     LOSES = "loses"  # accuracy
@@ -59,7 +59,9 @@ class Note(StrEnum):
 
 @dataclass(frozen=True)
 class Candidate:
-    """What may be taken, by the settings that tell it from the others; the others are None."""
+    """A candidate for an answer, by the settings that distinguish it from the others; the other
+    settings are None.
+    """
 
     framework: str | None = None
     loader: str | None = None
@@ -89,7 +91,9 @@ class Dot:
 
 @dataclass(frozen=True)
 class Row:
-    """A candidate's value: the middle of `n` runs or pairs over so many settings, with its 95 % interval."""
+    """A candidate's value: the middle of `n` runs or pairs over so many settings, with its 95 %
+    confidence interval.
+    """
 
     candidate: Candidate
     middle: float
@@ -130,7 +134,9 @@ class Over:
 
 @dataclass(frozen=True)
 class Turns:
-    """Up to `at` workers one candidate leads, beyond it the other."""
+    """The place where the lead changes: up to `at` workers one candidate leads, beyond it the
+    other.
+    """
 
     at: float
     below: Over
@@ -152,7 +158,9 @@ class Settles:
 
 @dataclass(frozen=True)
 class Fact:
-    """Something that the answer rests on, or that goes with it: its name and its values, of which templates speak."""
+    """A fact that the answer rests on, or that goes with it: its name and its values, which
+    templates use.
+    """
 
     name: str
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -174,11 +182,13 @@ class Also:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a question has for an answer. `rule` names how it was decided, `measure` what rows show, in `unit`.
+    """The answer to a question. `rule` names how it was decided, `measure` what rows show, in
+    `unit`.
 
-    `over` is the pooled ratio of what is taken and the one that matters beside it; `as_good` are those that are not
-    told from what is taken. `unfair` are rules of the audit that its runs break, `warned` the runs with a warning,
-    `unproved` runs of programs of which nothing proves what was read, or that their ranks trained together.
+    `over` is the pooled ratio of what is taken and the one that matters beside it; `as_good` are
+    those that do not differ significantly from what is taken. `unfair` are rules of the audit that
+    its runs break, `warned` the runs with a warning, `unproved` runs of programs of which nothing
+    proves what was read, or that their ranks trained together.
     """
 
     question: str
@@ -209,7 +219,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Choice:
-    """What to take, decided as one: None where the study does not ask."""
+    """The choice, decided as one: None where the study does not ask."""
 
     framework: str | None = None
     loader: str | None = None
@@ -226,7 +236,9 @@ class Choice:
 
 @dataclass(frozen=True)
 class Given:
-    """What answers are made of: the study's tables, what its machine costs, and the runs that the audit speaks of."""
+    """The material of answers: the study's tables, what its machine costs, and the runs that the
+    audit has findings on.
+    """
 
     tables: Mapping[str, pd.DataFrame]
     tariff: Tariff = FREE
@@ -285,7 +297,9 @@ def loads_nothing(loader: Any) -> bool:
 
 
 def ratio_of(found: Pooled, candidate: Candidate, against: Candidate, of_logs: bool = True) -> Over:
-    """Return what was pooled as a ratio of two candidates; of values that are no logarithms as their difference."""
+    """Return the pooled result of two candidates: as a ratio; for values that are no logarithms, as
+    their difference.
+    """
 
     def out(value: float | None) -> float | None:
         return math.exp(value) if of_logs and value is not None else value
@@ -297,7 +311,7 @@ def ratio_of(found: Pooled, candidate: Candidate, against: Candidate, of_logs: b
 
 
 def certainty_of(over: Over) -> Certainty:
-    """Return how surely the candidate of a ratio is ahead, by itself."""
+    """Return how certain it is that the candidate of a ratio is ahead, by itself."""
     near = SAME if over.verdict else ALIKE
     if over.low is not None and over.high is not None and over.low > 1 - near and over.high < 1 + near:
         return Certainty.TIE

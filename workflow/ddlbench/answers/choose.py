@@ -37,7 +37,9 @@ Errors = tuple[tuple[str, tuple[Mapping[str, str], ...]], ...]
 
 @dataclass(frozen=True)
 class First:
-    """What the first screen says: the choice, the answers, what the study does not ask, what the audit says of them."""
+    """The first screen: the choice, the answers, what the study does not ask, what the audit says
+    of them.
+    """
 
     choice: Choice
     answers: tuple[Answer, ...]
@@ -50,7 +52,9 @@ class First:
 
     @property
     def sure(self) -> int:
-        """Return how many of the answers are sure; that two sides are alike is a sure answer, too."""
+        """Return how many of the answers are certain; that two sides do not differ is a certain
+        answer, too.
+        """
         return sum(answer.certainty in (Certainty.SURE, Certainty.TIE) for answer in self.answers)
 
 
@@ -116,8 +120,10 @@ def first(
 
 
 def _judged(given: Given, answer: Answer) -> Answer:
-    """Return the answer with what the audit says of its runs. None is sure that rests on a reading which nothing
-    proves."""
+    """Return the answer with the audit's findings on its runs.
+
+    An answer that rests on an unproved reading is never certain.
+    """
     unfair = sorted({rule for run in answer.runs for rule in given.broken.get(run, ())})
     unproved = tuple(run for run in answer.runs if run in given.unproved)
     told = answer.certainty in (Certainty.SURE, Certainty.TIE)

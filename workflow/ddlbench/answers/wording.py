@@ -28,7 +28,7 @@ FEW = 4  # values of a sentence
 
 @dataclass(frozen=True)
 class Nouns:
-    """What a study calls its worker, several of them, their hours, and what a step counts."""
+    """The words of a study for its worker, several of them, their hours, and what a step counts."""
 
     worker: str = "worker"
     sample: str = "images"

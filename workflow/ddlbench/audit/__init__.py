@@ -31,7 +31,8 @@ MLCOMMONS = "MLCommons training_rules"
 
 @dataclass(frozen=True)
 class Finding:
-    """What a rule has to say: about which runs (ids; of numbers over workers, their rows in words), and its evidence.
+    """A finding of a rule: about which runs (ids; of numbers over workers, their rows in words),
+    and its evidence.
 
     The evidence is a sentence with the two values that do not go together.
     """
@@ -42,7 +43,9 @@ class Finding:
 
 @dataclass(frozen=True)
 class Material:
-    """What is audited: tables by name. Any table, and any column, may be missing; a rule says what it needs.
+    """The material of an audit: tables by name.
+
+    Any table, and any column, may be missing; a rule says what it needs.
 
     `runs` (successful runs only; `unsuccessful` has the others), `epochs`, `not_measured`, `failures`, `refused` and
     `submissions` are those of `analysis/tables.py`. `numbers` has one row per number over a number of workers (model,
@@ -59,12 +62,12 @@ class Material:
 
     @cached_property
     def runs(self) -> pd.DataFrame:
-        """The successful runs."""
+        """Return the successful runs."""
         return self.tables["runs"]
 
     @cached_property
     def numbers(self) -> pd.DataFrame:
-        """Numbers over a number of workers."""
+        """Return the numbers over a number of workers."""
         return self.tables["numbers"]
 
 
@@ -114,7 +117,10 @@ def rule(
 
 @cache
 def all_rules() -> dict[str, Rule]:
-    """All rules of the files in `rules/`, by name and in its order. Raises ValueError where two have one name."""
+    """Return all rules of the files in `rules/`, by name and in its order.
+
+    Raises ValueError where two have one name.
+    """
     found: list[Rule] = []
     for file in sorted((Path(__file__).parent / "rules").glob("[!_]*.py")):
         module = import_module(f"{__name__}.rules.{file.stem}")

@@ -62,7 +62,7 @@ NO_RULE = {
 
 
 def looked_at(asked: Iterable[Rule] | None = None) -> dict[str, list[str]]:
-    """The rules (asked; None: all) that look at each column of table `runs`, by column."""
+    """Return the rules (asked; None: all) that look at each column of table `runs`, by column."""
     rules: dict[str, list[str]] = {name: [] for name in columns()}
     for rule in all_rules().values() if asked is None else asked:
         needed = [need.removeprefix("runs.") for need in rule.needs if need.startswith("runs.")]
@@ -72,12 +72,12 @@ def looked_at(asked: Iterable[Rule] | None = None) -> dict[str, list[str]]:
 
 
 def columns() -> tuple[str, ...]:
-    """All columns of table `runs`."""
+    """Return all columns of table `runs`."""
     return (*spec.COLUMNS, *(column.name for column in TABLES["runs"].columns))
 
 
 def why_none(column: str) -> str:
-    """Why no rule looks at a column; empty where nobody says."""
+    """Return why no rule looks at a column; empty where nobody says."""
     if column in NO_RULE:
         return NO_RULE[column]
     if column in COMPARED:
@@ -90,7 +90,7 @@ def why_none(column: str) -> str:
 
 
 def lines(asked: Iterable[Rule]) -> list[str]:
-    """The table for people, of these rules."""
+    """Return the table for people, of these rules."""
     text = ["| column | rules, or why none |", "|---|---|"]
     for name, rules in looked_at(asked).items():
         said = ", ".join(rules) or why_none(name) or "no rule looks at it yet"

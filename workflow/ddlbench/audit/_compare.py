@@ -16,12 +16,14 @@ from ddlbench.core.plural import count_of
 
 
 def present(table: pd.DataFrame, columns: Sequence[str]) -> list[str]:
-    """Those of the columns that the table has and that are not null throughout."""
+    """Return those of the columns that the table has and that are not null throughout."""
     return [name for name in columns if name in table and table[name].notna().any()]
 
 
 def groups(table: pd.DataFrame, keys: Sequence[str]) -> Iterator[tuple[str, pd.DataFrame]]:
-    """(what the rows have in common, in words; the rows), by those of the keys that the table has."""
+    """Yield (what the rows have in common, in words; the rows), by those of the keys that the table
+    has.
+    """
     keys = present(table, keys)
     if not keys:
         if len(table):
@@ -32,7 +34,7 @@ def groups(table: pd.DataFrame, keys: Sequence[str]) -> Iterator[tuple[str, pd.D
 
 
 def names(rows: pd.DataFrame) -> list[str]:
-    """The name of each row: a run's id, or what a number over workers is."""
+    """Return the name of each row: a run's id, or what a number over workers is."""
     for column in ("run", "row"):
         if column in rows:
             return rows[column].astype("str").tolist()
@@ -40,12 +42,13 @@ def names(rows: pd.DataFrame) -> list[str]:
 
 
 def ids(rows: pd.DataFrame) -> tuple[str, ...]:
-    """What a finding names these rows by, each once."""
+    """Return the names of these rows for a finding, each once."""
     return tuple(dict.fromkeys(names(rows)))
 
 
 def differing(table: pd.DataFrame, column: str, keys: Sequence[str], says: str) -> Iterator[Finding]:
-    """A finding for each group of rows, alike in `keys`, that differ in `column`; nulls are passed over.
+    """Yield a finding for each group of rows, alike in `keys`, that differ in `column`; nulls are
+    passed over.
 
     `says` is what the column is, in words. The rarest value's runs come first.
     """
@@ -67,8 +70,10 @@ def differing(table: pd.DataFrame, column: str, keys: Sequence[str], says: str) 
 
 
 def frameworks_apart(runs: pd.DataFrame, column: str, says: str, least: float) -> Iterator[Finding]:
-    """A finding for each two frameworks whose repeats, alike in all else, differ in a column of positive numbers beyond
-    chance, all judged at once, and by more than the share `least`; `says` is what the column is, in words."""
+    """Yield a finding for each two frameworks whose repeats, alike in all else, differ
+    significantly in a column of positive numbers, all judged at once, and by more than the share
+    `least`; `says` is what the column is, in words.
+    """
     runs, pairs = runs[positive(runs[column])], []
     apart = differing_with("framework")
     for _, rows in groups(runs, [name for name in (*COMPARED, *CELL) if name not in apart]):
@@ -85,12 +90,12 @@ def frameworks_apart(runs: pd.DataFrame, column: str, says: str, least: float) -
 
 
 def in_(what: str) -> str:
-    """` (lenet, batch 64)`; nothing of nothing."""
+    """Format ` (lenet, batch 64)`; return "" for ""."""
     return f" ({what})" if what else ""
 
 
 def short(value: Any) -> str:
-    """A value as people read it: digests cut, numbers with six digits."""
+    """Format a value for people: digests cut, numbers with six digits."""
     if isinstance(value, float):
         return f"{value:.6g}"
     text = str(value)
@@ -98,17 +103,17 @@ def short(value: Any) -> str:
 
 
 def each(table: pd.DataFrame, bad: pd.Series[bool], says: str) -> Iterator[Finding]:
-    """A finding for each bad row; `says` is a format of the row's columns."""
+    """Yield a finding for each bad row; `says` is a format of the row's columns."""
     rows = table[bad.astype("bool")]
     for row, name in zip(rows.to_dict("records"), names(rows), strict=True):
         yield Finding((name,), says.format(**{str(key): short(value) for key, value in row.items()}))
 
 
 def timed(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs whose speed means something: they are timed, and their rate can be."""
+    """Return the runs whose speed means something: they are timed, and their rate is possible."""
     return runs[positive(runs["throughput_images_per_s"])]
 
 
 def positive(values: pd.Series[Any]) -> pd.Series[bool]:
-    """Which values are finite numbers above 0."""
+    """Return which values are finite numbers above 0."""
     return pd.to_numeric(values, errors="coerce").between(0, math.inf, inclusive="neither")

@@ -18,8 +18,9 @@ OF_OTHERS = "nobody here can make these runs again: say it beside the figure, or
 
 
 def audit(material: Material, names: Iterable[str] | None = None) -> list[Row]:
-    """Rows of COLUMNS: what the rules (names; None: all) find, errors first, and of these what more runs break. Equal
-    tables give equal rows."""
+    """Return rows of COLUMNS: what the rules (names; None: all) find, errors first, and of these
+    what more runs break. Equal tables give equal rows.
+    """
     rows = [row for name in (all_rules() if names is None else names) for row in _asked(all_rules()[name], material)]
     order = [*SEVERITIES, NOT_CHECKED]
     broken: dict[str, set[str]] = {}
@@ -29,7 +30,7 @@ def audit(material: Material, names: Iterable[str] | None = None) -> list[Row]:
 
 
 def _asked(rule: Rule, material: Material) -> list[Row]:
-    """What one rule finds, and what it could not check."""
+    """Return what one rule finds, and what it could not check."""
     about_logs = any(need.startswith("submissions.") for need in rule.needs)
     advice = OF_OTHERS if of_others(material) and not about_logs else rule.what_to_do
 
@@ -58,13 +59,15 @@ OF_PROGRAM = {
 
 
 def of_others(material: Material) -> bool:
-    """Whether the runs are logs of others."""
+    """Tell whether the runs are logs of others."""
     logs, runs = (material.tables.get(name, pd.DataFrame()) for name in ("submissions", "runs"))
     return len(logs) > 0 and "records" in runs and not (runs["records"].fillna("ours") == "ours").any()
 
 
 def _by_design(material: Material, rows: pd.DataFrame, column: str) -> pd.Series[bool]:
-    """In which rows of a study's table nothing could be in a column: the record says why, or it is of another kind."""
+    """Return in which rows of a study's table nothing could be in a column: the record says why, or
+    it is of another kind.
+    """
     if of_others(material) or "run" not in rows:
         return pd.Series(of_others(material), rows.index)
     reasons = material.tables.get("not_measured", pd.DataFrame(columns=["run", "column"]))
@@ -78,8 +81,9 @@ def _by_design(material: Material, rows: pd.DataFrame, column: str) -> pd.Series
 
 
 def missing(material: Material, needs: Sequence[str]) -> tuple[str, Material | None]:
-    """What a rule lacks that could have been there, in words, and what it can check: rows without a null in what it
-    needs; None for nothing."""
+    """Return what a rule lacks that could have been there, in words, and what it can check: rows
+    without a null in what it needs; None for nothing.
+    """
     tables = dict(material.tables)
     lacks = []
     for need in needs:

@@ -23,18 +23,20 @@ Row = dict[str, str]
 
 
 def worst(rows: Iterable[Mapping[str, str]], severity: str) -> list[Mapping[str, str]]:
-    """The findings of this severity or a worse one."""
+    """Return the findings of this severity or a worse one."""
     allowed = SEVERITIES[: SEVERITIES.index(severity) + 1]
     return [row for row in rows if row["severity"] in allowed]
 
 
 def read(path: Path) -> list[Row]:
-    """The rows of a table of findings; none without the file."""
+    """Read the rows of a table of findings; none without the file."""
     return [*read_csv(path)] if path.exists() else []
 
 
 def summary(rows: Iterable[Mapping[str, Any]]) -> str:
-    """How many findings there are: `2 errors, 1 warning, 0 notes, 7 rules not checked`."""
+    """Summarise how many findings there are: `2 errors, 1 warning, 0 notes, 7 rules not
+    checked`.
+    """
     severities = [row["severity"] for row in rows]
     parts = [f"{count_of(severities.count(s), s)}" for s in SEVERITIES]
     skipped = len({row["rule"] for row in rows if row["severity"] == NOT_CHECKED})
@@ -42,7 +44,10 @@ def summary(rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def lines(rows: Sequence[Mapping[str, str]], all_of_them: bool = True) -> list[str]:
-    """For people: findings by rule, then what was not checked. `all_of_them`: else only errors and warnings."""
+    """Format for people: findings by rule, then what was not checked.
+
+    `all_of_them`: else only errors and warnings.
+    """
     text = [f"audit: {summary(rows)}"]
     for severity in SEVERITIES if all_of_them else SEVERITIES[:2]:
         of_severity = [row for row in rows if row["severity"] == severity]

@@ -22,7 +22,7 @@ COUNTS = ("workers", "global_batch", "repeat")  # by which runs are told apart
 def of_study(
     folder: Path, convergence: Path | None = None, runs: Path | None = None, further: Sequence[str] = ()
 ) -> Material:
-    """The tables in a study's folder. Raises FileNotFoundError without `runs`.
+    """Read the tables in a study's folder. Raises FileNotFoundError without `runs`.
 
     `convergence` is a file of reference convergence points. `runs` is the folder with the records of all studies.
     `further` are repeats (ids) that a study made until it was decided.
@@ -39,8 +39,10 @@ def of_study(
 
 
 def of_tables(tables: Mapping[str, pd.DataFrame], convergence: Path | None = None) -> Material:
-    """Tables of `collect` as an audit takes them. Raises ValueError for runs without names, and for counts that are
-    none."""
+    """Return tables of `collect` as an audit takes them.
+
+    Raises ValueError for runs without names, and for invalid counts.
+    """
     ours = dict(tables)
     if "run" not in ours["runs"]:
         raise ValueError("table runs has no column run, which names each run")
@@ -89,7 +91,7 @@ def numbers(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _row(table: pd.DataFrame) -> pd.Series[str]:
-    """What each number is, in words."""
+    """Return what each number is, in words."""
     here = [column for column in NAMED if column in table]
     texts = [words(here, values) for values in table[here].itertuples(index=False, name=None)]
     return pd.Series(texts, index=table.index, dtype="str")

@@ -16,7 +16,7 @@ MOST = 8  # lines of an answer on a terminal
 
 
 class Call:
-    """What a command was called with. `settings`, the study with its plan, is read when it is asked for."""
+    """The call of a command. `settings`, the study with its plan, is read when it is asked for."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
@@ -28,21 +28,23 @@ class Call:
 
     @cached_property
     def settings(self) -> Any:
-        """A `configuration.Settings`. Raises ConfigError."""
+        """Read the `configuration.Settings`. Raises ConfigError."""
         from ddlbench.commands import configuration
 
         return configuration.read(configuration.of_command_line(self.options.profile, self.entries))
 
     def snakemake(self, *targets: str) -> str:
-        """The line that does the work this call is about."""
+        """Return the command line that does the work this call is about."""
         queue = self.settings.plan.machine.partitions
         profile = self.options.profile or f"profiles/{'slurm' if queue else 'local'}"
         entries = ["--config", *self.entries] if self.entries else []
         return shlex.join(["snakemake", "--profile", profile, *targets, *entries])
 
     def unfinished(self) -> bool:
-        """Whether a job has no result, or the page is missing, older than a result, or of another text of the study's
-        files. Where Snakemake remembers nothing of the page, their times decide."""
+        """Tell whether a job has no result, or the page is missing, older than a result, or of
+        another text of the study's files. Where Snakemake remembers nothing of the page, file times
+        decide.
+        """
         from ddlbench.commands import snakefile
         from ddlbench.plan import stale
 
@@ -63,9 +65,10 @@ class Call:
     def show(
         self, lines: Iterable[str], data: object, *targets: str, answer: Sequence[str] = (), stale: bool = False
     ) -> None:
-        """Print the answer, the other lines, and what does the work if any is left; with --json `data` alone.
+        """Print the answer, the other lines, and the command that does the work if any is left;
+        with --json only `data`.
 
-        Where there is an answer a terminal shows the other lines with --all only.
+        Where there is an answer, a terminal shows the other lines with --all only.
         """
         if self.json:
             print(json.dumps(data, indent=1, default=str))
@@ -76,7 +79,9 @@ class Call:
 
 
 def older(planned: Any, table: Path) -> list[str]:
-    """A line about records that changed since a table was made, or none: what it says may not hold any more."""
+    """Return a line about records that changed since a table was made, or none: the table may be
+    out of date.
+    """
     if not table.exists():
         return []
     made_s = table.stat().st_mtime

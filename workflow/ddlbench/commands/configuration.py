@@ -28,8 +28,10 @@ KEY = re.compile(r"[a-zA-Z_][\w-]*\w")
 
 
 class Settings(NamedTuple):
-    """What `config/` says, read and checked: `images` are those of an epoch, by data set. The plan has study and
-    machine."""
+    """The settings of `config/`, read and checked: `images` are those of an epoch, by data set.
+
+    The plan has study and machine.
+    """
 
     config: dict[str, Any]
     images: Mapping[str, int]
@@ -52,7 +54,10 @@ def read(config: Mapping[str, Any], only: Collection[str] | None = None) -> Sett
 
 
 def of_command_line(profile: str | None, entries: Sequence[str]) -> dict[str, Any]:
-    """The configuration as Snakemake makes it of `--profile` and `--config key=value ...`. Raises ConfigError."""
+    """Return the configuration as Snakemake makes it of `--profile` and `--config key=value ...`.
+
+    Raises ConfigError.
+    """
     if not DEFAULT.exists():
         raise ConfigError(f"{DEFAULT}: is not here; call this in the project's folder")
 
@@ -75,8 +80,11 @@ def of_command_line(profile: str | None, entries: Sequence[str]) -> dict[str, An
 
 
 def load(path: Path) -> dict[str, Any]:
-    """A file of configuration as Snakemake reads it, in YAML 1.1. Raises ConfigError, of one line, also about what
-    would hang Snakemake or end it in a traceback: in YAML 1.1 for example 2024-13-45 is a date that does not exist."""
+    """Load a file of configuration as Snakemake reads it, in YAML 1.1.
+
+    Raises ConfigError, of one line, also about what would hang Snakemake or end it in a traceback:
+    in YAML 1.1 for example 2024-13-45 is a date that does not exist.
+    """
     read_yaml(path)
     try:
         return dict(yaml.safe_load(path.read_text(encoding="utf-8")) or {})
@@ -85,14 +93,17 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def terms(machine: Machine, minutes: float | None) -> tuple[float | None, float | None, str | None, float | None]:
-    """The fields of `analysis.sheets.Terms`, with a checkpoint every so many minutes. A node is paid for as a whole."""
+    """Return the fields of `analysis.sheets.Terms`, with a checkpoint every so many minutes.
+
+    A node is paid for as a whole.
+    """
     sold = tariff(machine)
     price = sold.price(1.0, sold.workers_blocked(1, 1))
     return machine.node_hours_between_interruptions, price, machine.currency, minutes
 
 
 def others_records(study: Study) -> list[str]:
-    """The records of others that the study shows. Raises ConfigError if there are none."""
+    """Return the records of others that the study shows. Raises ConfigError if there are none."""
     if study.records is None:
         return []
     places = registry.member("records", study.records.kind).find(Path(study.records.folder), study.records.benchmarks)
@@ -105,7 +116,9 @@ def others_records(study: Study) -> list[str]:
 
 
 def _profile(name: str) -> dict[str, Any]:
-    """The options of a Snakemake profile: a folder, or the name of one in the user's folder of profiles."""
+    """Return the options of a Snakemake profile: a folder, or the name of one in the user's folder
+    of profiles.
+    """
     user = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "snakemake"
     # One for a release of Snakemake goes before one for all, as in Snakemake.
     files = [file for folder in (Path(name), user / name) for file in sorted(folder.glob("config*.yaml"))]
@@ -127,7 +140,7 @@ def _profile(name: str) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    """What Snakemake takes a setting's text for."""
+    """Parse a setting's text as Snakemake does."""
     if text == "":
         return None
     for kind in (int, float):

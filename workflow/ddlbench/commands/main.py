@@ -41,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Answer, and end with the exit code. What people have to mend is one line."""
+    """Run the command, and exit with its code. An error that people have to fix is one line."""
     (name, *_) = asked = [*(sys.argv[1:] if arguments is None else arguments), ""]
     if name in gone.COMMANDS:
         parser().exit(2, f"{name}: {gone.COMMANDS[name]}\n")
@@ -79,7 +79,7 @@ def of_this_clone() -> None:
 
 
 def script() -> None:
-    """The program `ddlbench`, as it is installed."""
+    """Run the program `ddlbench`, as it is installed."""
     of_this_clone()
     main()
 

@@ -51,7 +51,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def check_gone(targets: Collection[str]) -> None:
-    """Exit with one line about what is no target any more. `targets` is the whole command line."""
+    """Exit with one line about targets that no longer exist.
+
+    `targets` is the whole command line.
+    """
     for name in targets:
         if name in gone.TARGETS:
             sys.exit(f"{name}: {gone.TARGETS[name]}")
@@ -72,8 +75,10 @@ def check_folder(here: Path) -> None:
 
 
 def check_targets(targets: Collection[str], plan: Plan) -> None:
-    """Exits with one line about a file that is asked for and that is of another study or machine, or might be.
-    `targets` is the whole command line: Snakemake tells a Snakefile which they are only when it has read it."""
+    """Exit with one line about a requested file that belongs, or may belong, to another study or
+    machine. `targets` is the whole command line: Snakemake tells a Snakefile which they are only
+    when it has read it.
+    """
     study, machine, figures = plan.study.name, plan.machine.name, [figure.name for figure in plan.study.figures]
     studies = names_in(plan.study.path.parent, ".yaml")
     for target in targets:
@@ -111,7 +116,7 @@ def own_runs(arguments: Sequence[str]) -> set[str] | None:
 
 
 def left_over(plan: Plan) -> list[str]:
-    """A line about each figure there that the study does not name, or not any more."""
+    """Return a line about each existing figure that the study does not name (any more)."""
     study, folder = plan.study, Path(layout.figure(plan.home, ""))
     named = tuple(f"{figure.name}." for figure in study.figures)
     drawn = [path for path in folder.glob("[!.]*.csv") if not path.name.endswith(".runs.csv")]
@@ -123,7 +128,7 @@ def left_over(plan: Plan) -> list[str]:
 
 
 def written(plan: Plan) -> list[str]:
-    """The files of the study and of the machine."""
+    """Return the files of the study and of the machine."""
     machine = settings.CONFIG / "machines" / f"{plan.machine.name}.yaml"
     return [os.path.relpath(path) for path in (plan.study.path, machine)]
 
@@ -140,7 +145,9 @@ def published(plot: str) -> list[str]:
 
 
 def audited(tables: Path) -> list[str]:
-    """What this call's audit found, for people: errors, and rules that warn; nothing if it was made before."""
+    """Return what this call's audit found, for people: errors, and rules that warn; nothing if it
+    was made before.
+    """
     table = tables / "audit.csv"
     if not table.exists() or table.stat().st_mtime < STARTED:
         return []
@@ -200,8 +207,11 @@ def is_command() -> bool:
 
 @contextmanager
 def complaints() -> Iterator[None]:
-    """Turns a ConfigError into the end of this process, with its line. Snakemake releases its lock all the same. Any
-    other exception Snakemake would print with the places in the code that it came from."""
+    """Turn a ConfigError into the end of this process, with its line.
+
+    Snakemake releases its lock all the same. Any other exception Snakemake would print with the
+    places in the code that it came from.
+    """
     try:
         yield
     except (ConfigError, ReleaseError) as error:
@@ -209,15 +219,17 @@ def complaints() -> Iterator[None]:
 
 
 def shell_prefix(machine: Machine, folder: Path) -> str:
-    """What every job's shell begins with: it runs the package in this `folder`, with the Python that runs Snakemake.
+    """Return how every job's shell begins: it runs the package in this `folder`, with the Python
+    that runs Snakemake.
 
-    Snakemake loads environment modules before it, so that a module's own Python stands behind this one. PYTHONPATH
-    names this folder, though the package is installed: clones may share an environment, whose package is installed
-    from one of them, and where another workflow uses this one as a module the package lies in Snakemake's cache.
-    It names nothing else: a module's bundle for another Python would come before this environment's packages.
+    Snakemake loads environment modules before it, so that a module's own Python stands behind this
+    one. PYTHONPATH names this folder, though the package is installed: clones may share an
+    environment, whose package is installed from one of them, and where another workflow uses this
+    one as a module the package lies in Snakemake's cache. PYTHONPATH names nothing else: a module's
+    bundle for another Python would come before this environment's packages.
 
-    `python` is a function: of a process that is killed the shell prints its line as it stands here, into the job's log,
-    and not the whole command with all settings on the terminal.
+    `python` is a function: of a process that is killed the shell prints its line as it stands here,
+    into the job's log, and not the whole command with all settings on the terminal.
     """
     return (
         f"set -euo pipefail; export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH "
@@ -228,9 +240,13 @@ def shell_prefix(machine: Machine, folder: Path) -> str:
 
 
 class Start:
-    """What one call of Snakemake settles once: what an earlier one left, which records are made again, limits. It
-    cannot come before the rules are read: only when Snakemake asks for the first run's input it says whether it will
-    start jobs. Made of Snakemake's `workflow` and of what `read` gave."""
+    """The start of one call of Snakemake, which settles once what an earlier one left, which
+    records are made again, and limits.
+
+    It cannot come before the rules are read: only when Snakemake asks for the first run's input
+    does it say whether it will start jobs. It is made of Snakemake's `workflow` and of what `read`
+    gave.
+    """
 
     def __init__(self, workflow: Any, given: Settings) -> None:
         self.workflow, self.given, self.plan = workflow, given, given.plan
@@ -256,8 +272,10 @@ class Start:
                 slurm_plugin.mend_jobstep()
 
     def settle(self) -> None:
-        """Once per call: waits for what an earlier Snakemake left, and says what is made again. Exits with one line if
-        that cannot be, or if what runs need is not installed."""
+        """Wait for what an earlier Snakemake left, and print what is made again; once per call.
+
+        Exit with one line if that cannot be, or if what runs need is not installed.
+        """
         if self._settled:
             return
         self._settled = True
@@ -287,8 +305,10 @@ class Start:
             self.workflow.dag.forcefiles |= self._to_be_read_again()
 
     def _to_be_read_again(self) -> set[str]:
-        """The files of digests of records whose steps are no longer those of their logs. Rule records does not ask for
-        steps: of large files Snakemake compares times alone."""
+        """Return the files of digests of records whose steps are no longer those of their logs.
+
+        Rule records does not ask for steps: for large files Snakemake compares times alone.
+        """
         changed_s = {}
         for run in self._there:
             with suppress(OSError):
@@ -304,7 +324,9 @@ class Start:
         return {path for path, newer in files.items() if not other.isdisjoint(newer)}
 
     def forget_parts(self) -> None:
-        """Before jobs start: removes digests of sets of runs that the plan does not have any more."""
+        """Remove, before jobs start, digests of sets of runs that the plan does not have any
+        more.
+        """
         for path in Path(layout.records(self.plan.home, "any")).parent.glob("[!.]*.csv"):
             if path.stem not in self.parts.runs:
                 path.unlink(missing_ok=True)
@@ -321,7 +343,7 @@ class Start:
 
     @property
     def supervision(self) -> str:
-        """Options of `ddlbench.run` that do not change what is trained."""
+        """Return options of `ddlbench.run` that do not change what is trained."""
         checkpoints = self.given.config["checkpoint"].items()
         options = [f"--checkpoint-{key}={value}" for key, value in checkpoints if value is not None]
         machine = self.plan.machine
@@ -330,8 +352,9 @@ class Start:
         return shlex.join([f"--preflight={self.preflight}", *options])
 
     def _is_made_again(self, run: str) -> bool:
-        """Whether a record is of other settings, or lacks its steps, which Snakemake does not miss, or the weights that
-        another job wants."""
+        """Tell whether a record is of other settings, or lacks its steps, which Snakemake does not
+        miss, or the weights that another job wants.
+        """
         log = Path(layout.run_log(run))
         beside = [STEPS, *([WEIGHTS] if run in self.kept else [])]
         return log.exists() and (
@@ -341,17 +364,20 @@ class Start:
 
     @cached_property
     def waits(self) -> bool:
-        """Whether a preflight comes before training: there is none of what the study expects of its machine now, or
-        data are to be prepared."""
+        """Tell whether a preflight comes before training: there is none of what the study expects
+        of its machine now, or data are to be prepared.
+        """
         runs = self.plan.runs
         manifests = {job.manifest: Path(job.manifest).exists() for job in runs.values() if job.manifest}
         gone = [run for run, job in runs.items() if job.manifest and not manifests[job.manifest]]
         return bool(runs) and (not promise.is_current(self.plan) or not all(map(self.is_done_without_data, gone)))
 
     def is_done_without_data(self, name: str) -> bool:
-        """Whether a job's record is of today's settings, and the data that it read are gone. Snakemake would prepare
-        them, and a dry run would list the job as to be made again. Where no rule makes the input of a job, Snakemake
-        takes what the job made for plain files."""
+        """Tell whether a job's record is of today's settings, and the data that it read are gone.
+
+        Snakemake would prepare them, and a dry run would list the job as to be made again. Where no
+        rule makes the input of a job, Snakemake takes what the job made for plain files.
+        """
         if name not in self._done:
             self._done[name] = bool(self.workflow.is_main_process) and self._lacks_only_data(name)
         return self._done[name]
@@ -374,7 +400,9 @@ class Start:
         return {row.run: row.state for row in rows}
 
     def keep_limit(self) -> None:
-        """Before jobs start: exits if the runs of this call would pass `max_gpu_hours`, or their data lie nowhere."""
+        """Exit, before jobs start, if the runs of this call would exceed `max_gpu_hours`, or
+        nothing says where their data lie.
+        """
         wildcards = {rule.name: rule.wildcard for rule in kinds.job_rules()}
         jobs = [job for job in self.workflow.dag.needrun_jobs() if job.rule.name in wildcards]
         to_make = {getattr(job.wildcards, wildcards[job.rule.name]) for job in jobs}
@@ -390,8 +418,9 @@ class Start:
             bill.check_limit([row for row in table if row.run in runs], limit)
 
     def warn(self) -> None:
-        """In a dry run, which knows only which runs have no record: say so if they would pass `max_gpu_hours`, or what
-        they need is missing."""
+        """Warn in a dry run, which knows only which runs have no record, if they would exceed
+        `max_gpu_hours`, or what they need is missing.
+        """
         missing = {name for name, job in self.plan.jobs.items() if not self._is_there(name, job)}
         remarks = reads.remarks(self.plan, self.given.config["data"]["sources"], missing)
         tables = Path(layout.table(self.plan.home, "refused") + ".csv")
@@ -407,8 +436,8 @@ class Start:
 
 
 class JobRule:
-    """A rule that starts jobs: its `input`, `weights`, `threads`, `priority`, `resources` and `spec` are functions of a
-    job's wildcards.
+    """A rule that starts jobs: its `input`, `weights`, `threads`, `priority`, `resources` and
+    `spec` are functions of a job's wildcards.
 
     Snakemake makes a finished job again if its inputs, its params or the text of its rule change. How it is started is
     in the rule's resources, which it does not compare: another partition, launcher or checkpoint interval makes no
@@ -444,7 +473,8 @@ class JobRule:
         return self.plan.jobs[name]
 
     def _input(self, job: Job[Any]) -> str | list[str]:
-        """What a job reads. Snakemake asks again once the preflight, for which it raises, is there.
+        """Return what a job reads. Snakemake asks again once the preflight, for which it raises, is
+        there.
 
         The preflight is no input: as an input, even an ancient one, each new preflight would make finished runs stale
         or hide stale ones (Snakemake 9.27 looks at nothing behind an ancient file that it makes again). It is what
@@ -459,7 +489,9 @@ class JobRule:
         return job.manifest or []
 
     def _priority(self, name: str) -> int:
-        """Of the jobs that may start Snakemake takes the one with the highest number: the first of the order."""
+        """Return the job's priority. Of the jobs that may start Snakemake takes the one with the
+        highest number: the first of the order.
+        """
         last = len(self.plan.order)
         return last + 1 - self.plan.places.get(name, last)
 

@@ -29,8 +29,10 @@ MOST = 8  # runs of a kind that are named
 
 @dataclass(frozen=True)
 class Now:
-    """What a job that is not done is at: `since` it runs [s since 1970], what to say of it. `reason` is SLURM's word
-    for why the run's job has not started; "" where it is in no queue."""
+    """The state of a job that is not done: `since` it runs [s since 1970], and the words for it.
+
+    `reason` is SLURM's word for why the run's job has not started; "" where it is in no queue.
+    """
 
     state: str
     since: float | None = None
@@ -39,8 +41,9 @@ class Now:
 
 
 def now(plan: Plan, rows: Sequence[Row], results: Path, folder: Path) -> tuple[dict[str, Now], str]:
-    """(what each run that is not done is at; what squeue could not tell, "" if all is known). `folder` is the one that
-    Snakemake works in: SLURM jobs of others are not counted."""
+    """Return (the state of each run that is not done; what squeue could not tell, "" if all is
+    known). `folder` is the one that Snakemake works in: SLURM jobs of others are not counted.
+    """
     jobs: Mapping[str, survivors.SlurmJob] = {}
     trouble = ""
     todo = [row for row in rows if row.state != DONE]
@@ -83,7 +86,9 @@ def lines(
     trouble: str = "",
     clock: Callable[[], float] = time.time,
 ) -> list[str]:
-    """The screen, the answer first: what it is about, how far it is, when it ends, what squeue could not tell."""
+    """Return the screen, the answer first: what it is about, how far it is, when it ends, what
+    squeue could not tell.
+    """
     by_state: dict[str, list[Row]] = {DONE: [], RUNNING: [], WAITING: [], FAILED: []}
     for row in rows:
         by_state[states[row.run].state if row.run in states else DONE].append(row)
@@ -116,13 +121,13 @@ def lines(
 
 
 def _first(lines: Iterable[str], where: str = "") -> list[str]:
-    """The first MOST of the lines, and how many more there are, and where."""
+    """Return the first MOST of the lines, and how many more there are, and where."""
     whole = [*lines]
     return whole[:MOST] + [f"  ... and {len(whole) - MOST} more{where}"] * (len(whole) > MOST)
 
 
 def _end(plan: Plan, ahead: Sequence[Row], running: Sequence[Row], states: Mapping[str, Now], clock: float) -> str:
-    """When all that is left will be done, with an interval, if it goes on as it goes now."""
+    """Estimate when all that is left will be done, with an interval, if it goes on as now."""
     if not ahead:
         return "expected end: nothing is left to run"
     if not running:

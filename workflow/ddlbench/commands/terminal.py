@@ -32,7 +32,9 @@ BEGIN = ("prepare", "preflight", "predict")
 
 
 class Lines:
-    """Of Snakemake's terminal: what it lets through, and a line of its own for each run that ends."""
+    """The lines of Snakemake's terminal: which are let through, and a line of our own for each run
+    that ends.
+    """
 
     plan: Any  # set by whoever makes it: Snakemake speaks before
 
@@ -50,7 +52,7 @@ class Lines:
         self.summed_up = False  # a dry run has said what would run
 
     def shown(self, line: Message) -> bool:
-        """Whether Snakemake's line is shown."""
+        """Tell whether Snakemake's line is shown."""
         if not self.starts():
             return self._shown_where_none_starts(line)
         if line.what == "started" and line.rule in self.rules:
@@ -115,19 +117,23 @@ class Lines:
         print(text, *([f"    {name}: {end.words}"] if end else []), sep="\n", file=sys.stderr, flush=True)
 
     def _end(self, ahead: int) -> float | None:
-        """When all will have ended, if the others take as long as those that have [s since 1970]."""
+        """Estimate when all will have ended, if the others take as long as those that have [s since
+        1970].
+        """
         return time.time() + (time.time() - self.began) / self.ended * ahead if self.ended and ahead else None
 
 
 def page(plan: Any, since: float = 0.0) -> list[str]:
-    """The line that says where the page lies, if it was made after `since` [s since 1970]."""
+    """Return the line that says where the page lies, if it was made after `since` [s since
+    1970].
+    """
     path = Path(layout.page(plan.home))
     there = path.exists() and path.stat().st_mtime >= since
     return [f"page: {path}   (tables, figures and report.html lie beside it)"] * there
 
 
 def answers(plan: Any, since: float = 0.0) -> list[str]:
-    """The answers of the page, a line each, if it was made after `since` [s since 1970]."""
+    """Return the answers of the page, a line each, if it was made after `since` [s since 1970]."""
     path = Path(layout.page(plan.home)).with_name("study.json")
     try:
         if path.stat().st_mtime < since:
@@ -170,7 +176,8 @@ def line(
     made: bool = True,
     varies: Sequence[str] = (),
 ) -> str:
-    """`12 of 31 runs done, 1 failed, expected end 14:05; last: deepspeed on 2 workers, lenet, 1277 images/s`.
+    """Return `12 of 31 runs done, 1 failed, expected end 14:05; last: deepspeed on 2 workers,
+    lenet, 1277 images/s`.
 
     `varies` are settings in which the study's runs differ. A terminal of fewer `columns` gets the first part only; 0:
     as wide as it may be.
@@ -186,7 +193,7 @@ def line(
 
 
 def _last(plan: Any, name: str, failed: bool, made: bool, varies: Sequence[str]) -> str:
-    """What the run is, and how fast it was if this call `made` it, or that it failed."""
+    """Describe the run, and how fast it was if this call `made` it, or that it failed."""
     spec = plan.jobs[name].spec
     if not (hasattr(spec, "framework") and hasattr(spec, "workers")):
         return f"{name}{', failed' if failed else ''}"
@@ -203,7 +210,8 @@ def _last(plan: Any, name: str, failed: bool, made: bool, varies: Sequence[str])
 
 
 def rate_of_steps(folder: Path) -> float | None:
-    """Return the throughput of a run's steps, as tables and page have it; None where its record has none.
+    """Return the throughput of a run's steps, as tables and page have it; None where its record has
+    none.
 
     It is in the summary that the run's job has just left beside the log. Who reads a record itself needs pandas, which
     Snakemake's own process needs for nothing else. Snakemake may have given the log another time since then.
@@ -218,12 +226,14 @@ def rate_of_steps(folder: Path) -> float | None:
 
 
 def starts_jobs(workflow: Any) -> bool:
-    """Whether this Snakemake will run jobs: not in a dry run, a report, or within a job."""
+    """Tell whether this Snakemake will run jobs: not in a dry run, a report, or within a job."""
     return bool(workflow.is_main_process and workflow.executor_plugin is not None and not workflow.dryrun)
 
 
 def attach(workflow: Any) -> Lines:
-    """Put our lines on the terminal of this Snakemake, not on that of a job, which is the same."""
+    """Print our lines on the terminal of this Snakemake, but not on that of a job, which is the
+    same.
+    """
     asked = workflow.output_settings
     whole = bool(asked.verbose or asked.printshellcmds)
     sums_up = bool(asked.dryrun and not whole)

@@ -32,27 +32,32 @@ ENDED = "ended"  # the last note of a rank: its work is done
 
 
 def node_beat_s(nodes: int) -> float:
-    """Time between two beats of one node [s]: BEAT_S on few nodes, else so that all together make NODES_PER_S."""
+    """Return the time between two heartbeats of one node [s]: BEAT_S on few nodes, else so that all
+    together make NODES_PER_S.
+    """
     return min(MOST_BEAT_S, max(BEAT_S, nodes / NODES_PER_S))
 
 
 def poll_s(nodes: int) -> float:
-    """Time between two looks of the supervisor [s]."""
+    """Return the time between two looks of the supervisor at the heartbeats [s]."""
     return POLL_S if nodes == 1 else MANY_POLL_S
 
 
 def node_silent_s(silent_s: float, nodes: int) -> float:
-    """Silence of a node's first rank after which it has stopped answering [s]: at least two beats more than usual."""
+    """Return the heartbeat timeout of a node's local rank 0 [s]: at least two heartbeats more than
+    usual.
+    """
     return silent_s + 2 * (node_beat_s(nodes) - BEAT_S)
 
 
 def noticed_s(silent_s: float, nodes: int) -> float:
-    """The longest that any rank can be silent until the supervisor knows [s]."""
+    """Return the longest time that any rank can be silent until the supervisor knows [s]."""
     return node_silent_s(silent_s, nodes) + 2 * node_beat_s(nodes) + poll_s(nodes)
 
 
 def node_folder(folder: Path) -> Path | None:
-    """Where the ranks of this node that make the record in `folder` beat: in memory if there is any; None if nowhere.
+    """Return the folder for the heartbeats of this node's ranks that make the record in `folder`:
+    in memory if there is any; None if nowhere.
 
     Raises nothing: without it, only each node's first rank is watched.
     """
@@ -65,7 +70,7 @@ def node_folder(folder: Path) -> Path | None:
 
 
 def _places(folder: Path) -> list[Path]:
-    """Where `node_folder` may be, the best place first."""
+    """List where `node_folder` may be, the best place first."""
     name = f"{_ours()}{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]}"
     return [base / name for base in _bases()]
 
@@ -79,23 +84,26 @@ def _bases() -> tuple[Path, ...]:
 
 
 def tidy(folder: Path) -> None:
-    """Leave nothing of a run's ranks in this node's memory: they have ended, some without a chance to do it."""
+    """Remove what a run's ranks left in this node's memory: they have ended, some without a chance
+    to do it.
+    """
     for here in _places(folder):
         _clear(here, 0.0)
 
 
 def tidy_others() -> None:
-    """Remove from this node's memory what ranks of earlier runs left that were killed, where nobody did it."""
+    """Remove from this node's memory what ranks of earlier runs left when they were killed."""
     for base in _bases():
         for here in base.glob(f"{_ours()}*"):
             _clear(here, FORGOTTEN_S)
 
 
 def _clear(here: Path, older_s: float) -> None:
-    """Remove the beats of processes that are gone, and the folder if no other is left.
+    """Remove the heartbeats of processes that are gone, and the folder if nothing else is left.
 
-    Both only after `older_s` without a change: a process of a container can be invisible here, and a rank that has just
-    made its folder has not beaten yet. A folder of another user, or a link to one, stays.
+    Both are removed only after `older_s` without a change: a process of a container can be
+    invisible here, and a rank that has just made its folder has no heartbeat yet. A folder of
+    another user, or a link to one, stays.
     """
     with suppress(OSError, ValueError, IndexError, OverflowError):  # no beats lie there; or another rank did it
         about, now = here.lstat(), time.time()
@@ -110,7 +118,10 @@ def _clear(here: Path, older_s: float) -> None:
 
 
 def write_beat(path: Path, count: int) -> None:
-    """Put a number over the one before. It takes the same room, so a full disk does not matter; no reader sees none."""
+    """Overwrite the heartbeat's number.
+
+    It takes the same room, so a full disk does not matter, and a reader never finds an empty file.
+    """
     file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
     try:
         os.write(file, f"{count:12d}\n".encode())
@@ -119,7 +130,7 @@ def write_beat(path: Path, count: int) -> None:
 
 
 def read_beat(path: Path) -> bytes:
-    """What `write_beat` left; in three system calls, because a supervisor reads many."""
+    """Read what `write_beat` left, in three system calls, because a supervisor reads many."""
     file = os.open(path, os.O_RDONLY)
     try:
         return os.read(file, 64)
@@ -132,7 +143,10 @@ _threads: list[threading.Thread] = []  # those that beat; of a node's first rank
 
 
 def keep_beating(folder: Path, rank: int, local_rank: int, nodes: int, silent_s: float = SILENT_S) -> None:
-    """Beat in threads until `end`. They end this process when its launcher is gone: who would keep its record?"""
+    """Write heartbeats in threads until `end`.
+
+    The threads end this process if its launcher has died: nothing would save the record.
+    """
     if local_rank == 0:
         tidy_others()
     parent, here = os.getppid(), node_folder(folder)
@@ -163,7 +177,9 @@ def keep_beating(folder: Path, rank: int, local_rank: int, nodes: int, silent_s:
 
 
 def _beat(path: Path, count: int) -> None:
-    """Write a beat; take the one before away if that fails: a beat that cannot change would look like silence."""
+    """Write a heartbeat; remove the one before if that fails: a heartbeat that cannot change would
+    look like silence.
+    """
     try:
         write_beat(path, count)
     except OSError:
@@ -172,7 +188,10 @@ def _beat(path: Path, count: int) -> None:
 
 
 def _lead(folder: Path, here: Path | None, rank: int, nodes: int, silent_s: float) -> None:
-    """What a node's first rank does: beat for the node, and name those of its ranks that have fallen silent."""
+    """Write a node's heartbeat, and name those of its ranks whose heartbeat has timed out.
+
+    The node's local rank 0 does this.
+    """
     count, reader, last = 0, BeatReader(silent_s), -MOST_BEAT_S
     while True:
         now = time.monotonic()
@@ -192,13 +211,15 @@ def _lead(folder: Path, here: Path | None, rank: int, nodes: int, silent_s: floa
 
 
 class Standstill:
-    """How long numbers that others write have been as they are."""
+    """A memory of how long numbers that others write have not changed."""
 
     def __init__(self) -> None:
         self.last: dict[object, tuple[bytes, float]] = {}  # of whom: the number, and when it was new
 
     def seconds(self, whose: object, number: bytes, now: float) -> float:
-        """How long a number stayed the same, by a clock that says `now`; 0 of an empty one, which had no room."""
+        """Return how long a number stayed the same, by a clock that says `now` [s]; 0 for an empty
+        one, which had no room.
+        """
         if not number:
             return 0.0
         before, since = self.last.get(whose, (number, now))
@@ -207,7 +228,7 @@ class Standstill:
 
 
 class BeatReader:
-    """The beats of a node's ranks, as one of them sees them."""
+    """The heartbeats of a node's ranks, as one of them sees them."""
 
     def __init__(self, silent_s: float) -> None:
         self.silent_s = silent_s
@@ -216,9 +237,9 @@ class BeatReader:
         self.clock = 0.0  # time in which this rank could look [s]
 
     def silent(self, here: Path | None, now: float) -> list[tuple[int, int, float]]:
-        """Rank, process and limit of those whose number is as it was `silent_s` ago.
+        """Yield rank, process and limit of those whose number has not changed for `silent_s`.
 
-        One beat is enough: a rank may stop before its second.
+        One heartbeat is enough: a rank may stop before its second.
         """
         # A rank that was itself held up, by a stalled file system or a SIGSTOP, has not listened meanwhile.
         self.clock += min(now - self.looked, 2 * BEAT_S) if self.looked is not None else 0.0
@@ -233,18 +254,22 @@ class BeatReader:
 
 
 def _beats(here: Path | None) -> list[Path]:
-    """The files of `node_folder`; none where the last rank that ended has taken the folder away."""
+    """List the files of `node_folder`; none where the last rank that ended has removed the
+    folder.
+    """
     with suppress(OSError):
         return list(here.iterdir()) if here else []
     return []
 
 
 def end(folder: Path, rank: int, well: bool = False) -> None:
-    """Beat no more, and leave nothing in this node's memory. After work that ended well, leave the last note.
+    """Stop the heartbeat, and leave nothing in this node's memory.
 
-    A node's first rank then waits until the others of its node have ended, too: who else would see that one stops?
-    It does not wait for the first rank of another node that shares this memory (nodes may be virtual): each would wait
-    for the other.
+    After work that ended well, leave the last note.
+
+    A node's first rank then waits until the others of its node have ended, too: nobody else would
+    see that one stops. It does not wait for the first rank of another node that shares this memory
+    (nodes may be virtual): each would wait for the other.
     """
     here = node_folder(folder)
     while well and len(_threads) > 1 and any(_other_lives(folder, path) for path in _beats(here)):
@@ -259,7 +284,7 @@ def end(folder: Path, rank: int, well: bool = False) -> None:
 
 
 def _leave(folder: Path, rank: int) -> None:
-    """Leave nothing in this node's memory."""
+    """Remove this rank's heartbeat from this node's memory, and the folder if it is the last."""
     here = node_folder(folder)
     with suppress(OSError):
         if here is not None:
@@ -268,7 +293,9 @@ def _leave(folder: Path, rank: int) -> None:
 
 
 def _other_lives(folder: Path, beat: Path) -> bool:
-    """Whether this beat is of another process, which still runs and is no node's first rank."""
+    """Tell whether this heartbeat is of another process, which still runs and is no node's first
+    rank.
+    """
     with suppress(ValueError, IndexError, OverflowError):
         rank, process = beat.name.split("-")
         first = (folder / f"beat-{rank}").exists()
@@ -277,7 +304,7 @@ def _other_lives(folder: Path, beat: Path) -> bool:
 
 
 def has_ended(folder: Path, rank: int) -> bool:
-    """Whether a rank has left its last note. Raises nothing."""
+    """Tell whether a rank has left its last note. Raises nothing."""
     with suppress(OSError):
         return (folder / f"{ENDED}-{rank}.json").exists()
     return False

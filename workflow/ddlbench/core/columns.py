@@ -49,11 +49,11 @@ class Column:
 
     @property
     def in_record(self) -> str:
-        """The name under which ranks left the value."""
+        """Return the name under which ranks left the value."""
         return self.recorded_as or self.name
 
     def holds(self, value: Any) -> bool:
-        """Whether a table can hold this value, as JSON has it, in this column."""
+        """Tell whether a table can hold this value, as JSON has it, in this column."""
         if value is None:
             return self.type not in ("bool", "int64")
         kinds = KINDS.get(self.type, int)
@@ -72,11 +72,13 @@ def write_csv(rows: Iterable[Any], columns: Iterable[Column], path: Path) -> Non
 
 
 def as_cells(table: Any) -> Any:
-    """A data frame as csv holds it: texts that a spreadsheet would take for formulas say that they are text."""
+    """Return a data frame as csv holds it: texts that a spreadsheet would take for formulas are
+    marked as text.
+    """
     texts = {name: table[name].map(as_text) for name in table if table[name].dtype.kind == "O"}
     return table.assign(**{str(name): cells for name, cells in texts.items()})
 
 
 def types(columns: Iterable[Column]) -> dict[str, str]:
-    """The types by name, for pandas' `astype`."""
+    """Return the types by name, for pandas' `astype`."""
     return {column.name: column.type for column in columns}

@@ -9,7 +9,9 @@ from ddlbench.core.spec import used
 
 
 def digest(settings: Mapping[str, Any]) -> str:
-    """16 hexadecimal digits of what a run uses of its settings (its RunSpec's JSON); 1 and 1.0 are one number."""
+    """Return 16 hexadecimal digits for what a run uses of its settings (its RunSpec's JSON); 1 and
+    1.0 are one number.
+    """
     text = json.dumps(_plain(used(settings)), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

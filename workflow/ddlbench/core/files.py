@@ -27,8 +27,11 @@ MOST_BYTES = 1 << 30  # of a file that is read at once: a picture, a list, an in
 
 
 def opened(path: str | Path, most_bytes: float = math.inf) -> BufferedReader:
-    """A regular file, to be read. Raises OSError if it is something else, or larger: to read a device or a pipe may
-    never end, nor may a file that is mostly holes."""
+    """Open a regular file for reading.
+
+    Raises OSError if it is something else, or larger: reading a device or a pipe may never end, nor
+    may a file that is mostly holes.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for its writer
     about = os.fstat(descriptor)
     if stat.S_ISREG(about.st_mode) and about.st_size <= most_bytes:
@@ -39,39 +42,49 @@ def opened(path: str | Path, most_bytes: float = math.inf) -> BufferedReader:
 
 
 def opened_text(path: str | Path, most_bytes: float = MOST_BYTES) -> TextIOWrapper:
-    """The same as text in UTF-8; what is none is replaced. Raises OSError as `opened` does."""
+    """Open a regular file as UTF-8 text; bytes that are not UTF-8 are replaced.
+
+    Raises OSError as `opened` does.
+    """
     return TextIOWrapper(opened(path, most_bytes), encoding="utf-8", errors="replace")
 
 
 def read_bytes(path: str | Path) -> bytes:
-    """All of a regular file. Raises OSError, also where it is larger than MOST_BYTES."""
+    """Read all of a regular file. Raises OSError, also where it is larger than MOST_BYTES."""
     with opened(path, MOST_BYTES) as file:
         return file.read()
 
 
 def hidden_name(name: str) -> str:
-    """The name of what this process writes aside: `living.remove_left` knows by it who wrote it."""
+    """Return the name under which this process writes aside: `living.remove_left` knows by it who
+    wrote it.
+    """
     return f"{hidden_host()}{os.getpid()}-{name}"
 
 
 def hidden_host() -> str:
-    """How such names begin on this host."""
+    """Return how such names begin on this host."""
     return f".{socket.gethostname()}-"
 
 
 def as_text(value: Any) -> Any:
-    """A cell of a csv file. What a spreadsheet would take for a formula gets an apostrophe before it, which says that
-    it is text; names in others' logs may be such. Numbers stay as they are."""
+    """Return a value as a cell of a csv file.
+
+    What a spreadsheet would take for a formula gets an apostrophe before it, which marks it as
+    text; names in others' logs may be such. Numbers stay as they are.
+    """
     return f"'{value}" if isinstance(value, str) and FORMULA.match(value) and not NUMBER.fullmatch(value) else value
 
 
 def from_text(value: Any) -> Any:
-    """What `as_text` was given."""
+    """Return what `as_text` was given."""
     return value[1:] if isinstance(value, str) and value[:1] == "'" and as_text(value[1:]) == value else value
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
-    """The rows of a csv file, as text by column: pandas takes longer to import than a plan to make. Raises OSError."""
+    """Read the rows of a csv file, as text by column: pandas takes longer to import than a plan to
+    make. Raises OSError.
+    """
     with path.open(encoding="utf-8", newline="") as lines:
         return [{name: from_text(value) for name, value in row.items()} for row in csv.DictReader(lines)]
 
@@ -86,7 +99,8 @@ def write_csv(path: Path, rows: Iterable[Mapping[str, Any]], names: Sequence[str
 
 @contextmanager
 def aside(path: Path, hidden: Path | None = None, *, through: bool = False) -> Iterator[Path]:
-    """A path beside `path` to write to: renamed to `path` if the block ends well, else removed.
+    """Yield a path beside `path` to write to: renamed to `path` if the block ends well, else
+    removed.
 
     `hidden` is another name for it than one of this process. With `through` the file is forced to the disk before it
     gets its name: it is whole after a power failure too. Raises what the block raises; `path` then stays as it was.
@@ -106,8 +120,10 @@ def aside(path: Path, hidden: Path | None = None, *, through: bool = False) -> I
 
 
 def force(file: int) -> None:
-    """Force an open file to the disk. A file system that cannot do so is believed to write by itself. Raises
-    OSError."""
+    """Force an open file to the disk.
+
+    A file system that cannot do so is believed to write by itself. Raises OSError.
+    """
     try:
         os.fsync(file)
     except OSError as error:
@@ -116,8 +132,11 @@ def force(file: int) -> None:
 
 
 def sync(path: Path) -> None:
-    """Force a file, or the names in a folder, to the disk. Raises OSError, of a file alone: some file systems cannot
-    force folders and say so in several ways, though what lies in them is safe. That is said once."""
+    """Force a file, or the names in a folder, to the disk.
+
+    Raises OSError, of a file alone: some file systems cannot force folders and say so in several
+    ways, though what lies in them is safe. That is said once.
+    """
     file = os.open(path, os.O_RDONLY)
     try:
         force(file)
@@ -191,16 +210,20 @@ def logged(path: str | Path) -> Iterator[TextIO]:
 
 
 def sha256(path: Path) -> str:
-    """Hex digest of a file's bytes."""
+    """Return the SHA-256 of a file's bytes as hex digits."""
     with opened(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def cut(text: str, most: int = MOST_TEXT) -> str:
-    """The text, or its beginning and how long it is: what stands in files of others may be of any length."""
+    """Return the text, or its beginning and its length if it is longer: what stands in files of
+    others may be of any length.
+    """
     return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"
 
 
 def printable(text: object) -> str:
-    """The text on one line, safe for a terminal: line ends, escapes and what is not UTF-8 are written out: \\x1b."""
+    r"""Return the text on one line, safe for a terminal: line ends, escapes and what is not UTF-8
+    are written out: \x1b.
+    """
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(text))

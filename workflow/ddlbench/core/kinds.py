@@ -37,7 +37,7 @@ class JobRule:
 
 
 def every() -> list[Any]:
-    """All kinds; those whose jobs train come first."""
+    """List all job kinds; those whose jobs train come first."""
     kinds = [registry.member("kinds", name) for name in registry.members("kinds")]
     return sorted(kinds, key=lambda kind: not kind.RULE.trains)
 
@@ -49,7 +49,7 @@ def job_rules() -> tuple[JobRule, ...]:
 
 
 def beside() -> list[JobRule]:
-    """Those whose jobs do not train, but ask something of runs."""
+    """List the non-training kinds: job kinds that use trained models but do not train."""
     return [rule for rule in job_rules() if not rule.trains]
 
 
@@ -65,7 +65,7 @@ def of_rule(name: str) -> JobRule:
 
 
 def is_ours(spec: RunSpec) -> bool:
-    """Whether our own loop makes the steps of a run."""
+    """Tell whether our own loop makes the steps of a run."""
     return bool(registry.member("kinds", spec.kind).OURS)
 
 
@@ -75,7 +75,7 @@ def trains(rule: str) -> bool:
 
 
 def folder(rule: str, job: str, results: Path = layout.RESULTS) -> Path:
-    """Where a job of this rule leaves what it leaves."""
+    """Return the folder of a job of this rule."""
     return Path(results, of_rule(rule).folder, job)
 
 
@@ -85,7 +85,7 @@ def of_folder(folder: Path) -> JobRule:
 
 
 def counted(of_rules: Iterable[str], which: str = "") -> str:
-    """How many jobs: `31 runs`, `2 runs and 10 jobs of inference`, `1 failed run`."""
+    """Format the number of jobs: `31 runs`, `2 runs and 10 jobs of inference`, `1 failed run`."""
     given = [*of_rules]
     words = []
     for rule in rules():

@@ -33,9 +33,10 @@ RESULTS = Path("results")
 
 
 def _path(pattern: str) -> Callable[..., str]:
-    """What makes this path of names, in the order of the pattern; `results=` is another folder than RESULTS.
+    """Return a function that makes this path from names, in the order of the pattern; `results=` is
+    another folder than RESULTS.
 
-    It raises ValueError if names are missing or too many.
+    The function raises ValueError if names are missing or too many.
     """
     fields = [name for _, name, _, _ in Formatter().parse(pattern) if name and name != "results"]
 
@@ -76,6 +77,6 @@ def begun(results: Path = RESULTS) -> frozenset[str]:
 
 
 def comparison(before: str, after: str) -> str:
-    """One side of runs beside another, each a machine or a folder."""
+    """Return the path of the table that compares two sides, each a machine or a folder."""
     names = [re.sub(r"[^A-Za-z0-9._-]+", "_", side).strip("_") for side in (before, after)]
     return f"{RESULTS}/compare/{'-'.join(names)}.csv"

@@ -28,7 +28,9 @@ HIDDEN = "hidden"  # in place of a state: a process of another user, of whom thi
 
 @dataclass(frozen=True)
 class Process:
-    """A process on a host. `born` tells it from a later one with its number; `job` is its SLURM job, "" without."""
+    """A process on a host. `born` distinguishes it from a later one with its number; `job` is its
+    SLURM job, "" without.
+    """
 
     host: str
     pid: int
@@ -40,23 +42,29 @@ class Process:
 
 
 def myself() -> Process:
-    """This process."""
+    """Return this process."""
     pid = os.getpid()
     return Process(socket.gethostname(), pid, _born(pid), os.environ.get("SLURM_JOB_ID", ""))
 
 
 def lives(process: Process) -> bool | None:
-    """Whether that process still runs; None if it is on another host. `run/hold.py` asks SLURM then."""
+    """Tell whether that process still runs; None if it is on another host.
+
+    `run/hold.py` asks SLURM then.
+    """
     return _born(process.pid) == process.born if process.host == socket.gethostname() else None
 
 
 class UnendedError(RuntimeError):
-    """Processes that were killed and do not end; one line."""
+    """The error that processes were killed and do not end; one line."""
 
 
 def state(pid: int) -> str | None:
-    """Return psutil's word for a process of this host; None if it has ended. A zombie has: it is only a line in the
-    system's list until its parent asks for it, for which some parents (PID 1 of a container) never ask."""
+    """Return psutil's word for a process of this host; None if it has ended.
+
+    A zombie has: it is only a line in the system's list until its parent asks for it, for which
+    some parents (PID 1 of a container) never ask.
+    """
     try:
         word = psutil.Process(pid).status()
     except (psutil.NoSuchProcess, OverflowError, ValueError):  # no process has such a number
@@ -77,7 +85,10 @@ def end(processes: Iterable[psutil.Process], patience_s: float = 10.0) -> None:
 
 
 def unended(processes: Iterable[psutil.Process], patience_s: float) -> str:
-    """Wait for processes that were killed. Return what to say of those that live all the same; "" if none does."""
+    """Wait for processes that were killed.
+
+    Return a message about those that live all the same; "" if none does.
+    """
     until, living = time.monotonic() + patience_s, [*processes]
     while True:
         living = [process for process in living if process.is_running() and state(process.pid)]
@@ -102,7 +113,7 @@ def remove_left(folder: Path) -> None:
 
 
 def read(path: Path) -> Process | None:
-    """The process that a file names; None if the file has gone or cannot be understood."""
+    """Read the process that a file names; None if the file has gone or cannot be understood."""
     try:
         named = json.loads(path.read_text(encoding="utf-8"))
         process = Process(named["host"], named["pid"], named["born"], named.get("job", ""))
@@ -143,7 +154,9 @@ def mark(path: Path, every_s: float) -> Callable[[], None]:
 
 
 def die_with_parent() -> None:
-    """Have Linux kill this process when its parent dies, even by kill -9: for a process that has just been forked."""
+    """Make Linux kill this process when its parent dies, even by kill -9: for a process that has
+    just been forked.
+    """
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
@@ -175,7 +188,9 @@ def _adopt_orphans(whether: bool) -> None:
 
 
 def _born(pid: int) -> str:
-    """When a living process began, in ticks since that boot; "" if there is none, or only a zombie."""
+    """Return when a living process began, in ticks since that boot; "" if there is none, or only a
+    zombie.
+    """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()

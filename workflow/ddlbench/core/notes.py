@@ -47,7 +47,10 @@ LOST = (
 
 
 class LossError(ArithmeticError):
-    """The loss of a step is NaN or infinite. `step` is the first such step of this rank."""
+    """The error that the loss of a step is NaN or infinite.
+
+    `step` is the first such step of this rank.
+    """
 
     def __init__(self, message: str, step: int) -> None:
         super().__init__(message)
@@ -62,7 +65,9 @@ def introduce(folder: Path, rank: int, local_rank: int, used: dict[str, Any] | N
 
 
 def topology() -> dict[str, str]:
-    """Where this node hangs in the network: its switches from the top down, and itself. Empty where SLURM says nothing.
+    """Return this node's place in the network: its switches from the top down, and itself.
+
+    Empty where SLURM says nothing.
 
     `topology_pattern` says what each part is (`switch.switch.node`); https://slurm.schedmd.com/topology.html.
     """
@@ -91,7 +96,10 @@ def report(folder: Path, rank: int, error: BaseException) -> None:
 
 
 def cause(error: BaseException) -> str:
-    """What happened, in one of a few words that tables can count. Of a full disk an error may come of another error."""
+    """Return what happened, in one of a few phrases that tables can count.
+
+    On a full disk, an error may be caused by another error.
+    """
     text = str(error).lower()
     if isinstance(error, LossError):
         return "loss is not finite"
@@ -109,7 +117,7 @@ def cause(error: BaseException) -> str:
 
 
 def _origins(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and those that it came of, the last one first."""
+    """Yield the error and those that caused it, the last one first."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
@@ -120,7 +128,7 @@ def _says_disk_full(error: BaseException) -> bool:
 
 
 def read(folder: Path, kind: str) -> dict[int, dict[str, Any]]:
-    """What ranks left under `<kind>-<rank>.json`, by rank."""
+    """Read what ranks left under `<kind>-<rank>.json`, by rank."""
     by_rank = {}
     with suppress(OSError):
         for path in folder.glob(f"{kind}-*.json"):

@@ -8,7 +8,7 @@ import mmap
 
 
 def in_memory(file: int, length: int) -> tuple[int, int]:
-    """(pages in memory, all pages) of the first `length` bytes of an open file.
+    """Count (pages in memory, all pages) of the first `length` bytes of an open file.
 
     Raises OSError; ValueError if the file is shorter; AttributeError where there is no mincore.
     """

@@ -5,28 +5,32 @@ from collections.abc import Callable, Iterable, Sequence
 
 
 def count_of(number: int, noun: str) -> str:
-    """`1 node`, `2 nodes`."""
+    """Format a count with its noun: `1 node`, `2 nodes`."""
     return f"{number} {noun}" + ("" if number == 1 else "s")  # NumPy's numbers too: their truth values multiply no text
 
 
 def runs_each(counts: Sequence[int]) -> str:
-    """`3 runs each`; `1 to 3 runs each` where sides have different numbers."""
+    """Format `3 runs each`; `1 to 3 runs each` where sides have different numbers."""
     least, most = min(counts), max(counts)
     return "one run each" if most == 1 else f"{f'{least} to ' * (least < most)}{most} runs each"
 
 
 def listed(words: Sequence[str]) -> str:
-    """`a, b and c`."""
+    """Join words as `a, b and c`."""
     return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
 def worker(device: str) -> str:
-    """What people call a worker, by its device (`cpu`, `cuda`, or whatever others computed on)."""
+    """Return what people call a worker, by its device (`cpu`, `cuda`, or whatever others computed
+    on).
+    """
     return {"cpu": "worker", "cuda": "GPU"}.get(device, "accelerator")
 
 
 def rounded(value: float, digits: int) -> str:
-    """So many digits that matter, all digits of a larger number: `0.12`, `1,234`."""
+    """Round to so many significant digits, but keep all digits of a larger number: `0.12`,
+    `1,234`.
+    """
     if abs(value) >= 10**digits - 0.5:
         return f"{value:,.0f}"
     text = f"{value:,.{digits}g}"
@@ -34,32 +38,36 @@ def rounded(value: float, digits: int) -> str:
 
 
 def amount(value: float) -> str:
-    """Three digits that matter, all digits of large ones: `1234`, `0.5`; `<0.001` of less."""
+    """Round to three significant digits, but keep all digits of large numbers: `1234`, `0.5`;
+    `<0.001` if it is less.
+    """
     return f"{value:.0f}" if value >= 100 or value == int(value) else f"{value:.3g}" if value >= 0.001 else "<0.001"
 
 
 def two_digits(value: float) -> str:
-    """Of what is only about so: `5.9`, `12`."""
+    """Round an estimate to two significant digits: `5.9`, `12`."""
     return rounded(value, 2)
 
 
 def digits(value: float) -> str:
-    """Three digits that matter, of large numbers too: `1,280`, `0.95`."""
+    """Round to three significant digits, large numbers too: `1,280`, `0.95`."""
     return rounded(float(f"{value:.3g}"), 3)
 
 
 def four_digits(value: float | None) -> str:
-    """Of what is measured: `0.9512`, `12,811`; `unknown`."""
+    """Round a measurement to four significant digits: `0.9512`, `12,811`; `unknown`."""
     return "unknown" if value is None or value != value else rounded(value, 4)
 
 
 def between(low: float, high: float, *, say: Callable[[float], str] = two_digits) -> str:
-    """`6 to 9`; one number where both ends are written alike."""
+    """Format a range: `6 to 9`; one number where both ends are written alike."""
     return " to ".join(dict.fromkeys((say(low), say(high))))
 
 
 def told_apart(low: float, high: float) -> str:
-    """`0.92 to 1.05`: to so many digits as tell the ends apart, and from 1; both to one place if they are close."""
+    """Format a range as `0.92 to 1.05`, with enough digits to distinguish the ends from each other
+    and from 1; both to one place if they are close.
+    """
     places = 2 - math.floor(math.log10(high))
     kept = [round(end, places) if high < 1.2 * low else float(f"{end:.2g}") for end in (low, high)]
     if high >= 1.2 * low and 1.0 in kept:  # on which side of 1 it is, matters
@@ -68,18 +76,20 @@ def told_apart(low: float, high: float) -> str:
 
 
 def around(middle: float, low: float | None, high: float | None, say: Callable[[float], str] = four_digits) -> str:
-    """`980 (900 to 1100)`; without an interval, or where all three are written alike, `980`."""
+    """Format a value with its interval: `980 (900 to 1100)`; without an interval, or where all
+    three are written alike, `980`.
+    """
     ends = [say(end) for end in (low, high) if end is not None and end == end]
     return say(middle) if {*ends} <= {say(middle)} else f"{say(middle)} ({' to '.join(dict.fromkeys(ends))})"
 
 
 def percents(low: float, high: float) -> str:
-    """Writes shares as `6 to 9 %`."""
+    """Format shares as `6 to 9 %`."""
     return f"{between(100 * low, 100 * high)} %"
 
 
 def total(values: Iterable[float | None], say: Callable[[float], str] = amount) -> str:
-    """The sum; `?` if nothing is known, with `>` before it if some of it is not."""
+    """Format the sum; `?` if nothing is known, with `>` before it if some of it is not."""
     values = list(values)
     numbers = [value for value in values if value is not None]
     if values and not numbers:
@@ -88,16 +98,16 @@ def total(values: Iterable[float | None], say: Callable[[float], str] = amount) 
 
 
 def duration(seconds: float, say: Callable[[float], str] = amount) -> str:
-    """`2.5 h`, `3 min`, `0.5 s`."""
+    """Format a duration: `2.5 h`, `3 min`, `0.5 s`."""
     unit, name = next((u, n) for u, n in ((3600, "h"), (60, "min"), (1, "s")) if seconds >= u or u == 1)
     return f"{say(seconds / unit)} {name}"
 
 
 def memory_unit(most: float) -> tuple[str, int]:
-    """The unit in which memory of up to so many bytes is said, and its bytes."""
+    """Return the unit for memory of up to so many bytes, and its bytes."""
     return ("GiB", 2**30) if most >= 2**31 else ("MiB", 2**20)
 
 
 def gigabytes(size: float) -> str:
-    """`3.5 MB`, `150.0 GB`."""
+    """Format a size: `3.5 MB`, `150.0 GB`."""
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"

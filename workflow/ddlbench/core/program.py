@@ -89,16 +89,19 @@ class Program:
 
     @property
     def framework(self) -> str:
-        """What tables call its framework: its setting of that name, or the program's name."""
+        """Return the framework's name in tables: the program's setting of that name, or the
+        program's name.
+        """
         return str(dict(self.settings).get("framework", self.name))
 
     @property
     def words(self) -> str | None:
-        """Its settings but the framework, for people and tables; None if it has none."""
+        """Return its settings except the framework, for people and tables; None if it has none."""
         return ", ".join(f"{name}={value}" for name, value in self.settings if name != "framework") or None
 
     def argv(self, values: Mapping[str, Any], resumes: bool = False) -> list[str]:
-        """The words of its command with `values` of PLACEHOLDERS in it; `resumes` adds those of `resume`.
+        """Return the words of its command with `values` of PLACEHOLDERS in it; `resumes` adds those
+        of `resume`.
 
         A value is filled in after the command is cut into words, so that one with a space stays one word.
         """
@@ -107,12 +110,12 @@ class Program:
 
     @property
     def most_steps(self) -> int | None:
-        """After how many steps it is ended."""
+        """Return after how many steps it is ended."""
         return self._limit("steps")
 
     @property
     def most_minutes(self) -> int | None:
-        """After how many minutes it is ended."""
+        """Return after how many minutes it is ended."""
         return self._limit("minutes")
 
     def _limit(self, unit: str) -> int | None:
@@ -133,7 +136,10 @@ class Program:
 
     @classmethod
     def parse(cls, written: Mapping[str, Any]) -> Program:
-        """The program that `written` gave, also after JSON. Raises TypeError, ValueError."""
+        """Return the program that `written` described, also after JSON.
+
+        Raises TypeError, ValueError.
+        """
         values: Any = {name: tuple(value) if isinstance(value, list) else value for name, value in written.items()}
         for name in ("settings", "columns", "data"):
             values[name] = tuple((str(key), value) for key, value in written.get(name, ()))
@@ -145,11 +151,12 @@ DEFAULTS = {f.name: f.default for f in fields(Program)}
 
 
 def hide(text: str, names: Iterable[str] = ()) -> str:
-    """A command with HIDDEN in place of what options, and variables before the command, say whose names are those of
-    secrets, or among `names` (`token`, `--token`). Where there is none the text is as it was.
+    """Replace secrets in a command by HIDDEN: values of options, and of variables before the
+    command, whose names are those of secrets or among `names` (`token`, `--token`). Where there is
+    none the text stays as it was.
 
-    The command stands in records, logs and Snakemake's memory; `reveal` gives it back to the process that becomes the
-    program. A value with a placeholder is none: settings are shown.
+    The command stands in records, logs and Snakemake's memory; `reveal` restores it for the process
+    that becomes the program. A value with a placeholder is no secret: settings are shown.
     """
     named, hidden, words = {name.lstrip("-").lower() for name in names}, False, shlex.split(text)
 
@@ -171,14 +178,17 @@ def hide(text: str, names: Iterable[str] = ()) -> str:
 
 
 def secrets(text: str, names: Iterable[str] = ()) -> list[str]:
-    """What `hide` takes out of a command."""
+    """List what `hide` takes out of a command."""
     shown = shlex.split(hide(text, names))
     pairs = zip(shlex.split(text), shown, strict=True)
     return [word.removeprefix(hidden.removesuffix(HIDDEN)) for word, hidden in pairs if word != hidden]
 
 
 def placeholders(text: str) -> set[str]:
-    """The names in braces. Raises ValueError where braces do not match or hold more than a name."""
+    """Return the names in braces.
+
+    Raises ValueError where braces do not match or hold more than a name.
+    """
     found = set()
     for _, name, form, conversion in Formatter().parse(text):
         if name is None:

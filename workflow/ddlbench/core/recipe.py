@@ -26,7 +26,8 @@ RULES = {
 
 
 def key(description: str, default: Any = MISSING, enum: Iterable[str] = (), **rules: Any) -> Any:
-    """A field that people set in a YAML file: what it means, its default, which texts it may be, its other rules.
+    """Define a field that people set in a YAML file: what it means, its default, which texts it may
+    be, its other rules.
 
     Without a default it is required. `settings/keys.py` checks files by its metadata, and its type by the annotation.
     """
@@ -40,7 +41,9 @@ def key(description: str, default: Any = MISSING, enum: Iterable[str] = (), **ru
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Everything that decides accuracy; `config/recipes/<name>.yaml`. Epoch numbers count from 0, fractions allowed.
+    """The settings that decide accuracy; `config/recipes/<name>.yaml`.
+
+    Epoch numbers count from 0, fractions allowed.
 
     A recipe key is declared here and nowhere else: schema, `config/README.md`, table columns and records follow. A new
     one needs a default that trains what was trained before, and a place in `spec.OMITTED`: else all runs are stale. One
@@ -157,7 +160,9 @@ ROLES = {
 
 
 def unused(recipe: Mapping[str, Any], schedule: str) -> set[str]:
-    """Return the keys of a recipe that a training by this schedule does not use: their change makes no run stale."""
+    """Return the keys of a recipe that a training by this schedule does not use: changing them
+    makes no run stale.
+    """
     settings = {**recipe, "schedule": schedule}
     names = {name for name, (decides, values) in USED_WITH.items() if settings.get(decides) not in values}
     if not recipe.get("warmup_epochs"):
@@ -168,19 +173,21 @@ def unused(recipe: Mapping[str, Any], schedule: str) -> set[str]:
 
 
 def for_schedule(recipe: Recipe, schedule: str) -> Recipe:
-    """The recipe with newer keys of other schedules at their default, at which a run's text leaves them out
-    (`spec.OMITTED`)."""
+    """Return the recipe with newer keys of other schedules at their default, at which a run's text
+    leaves them out (`spec.OMITTED`).
+    """
     others = [name for name in _NEWER if schedule not in USED_WITH[name][1]]
     return replace(recipe, **{name: getattr(Recipe, name) for name in others})
 
 
 def numbers_kept(optimizer: str, momentum: float) -> int:
-    """Numbers that an optimiser keeps per parameter; SGD without momentum keeps none."""
+    """Return how many numbers an optimiser keeps per parameter; SGD without momentum keeps none."""
     return 0 if optimizer == "sgd" and not momentum else STATES[optimizer]
 
 
 def needs_whole_layers(optimizer: str) -> bool:
-    """Whether it takes norms of whole parameters: then none of its parameters or states may be a piece of flat memory.
+    """Tell whether the optimiser takes norms of whole parameters: then none of its parameters or
+    states may be a piece of flat memory.
 
     That is how DeepSpeed's ZeRO shards them (stages 1 to 3). Norms of FSDP's tensors are those of the whole.
     """

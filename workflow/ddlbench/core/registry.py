@@ -36,61 +36,67 @@ WITHIN = {
 
 
 def folder(room: str) -> Path:
-    """The folder of a room of members."""
+    """Return the folder of a room of members."""
     return PACKAGE / WITHIN.get(room, "") / room
 
 
 def package(room: str) -> str:
-    """The name by which Python imports a room of members."""
+    """Return the name by which Python imports a room of members."""
     return ".".join(["ddlbench", *folder(room).relative_to(PACKAGE).parts])
 
 
 @cache
 def members(room: str) -> tuple[str, ...]:
-    """The names that a study may use for a room: `members("loaders")` -> ("dali-cpu", "native", ...)."""
+    """Return the names that a study may use for a room: `members("loaders")` -> ("dali-cpu",
+    "native", ...).
+    """
     files = folder(room).glob("[!_]*.py")
     return tuple(sorted(f.stem.replace("_", "-") for f in files))
 
 
 def path(room: str, name: str) -> Path:
-    """The file that a member is."""
+    """Return the file of a member."""
     return folder(room) / f"{name.replace('-', '_')}.py"
 
 
 def paths(room: str) -> list[Path]:
-    """The files of all members of a room."""
+    """List the files of all members of a room."""
     return [path(room, name) for name in members(room)]
 
 
 @cache
 def member(room: str, name: str) -> Any:
-    """The member's module. Importing it is cheap: members import torch, DALI, ... inside their functions only.
+    """Import a member's module. This is cheap: members import torch, DALI, ... inside their
+    functions only.
 
-    What a user's program does itself is `_own.py`, which no study can name.
+    The module for what a user's program does itself is `_own.py`, which no study can name.
     """
     return import_module(f"{package(room)}.{'_own' if name == OWN else name.replace('-', '_')}")
 
 
 @cache
 def options(adapter: str) -> dict[str, dict[str, Any]]:
-    """A framework's options by name, as JSON schemas with a description and a default."""
+    """Return a framework's options by name, as JSON schemas with a description and a default."""
     schemas: dict[str, dict[str, Any]] = member("frameworks", adapter).OPTIONS
     return schemas
 
 
 @cache
 def option_defaults(adapter: str) -> dict[str, Any]:
-    """The values of a framework's options where a study says nothing."""
+    """Return the values of a framework's options where a study says nothing."""
     return {name: rule["default"] for name, rule in options(adapter).items()}
 
 
 def family(loader: str) -> str:
-    """What published numbers call a loader: `dali` for all of DALI's. A name that is no member's is its own family."""
+    """Return what published numbers call a loader: `dali` for all of DALI's.
+
+    A name that is no member's is its own family.
+    """
     return str(member("loaders", loader).FAMILY) if loader in members("loaders") else loader
 
 
 def importable(package: str) -> bool:
-    """Whether this Python has the package, without importing it."""
+    """Tell whether this Python has the package, without importing it."""
     try:
         return find_spec(package) is not None
     except ModuleNotFoundError:  # a parent package is missing
@@ -98,7 +104,7 @@ def importable(package: str) -> bool:
 
 
 def release(distribution: str) -> str | None:
-    """The version of an installed package; None if it is not installed."""
+    """Return the version of an installed package; None if it is not installed."""
     try:
         return version(distribution)
     except PackageNotFoundError:
@@ -106,7 +112,7 @@ def release(distribution: str) -> str | None:
 
 
 def installed(*distributions: str) -> str:
-    """The first of these packages that is installed; the first of all if none is."""
+    """Return the first of these packages that is installed; the first of all if none is."""
     return next((name for name in distributions if release(name)), distributions[0])
 
 
@@ -116,12 +122,16 @@ def _parsed(room: str, name: str) -> ast.Module:
 
 
 def docstring(room: str, name: str) -> str:
-    """The member's module docstring, read without importing it (a figure's caption, for one)."""
+    """Return the member's module docstring, read without importing it (a figure's caption, for
+    one).
+    """
     return ast.get_docstring(_parsed(room, name)) or ""
 
 
 def constant(room: str, name: str, constant: str) -> tuple[str, ...]:
-    """A tuple of names that a member's file has, read without importing it; an empty one if the file has none."""
+    """Return a tuple of names that a member's file has, read without importing it; an empty one if
+    the file has none.
+    """
     for line in _parsed(room, name).body:
         if isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) == constant:
             return tuple(ast.literal_eval(line.value))
@@ -136,7 +146,8 @@ MADE_BY_TIMM = re.compile(r"@register_model\s+def (\w+)")
 
 @cache
 def models_with_zero_init_last() -> tuple[str, ...]:
-    """Models of which a recipe may say `zero_init_last`: ours, and timm's in files that know the word.
+    """Return the models of which a recipe may say `zero_init_last`: ours, and timm's in files that
+    know the word.
 
     Empty if timm is not installed where this runs.
     """
@@ -146,7 +157,7 @@ def models_with_zero_init_last() -> tuple[str, ...]:
 
 @cache
 def models() -> tuple[str, ...]:
-    """Names of models of `OWN_MODELS` and of timm's.
+    """Return the names of the models of `OWN_MODELS` and of timm.
 
     Only the former if timm is not installed where this runs (a login node): the job then checks the name.
     """
@@ -155,7 +166,10 @@ def models() -> tuple[str, ...]:
 
 
 def _timm() -> Iterator[str]:
-    """The source of each of timm's files of models; importing them would import torch. Nothing if it is not there."""
+    """Yield the source of each of timm's files of models; importing them would import torch.
+
+    Yield nothing if timm is not installed.
+    """
     timm = find_spec("timm")
     if timm is not None and timm.origin is not None:
         for file in (Path(timm.origin).parent / "models").rglob("*.py"):

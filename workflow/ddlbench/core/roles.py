@@ -20,10 +20,11 @@ WEAK, STRONG = "weak", "strong"  # which batch stays along a series: that of a w
 
 @dataclass(frozen=True)
 class Role:
-    """What a setting is in a comparison, and its words.
+    """The role of a setting in a comparison, and its words.
 
-    `follows` are settings that it differs with, of any role. `title` is how headings and legends of figures say a
-    value, `words` how sentences do; with `noun` these count. `null` is said where there is none.
+    `follows` are settings that it differs with, of any role. `title` is how headings and legends of
+    figures say a value, `words` how sentences do; with `noun` the values are counted. `null` is
+    said where there is none.
     """
 
     kind: str

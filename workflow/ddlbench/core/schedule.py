@@ -11,7 +11,7 @@ from ddlbench.core.spec import RunSpec
 
 
 def peak_lr(recipe: Recipe, global_batch: int) -> float:
-    """The rate after warm-up, for a batch k times `base_batch`.
+    """Return the learning rate after warm-up, for a batch k times `base_batch`.
 
     linear: k times the rate (Goyal et al. 2018, arXiv:1706.02677, section 2.1); sqrt: its root times the rate, as LAMB
     asks for (You et al. 2020, arXiv:1904.00962, section 4).
@@ -21,7 +21,8 @@ def peak_lr(recipe: Recipe, global_batch: int) -> float:
 
 
 def learning_rate(spec: RunSpec, epoch: float) -> float:
-    """The rate at a moment of training; `epoch` counts from 0 and has a fraction within the epoch.
+    """Return the learning rate at a moment of training; `epoch` counts from 0 and has a fraction
+    within the epoch.
 
     Gradual warm-up by the step (Goyal et al. 2018, section 2.2), then the schedule.
     """
@@ -33,7 +34,7 @@ def learning_rate(spec: RunSpec, epoch: float) -> float:
 
 
 def warm_up(spec: RunSpec) -> tuple[float, float]:
-    """The rates that warm-up begins and ends with.
+    """Return the learning rates that warm-up begins and ends with.
 
     It ends where the schedule stands by then, so that no rate jumps. A schedule that ends with the run has no such
     place if the run is over by then: the run is all warm-up, on its way to the peak.
@@ -47,9 +48,12 @@ def warm_up(spec: RunSpec) -> tuple[float, float]:
 
 
 def scheduled_lr(spec: RunSpec, epoch: float) -> float:
-    """step, cosine and exponential move by whole epochs, as Aach et al. 2023 define them (doi:10.1186/
-    s40537-023-00765-w, section on scheduling), the cosine by the step if the recipe says so. Exponential counts from
-    `exponential_start`. polynomial moves by the step from the end of warm-up, as MLPerf's reference for LARS does.
+    """Return the learning rate of the schedule alone.
+
+    step, cosine and exponential change by whole epochs, as Aach et al. 2023 define them
+    (doi:10.1186/s40537-023-00765-w, section on scheduling); the cosine changes by the step if the
+    recipe says so. Exponential counts from `exponential_start`. polynomial changes by the step from
+    the end of warm-up, as MLPerf's reference for LARS does.
     """
     recipe, t = spec.recipe, math.floor(epoch)
     peak = peak_lr(recipe, spec.global_batch)
@@ -70,7 +74,8 @@ def scheduled_lr(spec: RunSpec, epoch: float) -> float:
 
 
 def warm_up_fault(spec: RunSpec) -> str | None:
-    """Why the warm-up of this run would lower the rate, and what is allowed; None if it does not.
+    """Return why the warm-up of this run would lower the rate, and what is allowed; None if it does
+    not.
 
     Where warm-up begins at the peak, there is nothing to warm up: the rate follows the schedule, and that is no fault.
     """

@@ -101,7 +101,9 @@ class RunSpec:
 
     @property
     def id(self) -> str:
-        """Readable, and its folder's name: what studies vary is in it; machine and recipe are in it by name.
+        """Return a readable id, which is the name of its folder.
+
+        What studies vary is in it; machine and recipe are in it by name.
 
         A variant's name is followed by four digits made from its options: two studies may mean different things by it.
         """
@@ -127,7 +129,10 @@ class RunSpec:
         return "-".join(parts + ([f"interrupt{self.interrupt_steps}"] if self.interrupt_steps else []))
 
     def _id_of(self, program: Program) -> str:
-        """That of a program's run: its settings in words; four digits tell values apart that no path can hold."""
+        """Return the id of a program's run: its settings in words.
+
+        Four hex digits distinguish values that no path can hold.
+        """
         settings = [f"{name}_{value}" for name, value in program.settings]
         plain = [re.sub(r"[^A-Za-z0-9._]+", "_", text)[:60] for text in settings]
         odd = f".{sha256(json.dumps(settings).encode()).hexdigest()[:4]}" if plain != settings else ""
@@ -136,7 +141,7 @@ class RunSpec:
 
     @property
     def model_name(self) -> str:
-        """The model in a file's name: `nets.wide.build` of `nets.wide:build`."""
+        """Return the model's name for a file name: `nets.wide.build` for `nets.wide:build`."""
         return self.model.replace(":", ".")
 
     @property
@@ -149,59 +154,71 @@ class RunSpec:
 
     @property
     def reads(self) -> str | None:
-        """The form that is read; None: the loader reads nothing."""
+        """Return the form that is read; None if the loader reads nothing."""
         return self.form or self._preferred
 
     @property
     def kind(self) -> str:
-        """The member of `plan/kinds/` that plans it."""
+        """Return the member of `plan/kinds/` that plans it."""
         return "program" if self.program else "training"
 
     @property
     def adapter(self) -> str:
-        """The member of `frameworks/`; `own` of a program, which has nothing of ours."""
+        """Return the member of `frameworks/`; `own` for a program, which has nothing of ours."""
         if self.program:
             return OWN
         return str(dict(self.options).get("framework", self.framework))
 
     @property
     def versioned(self) -> str:
-        """The member of `frameworks/` whose package says which version it has: a program may name one of ours."""
+        """Return the member of `frameworks/` whose package gives the version: a program may name
+        one of ours.
+        """
         return self.framework if self.framework in registry.members("frameworks") else self.adapter
 
     @property
     def full_epochs(self) -> int:
-        """Counts the epochs that schedules are made for."""
+        """Return the number of epochs that schedules are made for."""
         return self.of_epochs or self.epochs
 
     def all_options(self) -> dict[str, Any]:
-        """The adapter's options with their values in this run; a program's settings."""
+        """Return the adapter's options with their values in this run; for a program, its
+        settings.
+        """
         if self.program:
             return dict(self.program.settings)
         given = {name: value for name, value in self.options if name != "framework"}
         return {**registry.option_defaults(self.adapter), **given}
 
     def option(self, name: str) -> Any:
-        """The value of one of the adapter's options. Raises KeyError on one that it does not have."""
+        """Return the value of one of the adapter's options.
+
+        Raises KeyError on one that it does not have.
+        """
         return self.all_options()[name]
 
     @property
     def nodes(self) -> int:
-        """Nodes that the workers fill, `workers_per_node` on each."""
+        """Return the number of nodes that the workers fill, `workers_per_node` on each."""
         return -(-self.workers // self.workers_per_node)
 
     @property
     def batch_per_worker(self) -> int:
-        """Images a step on one rank; the planner has made sure that the ranks divide the batch."""
+        """Return the images a step on one rank; the planner has made sure that the ranks divide the
+        batch.
+        """
         return self.global_batch // self.workers
 
     @property
     def seed(self) -> int:
-        """The same for every framework, loader and worker count of a repeat, so that they can be compared."""
+        """Return the seed: the same for every framework, loader and worker count of a repeat, so
+        that they can be compared.
+        """
         return self.recipe.seed + self.repeat - 1
 
     def columns(self) -> dict[str, Any]:
-        """Flat columns for tables, the same for every run (`COLUMNS`): each field, and each key of the recipe.
+        """Return flat columns for tables, the same for every run (`COLUMNS`): each field, and each
+        key of the recipe.
 
         `recipe` is the recipe's name and `seed` this run's own; `options` and a recipe's lists are JSON. Keys of the
         recipe that the run does not use are None.
@@ -218,26 +235,31 @@ class RunSpec:
 
     @property
     def settings(self) -> str | None:
-        """`precision=bf16, sequence=128`: a program's settings but its framework, in their file's order."""
+        """Return `precision=bf16, sequence=128`: a program's settings except its framework, in
+        their file's order.
+        """
         return self.program.words if self.program else None
 
     @property
     def sample(self) -> str:
-        """What a step counts."""
+        """Return what a step counts, such as images."""
         return self.program.sample if self.program else IMAGES
 
     def trains_like(self, other: RunSpec) -> bool:
-        """Whether both are the same training: they differ at most in what it does not use."""
+        """Tell whether both are the same training: they differ at most in what it does not use."""
         return self == other or used(json.loads(self.to_json())) == used(json.loads(other.to_json()))
 
     def to_json(self) -> str:
-        """One line; `from_json` gives the same value back. OMITTED says what is left out at its default."""
+        """Return the settings on one line; `from_json` gives the same value back.
+
+        OMITTED names what is left out at its default.
+        """
         # Not asdict: it copies deeply, and a plan of thousands of runs would notice.
         return json.dumps({**_written(self), "recipe": _written(self.recipe)}, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> RunSpec:
-        """The RunSpec that `to_json` wrote. Raises ValueError on anything else."""
+        """Parse the RunSpec that `to_json` wrote. Raises ValueError on anything else."""
         data = json.loads(text)
         if not isinstance(data, dict) or not isinstance(data.get("recipe"), dict):
             raise ValueError("these are no settings of a run: no mapping with a recipe in it")
@@ -298,7 +320,7 @@ ROLES: Mapping[str, Role] = {
 
 
 def _written(value: RunSpec | Recipe) -> dict[str, Any]:
-    """The fields that go into JSON."""
+    """Return the fields that go into JSON."""
     given, kind = {**vars(value)}, type(value)
     for name in OMITTED[kind]:
         if given[name] == getattr(kind, name):
@@ -309,8 +331,10 @@ def _written(value: RunSpec | Recipe) -> dict[str, Any]:
 
 
 def used(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a run, or of a job that asks one, without what the run does not use. `settings` is the
-    JSON of a spec, also of a record: anything may stand in it. Runs are the same training if this is equal.
+    """Return the settings of a run, or of a job that uses one, without what the run does not use.
+
+    `settings` is the JSON of a spec, also of a record: anything may stand in it. Runs are the same
+    training if this is equal.
 
     A run's text keeps what it does not use, because ids of other jobs are made of it.
     """
@@ -331,7 +355,10 @@ def used(settings: Mapping[str, Any]) -> dict[str, Any]:
 def of_program(
     program: Program, *, machine: str, device: str, workers: int, workers_per_node: int, global_batch: int, **more: Any
 ) -> RunSpec:
-    """The run of a user's program; `more` are further fields. What no program says has the word OWN, or counts 1."""
+    """Return the run of a user's program; `more` are further fields.
+
+    What no program says has the word OWN, or counts 1.
+    """
     words = dict.fromkeys(("dataset", "loader", "form", "schedule"), OWN)
     counts = {"loader_threads": 1, "epochs": 1, "repeat": 1}
     return RunSpec(
@@ -355,7 +382,9 @@ def id_of_repeat(run: str, repeat: int, other: int) -> str:
 
 
 def steps_per_epoch(images: int, global_batch: int) -> int:
-    """Steps an epoch: the last batch may be smaller, no sample is dropped or repeated."""
+    """Return the number of steps in an epoch: the last batch may be smaller, no sample is dropped
+    or repeated.
+    """
     return -(-images // global_batch)
 
 

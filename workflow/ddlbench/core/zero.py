@@ -16,7 +16,8 @@ STAGES = (0, 1, 2, 3)
 def held_bytes(
     parameters: float, stage: int, workers: int, optimizer_bytes: float, number_bytes: float = NUMBER_BYTES
 ) -> float:
-    """Bytes on one worker; `optimizer_bytes` is K, and a weight and a gradient have `number_bytes` each.
+    """Return the bytes on one worker; `optimizer_bytes` is K, and a weight and a gradient have
+    `number_bytes` each.
 
     Raises ValueError for another stage than 0, 1, 2 or 3.
     """
@@ -36,10 +37,10 @@ def gradients_bytes(parameters: float, stage: int, workers: int, number_bytes: f
 
 
 def _share(stage: int, first: int, workers: int) -> float:
-    """The worker's share of what is sharded from stage `first` on."""
+    """Return the worker's share of what is sharded from stage `first` on."""
     return 1.0 if stage < first else 1 / workers
 
 
 def optimizer_bytes(optimizer: str, momentum: float = 0.9) -> float:
-    """K of a recipe's optimizer [bytes per parameter]."""
+    """Return K of a recipe's optimizer [bytes per parameter]."""
     return float(numbers_kept(optimizer, momentum) * NUMBER_BYTES)

@@ -22,11 +22,14 @@ GRACE_S = 5  # that a process of the crew has to end
 
 
 class CrewError(RuntimeError):
-    """A crew could not begin, or one of its processes was killed; one line."""
+    """The error that a crew could not begin, or that one of its processes was killed; one line."""
 
 
 class Crew:
-    """`with Crew(4) as crew: for task, answer in crew.map(function, tasks): ...` Raises CrewError."""
+    """A pool of processes that share the work. Raises CrewError.
+
+    Use it as `with Crew(4) as crew: for task, answer in crew.map(function, tasks): ...`
+    """
 
     def __init__(self, count: int) -> None:
         context = multiprocessing.get_context("fork")
@@ -41,7 +44,7 @@ class Crew:
         self.processes = [*self.pool._processes.values()]
 
     def map(self, function: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
-        """(task, answer) of each task, in the order in which they are done.
+        """Yield (task, answer) of each task, in the order in which they are finished.
 
         Function, tasks and answers are pickled. Raises what `function` raised, or CrewError if a process was killed.
         """
@@ -84,7 +87,7 @@ class Crew:
 
 
 def _begin(family: int) -> None:
-    """In each process of the crew."""
+    """Prepare a process of the crew: ignore Ctrl-C, end by SIGTERM, and die with the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the parent ends us
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # with SIGTERM, whatever it does itself when it hears that
     # Not at the end of a task, which can be minutes away: the next process may wait for our lock.

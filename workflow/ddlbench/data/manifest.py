@@ -64,20 +64,23 @@ class Manifest:
 
     @property
     def job(self) -> dict[str, Any]:
-        """What decides the contents: a form or part of one that was made for another job is not used."""
+        """Return what decides the contents.
+
+        A form or a part of one that was made for another job is not used.
+        """
         job = {key: getattr(self, key) for key in ("dataset", "form", "format", "root", "seed", "source")}
         return job | {"classes": list(self.classes), "listed": {s: split.listed for s, split in self.splits.items()}}
 
     def digest(self) -> str:
-        """Tells it from other manifests."""
+        """Return a short digest that distinguishes it from other manifests."""
         return sha256(json.dumps(asdict(self)).encode())[:12]
 
     def data(self, folder: Path) -> Path:
-        """Where the pictures lie, given where the manifest lies."""
+        """Return the folder of the pictures, given the folder of the manifest."""
         return Path(self.root) if self.root else folder
 
     def write(self, folder: Path) -> None:
-        """Under both names, the hidden one last."""
+        """Write the manifest under both names, the hidden one last."""
         # A kill may leave the hidden file: its name says whose it is.
         with aside(folder / NAME, folder / f"{KEPT}.new") as hidden:
             hidden.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
@@ -85,7 +88,7 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Path, name: str | None = None) -> Manifest:
-        """The manifest of a prepared form, by this name or by either.
+        """Read the manifest of a prepared form, by this name or by either.
 
         Raises FileNotFoundError if the folder has none, OSError, ValueError if it cannot be understood; one line.
         """
@@ -103,7 +106,9 @@ class Manifest:
         return manifest
 
     def faults(self) -> list[str]:
-        """What cannot be true of a form of this version, one line each: numbers, names that do not fit."""
+        """Return what cannot be true of a form of this version, one line each: numbers, names that
+        do not fit.
+        """
         form = registry.member("forms", self.form)
         here = {"format": form.FORMAT, "label_offset": form.LABEL_OFFSET}
         wrong = [
@@ -127,7 +132,9 @@ class Manifest:
         return [f"{NAME}: {fault}; prepare the form again" for fault in wrong]
 
     def _check(self) -> None:
-        """Raises ValueError or TypeError if it names an unknown form, a value has another type than is used."""
+        """Raise ValueError or TypeError if it names an unknown form or other splits, or a value has
+        the wrong type.
+        """
         forms = registry.members("forms")
         if self.form not in forms:
             raise ValueError(f"form {self.form!r}; {one_of(forms, self.form)}")
@@ -144,8 +151,10 @@ class Manifest:
 
 
 def finished_ns(folder: Path) -> int | None:
-    """Return when the form was finished [ns since 1970]; None if it is not yet. The hidden manifest says so, whose time
-    a person may set (touch) without making runs stale."""
+    """Return when the form was finished [ns since 1970]; None if it is not yet.
+
+    The hidden manifest says so, whose time a person may set (touch) without making runs stale.
+    """
     for name in (KEPT, NAME):
         with suppress(FileNotFoundError):
             return (folder / name).stat().st_mtime_ns
@@ -153,18 +162,21 @@ def finished_ns(folder: Path) -> int | None:
 
 
 def copy(path: Path, to: Path) -> None:
-    """A copy that is whole or not there, of the same time: what was made from the original is not stale."""
+    """Copy a file so that the copy is whole or not there.
+
+    It has the original's time: what was made from the original is not stale.
+    """
     with aside(to, to.with_name(f"{KEPT}.copy-{socket.gethostname()}-{os.getpid()}")) as hidden:
         shutil.copy2(path, hidden)
 
 
 def sha256(data: bytes) -> str:
-    """Hex digest."""
+    """Return the SHA-256 as hex digits."""
     return hashlib.sha256(data).hexdigest()
 
 
 def print_table(manifests: Sequence[Path]) -> None:
-    """One CSV row per form and split. Raises what `Manifest.read` raises."""
+    """Print one CSV row per form and split. Raises what `Manifest.read` raises."""
     table = csv.writer(sys.stdout, lineterminator="\n")
     table.writerow(("dataset", "form", "split", "images", "classes", "bytes", "skipped", "manifest_sha256"))
     for path in manifests:

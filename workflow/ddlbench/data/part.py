@@ -28,7 +28,10 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Written:
-    """What a finished part holds; `skipped` has the reason of each picture that was left out, by class/file name."""
+    """The contents of a finished part.
+
+    `skipped` has the reason of each picture that was left out, by class/file name.
+    """
 
     images_per_class: dict[str, int]
     bytes: int
@@ -38,7 +41,9 @@ class Written:
 
 @dataclass
 class Checked:
-    """What `check` found in a part: images per class, bytes in all, how many were decoded, and what is wrong."""
+    """The result of `check` for a part: images per class, bytes in all, how many were decoded, and
+    what is wrong.
+    """
 
     images_per_class: dict[str, int] = field(default_factory=dict)
     size_bytes: int = 0
@@ -46,8 +51,10 @@ class Checked:
     problems: list[str] = field(default_factory=list)
 
     def count(self, where: str, class_: str, decode: bool, encoded: bytes, *size: int) -> None:
-        """Count a picture of this class. If `decode`, see that it can be decoded, and has this height and width if they
-        are given; `where` names the picture if not.
+        """Count a picture of this class.
+
+        If `decode`, see that it can be decoded, and has this height and width if they are given;
+        `where` names the picture if not.
         """
         self.images_per_class[class_] = self.images_per_class.get(class_, 0) + 1
         if decode:
@@ -57,7 +64,10 @@ class Checked:
 
 
 def pictures(part: Part, source: Source, on_error: str, skipped: dict[str, str]) -> Iterator[tuple[Entry, Picture]]:
-    """The part's pictures, one at a time. Bad ones are put into `skipped`, or raised (`on_error` "stop")."""
+    """Yield the part's pictures, one at a time.
+
+    Bad ones are put into `skipped`, or raised (`on_error` "stop").
+    """
     for number, entry in enumerate(part.entries):
         if number % AHEAD == 0:
             _ask_for(part.entries[number + AHEAD * (number > 0) : number + 2 * AHEAD])
@@ -70,7 +80,9 @@ def pictures(part: Part, source: Source, on_error: str, skipped: dict[str, str])
 
 
 def _ask_for(entries: list[Entry]) -> None:
-    """Have the kernel read these while others are worked on: shuffled pictures lie anywhere on the disk."""
+    """Ask the kernel to read these ahead while others are worked on: shuffled pictures lie anywhere
+    on the disk.
+    """
     for entry in entries:
         try:
             descriptor = os.open(entry.path, os.O_RDONLY | os.O_NONBLOCK)
@@ -97,7 +109,7 @@ def unlike(path: Path, finished_ns: int, kind: Callable[[int], bool] = stat.S_IS
 
 
 def undecodable(encoded: bytes, height: int | None = None, width: int | None = None) -> str | None:
-    """What is wrong with an image file's bytes, all pixels decoded; None if nothing is."""
+    """Decode all pixels of an image file's bytes, and return what is wrong; None if nothing is."""
     from PIL import Image
 
     try:

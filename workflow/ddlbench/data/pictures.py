@@ -26,12 +26,14 @@ MOST_PIXELS = 89_478_485
 
 
 def is_named_so(name: str) -> bool:
-    """Whether a file of this name is taken for a picture; hidden files are not."""
+    """Tell whether a file of this name is taken for a picture; hidden files are not."""
     return name.lower().endswith(SUFFIXES) and not name.startswith(".")
 
 
 def is_passed_over(name: str) -> bool:
-    """Whether a folder of this name is none of a data set: hidden, or left there by a system."""
+    """Tell whether a folder of this name is not part of a data set: hidden, or left there by an
+    operating system.
+    """
     return name.startswith(".") or name in JUNK
 
 
@@ -76,7 +78,10 @@ def mended(encoded: bytes, name: str) -> Picture:
 
 
 def as_rgb(image: Any) -> Any:
-    """A Pillow image as RGB. Pillow's own conversion makes white of 16-bit grey: it cuts off what is above 255."""
+    """Convert a Pillow image to RGB.
+
+    Pillow's own conversion makes white of 16-bit grey: it cuts off what is above 255.
+    """
     image.load()
     if image.mode.startswith("I"):
         import numpy as np
@@ -87,7 +92,7 @@ def as_rgb(image: Any) -> Any:
 
 
 def encode(image: Any, form: str, **options: Any) -> bytes:
-    """A Pillow image as the bytes of a file."""
+    """Encode a Pillow image as the bytes of a file."""
     buffer = io.BytesIO()
     image.save(buffer, form, **options)
     return buffer.getvalue()

@@ -41,11 +41,13 @@ MOST_LETTERS = 200  # of a value in a message
 
 
 class PrepareError(DataError):
-    """A form cannot be made; one line that names the file."""
+    """The error that a form cannot be made; one line that names the file."""
 
 
 class Progress:
-    """What is printed while a form is made, of a `kind` of parts (shards, class folders)."""
+    """The progress that is printed while a form is made, of a `kind` of parts (shards, class
+    folders).
+    """
 
     def __init__(self, name: str, kind: str, parts: int) -> None:
         self.name, self.kind, self.parts, self.done = name, kind, parts, 0
@@ -57,7 +59,7 @@ class Progress:
         self._print(f"{self.parts} {self.kind}; about {gigabytes(missing)} to write, {free} are free")
 
     def add(self, size: int) -> None:
-        """One more part is done, of `size` bytes."""
+        """Count one more finished part of `size` bytes, and print the progress now and then."""
         self.done, self.bytes = self.done + 1, self.bytes + size
         if self.done < self.parts and monotonic() - self.printed > EVERY_S:  # of the last part the end speaks
             self.end()
@@ -109,8 +111,11 @@ def write_form(
     on_error: str = "stop",
     expected: tuple[dict[str, int], int] | None = None,
 ) -> Manifest:
-    """`prepare` from a source that need not be a member of `datasets/`. If the source holds other numbers of (images
-    per split, classes) than are `expected`, a warning says so."""
+    """Write a form from a source that need not be a member of `datasets/`, and return its manifest.
+
+    If the source holds other numbers of (images per split, classes) than are `expected`, a warning
+    says so.
+    """
     rules = registry.member("forms", form)
     target = Target(folder)
     # The crew is forked before the source is opened, to stay small.
@@ -154,7 +159,7 @@ def write_form(
 
 
 def warn(dataset: str, images: dict[str, int], classes: int, expected: tuple[dict[str, int], int]) -> None:
-    """Say it loudly if a data set does not hold what was published (or asked for)."""
+    """Print a warning if a data set does not hold what was published (or asked for)."""
     if (images, classes) != expected:
         here, there = (
             f"{number} classes, {counts['train']} images for training, {counts['val']} for validation"
@@ -164,7 +169,9 @@ def warn(dataset: str, images: dict[str, int], classes: int, expected: tuple[dic
 
 
 def _check_names(classes: Iterable[str], entries: Iterable[Entry]) -> None:
-    """Raises SourceError at a name that manifests or lists of files cannot hold: not UTF-8, or of two lines."""
+    """Raise SourceError at a name that manifests or lists of files cannot hold: not UTF-8, or of
+    two lines.
+    """
     for name in chain(classes, (entry.filename for entry in entries)):
         if "\n" in name:
             raise SourceError(f"{name!r}: the name of this class or picture has a line end in it; rename it")
@@ -228,7 +235,10 @@ def _short(value: object) -> str:
 def _write_parts(
     crew: Crew, parts: list[Part], source: Source, rules: Any, target: Target, on_error: str, name: str
 ) -> dict[str, Written]:
-    """Have the crew write all parts; return what each holds, by name. If that fails, nothing is left of them."""
+    """Write all parts with the crew, and return what each holds, by name.
+
+    If that fails, nothing is left of them.
+    """
     written: dict[str, Written] = {}
     size = _bytes(parts, _mean_bytes(source, [entry for part in parts for entry in part.entries]))
     progress = Progress(name, rules.PARTS, len(parts))
@@ -261,7 +271,9 @@ def _write_part(form: str, source: Source, work: Path, on_error: str, part: Part
 
 
 def _mean_bytes(source: Source, entries: list[Entry]) -> float:
-    """About the size of a picture [bytes], from a few of them: not every source knows the sizes beforehand."""
+    """Estimate the size of a picture [bytes] from a few of them: not every source knows the sizes
+    beforehand.
+    """
     sizes = []
     for entry in entries[:: max(1, len(entries) // 20)]:
         with suppress(BadImage):
@@ -270,7 +282,9 @@ def _mean_bytes(source: Source, entries: list[Entry]) -> float:
 
 
 def _bytes(parts: list[Part], mean: float) -> float:
-    """About what these parts take [bytes]: a record or a directory entry adds some hundred bytes to a picture."""
+    """Estimate the size of these parts [bytes]: a record or a directory entry adds some hundred
+    bytes to a picture.
+    """
     return sum(len(part.entries) for part in parts) * (mean + 300)
 
 
@@ -286,7 +300,7 @@ def _explain(error: OSError, folder: Path, needed: float) -> str:
 
 
 def _sum_up(split: str, parts: list[Part], written: dict[str, Written], manifest: Manifest) -> Split:
-    """A split of the manifest from its parts, in their order."""
+    """Combine the parts of a split, in their order, into the split of the manifest."""
     in_split = [written[part.name] for part in parts if part.split == split]
     counts: Counter[str] = Counter()
     for part in in_split:

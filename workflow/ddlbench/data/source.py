@@ -12,18 +12,24 @@ from ddlbench.core.files import printable
 
 
 class DataError(RuntimeError):
-    """Something about data that a person must know: one line, safe to print."""
+    """An error in data that a person must know: one line, safe to print."""
 
     def __init__(self, message: str) -> None:
         super().__init__(printable(message))
 
 
 class SourceError(DataError):
-    """A source cannot be used as a whole: missing, wrong digest, ends early. The line names the file."""
+    """The error that a source cannot be used as a whole: missing, wrong digest, ends early.
+
+    The line names the file.
+    """
 
 
 class BadImage(DataError):
-    """One picture cannot be used; the line names it. `data.on_error` of the config decides what follows."""
+    """The error that one picture cannot be used; the line names it.
+
+    `data.on_error` of the config decides what follows.
+    """
 
 
 class Entry(NamedTuple):
@@ -52,26 +58,35 @@ class Source(Protocol):
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The names of the classes, sorted; a label is a name's position."""
+        """Return the names of the classes, sorted; a label is a name's position."""
 
     @property
     def tree(self) -> Path | None:
-        """A tree of class folders that is used as the raw form where it lies, never copied; None for all others."""
+        """Return a tree of class folders that is used as the raw form where it lies, never copied;
+        None for all others.
+        """
 
     @property
     def described(self) -> dict[str, Any]:
-        """For the manifest: where it came from (path or address) and the digests that were checked."""
+        """Return, for the manifest, where it came from (path or address) and the digests that were
+        checked.
+        """
 
     def entries(self, split: str) -> list[Entry]:
-        """All pictures of `train` or `val`, always in the same order. Raises SourceError."""
+        """List all pictures of `train` or `val`, always in the same order. Raises SourceError."""
 
     def read(self, entry: Entry) -> Picture:
-        """One picture; whatever is not an RGB JPEG or PNG is mended to one. Raises BadImage."""
+        """Return one picture; whatever is not an RGB JPEG or PNG is converted to one.
+
+        Raises BadImage.
+        """
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a source looks: `given` is what data.sources.<data set> says, `cache` the folder for what is fetched."""
+    """The place where a source looks: `given` is what data.sources.<data set> says, `cache` the
+    folder for what is fetched.
+    """
 
     given: str | None
     cache: Path

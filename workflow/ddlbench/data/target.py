@@ -25,7 +25,9 @@ POLL_S = 0.5  # between two looks at a lock that another process holds
 
 
 class TargetError(DataError):
-    """A form cannot be put into its place; one line that says why, and what to do."""
+    """The error that a form cannot be put into its place; one line that says why, and what to
+    do.
+    """
 
 
 class Target:
@@ -79,7 +81,9 @@ class Target:
 
 
 def check_places(forms: Mapping[str | Path, str | None]) -> None:
-    """For the plan: `forms` has the manifest of each form that is wanted and where its data set lies.
+    """Check the places of forms for the plan.
+
+    `forms` has the manifest of each form that is wanted and where its data set lies.
 
     Raises ConfigError if `prepare` would refuse one: looks at the place and the source only, touches nothing.
     """

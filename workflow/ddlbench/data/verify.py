@@ -31,13 +31,17 @@ class Task(NamedTuple):
 
 
 def verify(folders: Sequence[Path], processes: int = 1) -> list[str]:
-    """What is wrong with the forms in these folders, one line each; prints a line for each form that is whole."""
+    """Return what is wrong with the forms in these folders, one line each; print a line for each
+    form that is whole.
+    """
     with Crew(processes) as crew:
         return [printable(problem) for problem in _verify(folders, crew)]
 
 
 def glance(folder: Path | None) -> list[str]:
-    """What is wrong with a form, if any, as far as sizes and times of change show it, one line each."""
+    """Return what is wrong with a form as far as sizes and times of change show it, one line
+    each.
+    """
     if folder is None:
         return []
     try:
@@ -50,8 +54,9 @@ def glance(folder: Path | None) -> list[str]:
 
 
 def index(folder: Path | None) -> list[str]:
-    """What is wrong with a form's index, or with the form so that it cannot be made (`forms.Form.index`). Where nothing
-    may be written, nothing is: each rank then looks for itself."""
+    """Make a form's index where it is missing (`forms.Form.index`), and return why it is wrong or
+    cannot be made. Where nothing may be written, nothing is: each rank then looks for itself.
+    """
     try:
         if folder is not None:
             manifest = Manifest.read(folder)
@@ -124,7 +129,9 @@ def _check(task: Task) -> Checked:
 
 
 def _names(folder: Path, manifest: Manifest) -> list[str]:
-    """Parts that nobody wrote, and an index that misleads: loaders would read them."""
+    """Return parts that nobody wrote, and an index that misleads, one line each: loaders would read
+    them.
+    """
     form, data = registry.member("forms", manifest.form), manifest.data(folder)
     try:
         extra = {n for split, part in manifest.splits.items() for n in form.names(data, split) - part.sha256.keys()}
@@ -135,7 +142,7 @@ def _names(folder: Path, manifest: Manifest) -> list[str]:
 
 
 def _differences(where: str, listed: dict[str, int], counted: dict[str, int], who: str) -> list[str]:
-    """At most three classes that differ, by name."""
+    """Return at most three classes whose counts differ, by name, one line each."""
     names = sorted(name for name in listed.keys() | counted.keys() if listed.get(name, 0) != counted.get(name, 0))
     lines = [f"{where}: class {n}: {counted.get(n, 0)} images; {who} {listed.get(n, 0)}" for n in names[:3]]
     return lines + ([f"{where}: and {len(names) - 3} more classes"] if len(names) > 3 else [])

@@ -12,19 +12,25 @@ from ddlbench.core import registry
 
 
 class ReleaseError(RuntimeError):
-    """A package is of a release that a mend was not tried with; one line."""
+    """The error that a package is of a release that a patch was not tried with; one line."""
 
 
 def release(distribution: str) -> str | None:
-    """The installed release in numbers: "2.13.0" of version "2.13.0+cu130". None if pip knows no such package."""
+    """Return the installed release in numbers: "2.13.0" of version "2.13.0+cu130".
+
+    None if pip knows no such package.
+    """
     numbers = re.match(r"\d+(\.\d+)*", registry.release(distribution) or "")
     return numbers[0] if numbers else None
 
 
 def only_for(distribution: str, releases: tuple[str, ...], mend: str) -> None:
-    """Let a mend go on only in a release that it was tried with: "2.4" stands for 2.4.0, 2.4.1 and so on. Labels of
-    builds (`+cpu`, `.post1`) do not count, and a package that says no release goes on. `mend` is the mend's file
-    without its ending. Raises ReleaseError."""
+    """Let a patch go on only in a release that it was tried with: "2.4" stands for 2.4.0, 2.4.1 and
+    so on.
+
+    Labels of builds (`+cpu`, `.post1`) do not count, and a package that says no release passes.
+    `mend` is the patch's file without its ending. Raises ReleaseError.
+    """
     installed = release(distribution)
     if installed and not any(f"{installed}.".startswith(f"{tried}.") for tried in releases):
         raise ReleaseError(
@@ -34,7 +40,10 @@ def only_for(distribution: str, releases: tuple[str, ...], mend: str) -> None:
 
 
 def private(owner: Any, name: str, distribution: str, releases: tuple[str, ...], mend: str) -> Any:
-    """A private attribute of an object of another package. Raises ReleaseError if it has none."""
+    """Return a private attribute of an object of another package.
+
+    Raises ReleaseError if it has none.
+    """
     if not hasattr(owner, name):
         raise ReleaseError(
             f"{distribution} {release(distribution)} has no {name}, which ddlbench/mends/{mend}.py needs; "

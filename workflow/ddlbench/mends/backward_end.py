@@ -10,7 +10,7 @@ from ddlbench import mends
 
 
 def call_when_computed(callback: Callable[[], None]) -> None:
-    """Within a backward pass: call back when its gradients are there. Raises ReleaseError."""
+    """Call back, within a backward pass, when its gradients are there. Raises ReleaseError."""
     from torch.autograd import Variable
 
     mends.private(Variable, "_execution_engine", "torch", ("2.13",), "backward_end").queue_callback(callback)

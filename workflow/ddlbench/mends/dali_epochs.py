@@ -15,7 +15,8 @@ from ddlbench import mends
 
 
 class EpochDecoder:
-    """Lets a pipeline decode `ahead` batches ahead, but none beyond the epoch, which has `batches` to come.
+    """The decoding of a pipeline that reads `ahead` batches ahead, but none beyond the epoch, which
+    has `batches` to come.
 
     Raises ReleaseError if DALI, by the name of the package that is installed, is of another release.
     """

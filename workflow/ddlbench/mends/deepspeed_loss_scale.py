@@ -27,7 +27,7 @@ def give(engine: Any, scaler: Any, zero: Any) -> None:
 
 
 def state(zero: Any) -> dict[str, Any]:
-    """All that the scaler under ZeRO changes."""
+    """Return all that the scaler under ZeRO changes."""
     return {name: getattr(zero.loss_scaler, name) for name in STATE}
 
 

@@ -33,11 +33,16 @@ def enable() -> None:
 
 
 class Packer:
-    """Packs bits with NumPy. DeepSpeed calls it in place of its kernel; it also passes the rank, which is not used."""
+    """A replacement of DeepSpeed's kernel that packs bits with NumPy.
+
+    DeepSpeed also passes the rank, which is not used.
+    """
 
     @staticmethod
     def packbits(numbers: Any, count: int, rank: int) -> Any:
-        """One bit per number, set where the number is not negative: float [count] -> uint8 [count / 8]."""
+        """Pack one bit per number, set where the number is not negative: float [count] -> uint8
+        [count / 8].
+        """
         import numpy as np
         import torch
 
@@ -45,7 +50,7 @@ class Packer:
 
     @staticmethod
     def unpackbits(packed: Any, count: int, rank: int) -> Any:
-        """1 for a bit that is set, -1 for others: uint8 [count] -> float32 [8 * count]."""
+        """Unpack 1 for a bit that is set, -1 for others: uint8 [count] -> float32 [8 * count]."""
         import numpy as np
         import torch
 
@@ -53,14 +58,15 @@ class Packer:
 
 
 class Builder:
-    """Replaces the class with which DeepSpeed compiles its kernel: nothing is compiled."""
+    """A replacement of the class with which DeepSpeed compiles its kernel: nothing is compiled."""
 
     def load(self, verbose: bool = True) -> type[Packer]:
         return Packer
 
 
 class _Comm:
-    """deepspeed.comm with one change: `all_gather` gives what is sent the shape of the buffers that receive it.
+    """The module deepspeed.comm with one change: `all_gather` gives what is sent the shape of the
+    buffers that receive it.
 
     DeepSpeed sends a scale without dimensions into buffers of one number, which Gloo refuses.
     """

@@ -39,7 +39,7 @@ def take_first_step(optimizer: Any) -> None:
 
 
 def state(optimizer: Any, reduces: bool) -> dict[str, Any]:
-    """All that the optimizer keeps, the errors that it has not sent yet included.
+    """Return all that the optimizer keeps, the errors that it has not sent yet included.
 
     `reduces` says whether the engine still averages gradients itself; it is kept with the state.
     """

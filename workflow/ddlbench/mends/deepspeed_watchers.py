@@ -38,7 +38,9 @@ def watch_reductions(
 
 @contextmanager
 def watched_update(stage: int, timed: Callable[[Method], Method]) -> Iterator[None]:
-    """Within, messages of ZeRO 1 and 2 are waits: whether a gradient overflowed, the norm, the new parameters."""
+    """Time messages of ZeRO 1 and 2 as waits within this block: whether a gradient overflowed, the
+    norm, the new parameters.
+    """
     from deepspeed import comm
 
     messages = {name: getattr(comm, name) for name in MESSAGES if stage in (1, 2)}

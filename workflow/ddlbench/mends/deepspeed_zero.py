@@ -10,12 +10,14 @@ from ddlbench import mends
 
 
 def guard() -> None:
-    """Raises ReleaseError if DeepSpeed may keep its tensors elsewhere."""
+    """Raise ReleaseError if DeepSpeed may keep its tensors elsewhere."""
     mends.only_for("deepspeed", ("0.19",), "deepspeed_zero")
 
 
 def masters(zero: Any, stage: int) -> list[Any]:
-    """The flat tensors that the optimizer updates: this rank's part of all parameters; none without ZeRO."""
+    """Return the flat tensors that the optimizer updates: this rank's part of all parameters; none
+    without ZeRO.
+    """
     if stage in (1, 2):
         return list(zero.single_partition_of_fp32_groups)
     return list(zero.fp32_partitioned_groups_flat) if stage == 3 else []
@@ -32,7 +34,9 @@ def spread_masters(zero: Any) -> None:
 
 
 def optimizer_state(optimizer: Any, of_masters: list[Any]) -> dict[str, Any]:
-    """What it keeps for each tensor that it updates, and for each group (timm's LAMB counts its steps there)."""
+    """Return what it keeps for each tensor that it updates, and for each group (timm's LAMB counts
+    its steps there).
+    """
     return {
         "tensors": [dict(optimizer.state.get(p, {})) for p in _updated(optimizer, of_masters)],
         "groups": [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups],

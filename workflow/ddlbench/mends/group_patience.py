@@ -12,7 +12,9 @@ from datetime import timedelta
 
 
 def be_patient(seconds: float | None) -> timedelta:
-    """Set how long ranks wait for each other in groups that are made from here on (None: as it is); return it."""
+    """Set the timeout of ranks in groups that are made from here on (None: as it is), and return
+    it.
+    """
     import torch.distributed.distributed_c10d as c10d
 
     if seconds is not None:

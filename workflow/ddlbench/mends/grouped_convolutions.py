@@ -9,7 +9,7 @@ from typing import Any
 
 
 def counting() -> dict[Any, Any]:
-    """What FlopCounterMode takes as `custom_mapping`."""
+    """Return what FlopCounterMode takes as `custom_mapping`."""
     import torch
 
     return {torch.ops.aten.convolution_backward: _convolution_backward}
@@ -18,8 +18,9 @@ def counting() -> dict[Any, Any]:
 def _convolution_backward(
     gradient: Sequence[int], inputs: Sequence[int], weight: Sequence[int], *settings: Any, **named: Any
 ) -> int:
-    """Operations of a convolution's backward pass, from shapes: those of its forward pass for each of the two gradients
-    that are asked for."""
+    """Count the operations of a convolution's backward pass, from shapes: those of its forward pass
+    for each of the two gradients that are asked for.
+    """
     from torch.utils.flop_counter import conv_flop_count
 
     *_, transposed, _, _, wanted = settings  # of aten.convolution_backward

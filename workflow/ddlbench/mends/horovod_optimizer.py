@@ -11,6 +11,6 @@ from typing import Any
 
 
 def restore(distributed: Any, optimizer: Any) -> Any:
-    """Horovod's optimizer with all that the recipe's had."""
+    """Give Horovod's optimizer all attributes of the recipe's, and return it."""
     vars(distributed).update(vars(optimizer))
     return distributed

@@ -18,7 +18,10 @@ from ddlbench.core import notes
 
 
 class Waiting:
-    """Within, this rank waits for the others. `since` is when it began to; None while it does not wait."""
+    """A block within which this rank waits for the others.
+
+    `since` is when it began to; None while it does not wait.
+    """
 
     since: float | None = None
 
@@ -30,7 +33,7 @@ class Waiting:
 
 
 def watch(rank: int, patience_s: float) -> None:
-    """From here on, end this process when it has waited so long; the note says why."""
+    """End this process, from here on, when a wait has reached the timeout; the note says why."""
     Thread(target=_give_up, args=(rank, patience_s), daemon=True).start()
 
 

@@ -5,7 +5,7 @@ Without a guard: where the modules have other names, torch.compile is tried, and
 
 
 def has_compiler() -> bool:
-    """Whether there is one for CPUs; True where PyTorch does not say."""
+    """Tell whether there is a compiler for CPUs; True where PyTorch does not say."""
     try:
         from torch._inductor.cpp_builder import get_cpp_compiler
         from torch._inductor.exc import InvalidCxxCompiler

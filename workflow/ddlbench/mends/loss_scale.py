@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 class SkippedSteps:
-    """Counts the steps that a loss scaler leaves out. `before` are those of processes that a run goes on from.
+    """A counter of the steps that a loss scaler leaves out.
+
+    `before` are those of the processes that a run resumes from.
 
     Raises ReleaseError if the scaler keeps its scale elsewhere.
     """
@@ -34,7 +36,7 @@ class SkippedSteps:
 
     @property
     def steps(self) -> int:
-        """How many; on a GPU this waits for it."""
+        """Return how many steps were left out; on a GPU this waits for it."""
         return self.before + (0 if self._counted is None else int(self._counted))
 
     def _counting_update(self, new_scale: Any = None) -> None:

@@ -17,7 +17,7 @@ class Sgd(torch.optim.SGD):
     """PyTorch's SGD, whose momentum begins with zeros; the first step then gives the same weights."""
 
     def step(self, closure: Any = None) -> Any:
-        """One update. `closure` is called first, with gradients, if there is one."""
+        """Update the weights once. `closure` is called first, with gradients, if there is one."""
         for group in self.param_groups:
             if group["fused"] and group["momentum"]:
                 for weight in group["params"]:

@@ -64,7 +64,10 @@ WAITING = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT")
 
 
 def mend_plugin() -> None:
-    """Make the plugin see and say what it overlooks, if it is installed. Nothing happens when it is called again."""
+    """Patch the plug-in, if it is installed, to see and report what it overlooks.
+
+    Nothing happens when it is called again.
+    """
     try:
         plugin: Any = import_module(PLUGIN)
     except ModuleNotFoundError:
@@ -81,7 +84,9 @@ def mend_plugin() -> None:
     silence = Silence()
 
     async def query_job_status(command: str, logger: Any) -> tuple[dict[str, str] | None, float | None]:
-        """The plugin's: (state by job id, seconds that it took), or (None, None) if SLURM does not answer."""
+        """Query the job states as the plug-in does: return (state by job id, seconds that it took),
+        or (None, None) if SLURM does not answer.
+        """
         of_queue = command.startswith("squeue ")
         states, seconds = await query(command.replace("squeue ", "squeue --all ", 1) if of_queue else command, logger)
         if states is not None:
@@ -128,19 +133,21 @@ def mend_plugin() -> None:
 
 
 class Silence:
-    """Jobs of this call that have not ended, as far as anybody said, and when one was named last: `since`."""
+    """The jobs of this call that have not ended, as far as anybody said, and when one was named
+    last: `since`.
+    """
 
     def __init__(self) -> None:
         self.since: dict[str, float] = {}
         self.ours: set[str] = set()
 
     def begin(self, job: str) -> None:
-        """Take note of a job that was submitted."""
+        """Note a job that was submitted."""
         self.ours.add(job)
         self.since[job] = time.monotonic()
 
     def hear(self, states: Mapping[str, str]) -> None:
-        """Take note of an answer."""
+        """Note an answer."""
         for job, state in ((job, state) for job, state in states.items() if job in self.ours):
             if state.split(" ", 1)[0] in (*WAITING, *slurm.LIVING, "PREEMPTED", "NODE_FAIL"):
                 self.since[job] = time.monotonic()
@@ -148,13 +155,15 @@ class Silence:
                 self.since.pop(job, None)
 
     def jobs(self, now: float) -> list[str]:
-        """Return those that nobody has named for SILENT_S."""
+        """Return the jobs that nobody has named for SILENT_S."""
         return [job for job, since in self.since.items() if now - since >= SILENT_S]
 
 
 def of_silent(jobs: list[str], of_queue: bool, answered: bool, subjects: set[str]) -> dict[str, str]:
-    """Ask for the states of jobs that no answer names, and say so once: `subjects` were named before. One that SLURM
-    does not know any more has ended, nobody knows how: Snakemake takes it for done if its files are there."""
+    """Ask for the states of jobs that no answer names, and report that once: `subjects` were named
+    before. A job that SLURM no longer knows has ended, nobody knows how: Snakemake takes it for
+    done if its files are there.
+    """
     tool = "squeue" if of_queue else "sacct"
     why = "answers, and does not name them" if answered else "does not answer"
     if new := [job for job in jobs if f"silent {job}" not in subjects]:
@@ -168,7 +177,10 @@ def of_silent(jobs: list[str], of_queue: bool, answered: bool, subjects: set[str
 
 
 class FailedNodes(set[str]):
-    """Nodes that later jobs avoid. One that is added must be one node's name: see the head of this file."""
+    """The nodes that later jobs avoid.
+
+    One that is added must be one node's name: see the head of this file.
+    """
 
     def add(self, node: str) -> None:
         if re.fullmatch(r"[\w.-]+", node) and node not in ("None", "Unknown"):
@@ -176,7 +188,9 @@ class FailedNodes(set[str]):
 
     @classmethod
     def on_executors(cls) -> property:
-        """The plugin's executor makes a plain set of those that the user named; this attribute makes it one of ours."""
+        """Return an attribute for the plug-in's executor, which makes a plain set of the nodes that
+        the user named: the attribute makes it one of ours.
+        """
 
         def take(executor: Any, named: set[str]) -> None:
             executor.__dict__["failed_nodes"] = cls(named)
@@ -185,8 +199,10 @@ class FailedNodes(set[str]):
 
 
 def ended_states(states: Mapping[str, str]) -> dict[str, str]:
-    """States by job id as the plugin knows them: `CANCELLED by 0`, and a pre-empted job that has left the queue, are
-    CANCELLED. A job of which processes still run is COMPLETING."""
+    """Convert states by job id to those that the plug-in knows: `CANCELLED by 0`, and a preempted
+    job that has left the queue, become CANCELLED. A job of which processes still run becomes
+    COMPLETING.
+    """
     first_words = {job: state.split(" ", 1)[0] for job, state in states.items()}
     # Ranks of a cancelled job may still write their checkpoint: another job must not make the run yet.
     first_words |= dict.fromkeys(
@@ -209,7 +225,10 @@ def say_held(pending: list[str], subjects: set[str]) -> None:
 
 
 def settle_accounting(settings: Any) -> None:
-    """Where SLURM keeps no accounts: let the plugin ask squeue, and check no account. `settings` are the plugin's."""
+    """Make the plug-in ask squeue, and check no account, where SLURM keeps no accounts.
+
+    `settings` are the plug-in's.
+    """
     why = slurm.no_accounting() if hasattr(settings, "status_command") else None  # else another executor's
     if why is None:
         return
@@ -223,8 +242,11 @@ def settle_accounting(settings: Any) -> None:
 
 
 def never_began(job: str, job_logs: list[Path], logs: list[Path]) -> str:
-    """What to say of a job that failed before its run began; "" if its run did begin. `job_logs` are its own, `logs`
-    those of the rule; one of these that is older than the job is an earlier try's."""
+    """Return a message about a job that failed before its run began; "" if its run did begin.
+
+    `job_logs` are its own, `logs` those of the rule; one of these that is older than the job is an
+    earlier try's.
+    """
     where = slurm.where(job)
     there = [log for log in logs if log.exists()]
     if where is None or not logs or any(log.stat().st_mtime >= where.started_s - 2 for log in there):
@@ -297,12 +319,12 @@ def _is_of_submission(variable: str) -> bool:
 
 
 def python(executor: Any) -> str:
-    """The Python of jobs, for a shell."""
+    """Return the Python of jobs, quoted for a shell."""
     return shlex.quote(sys.executable)
 
 
 def mend_submission(plugin: Any) -> None:
-    """Mend how the plugin's module submits and cancels jobs."""
+    """Patch how the plug-in's module submits and cancels jobs."""
     executor = plugin.Executor
     run, report, read = executor.run_job, executor._report_job_error_threadsafe, plugin.validate_or_get_slurm_job_id
     execution, submission = executor.format_job_exec, plugin.get_submit_command

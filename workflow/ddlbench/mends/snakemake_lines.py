@@ -51,7 +51,7 @@ def reason_of(dag: Any, job: Any) -> Reason:
 
 
 def attach(wanted: Callable[[Message], bool]) -> None:
-    """Print of Snakemake's lines those that are `wanted`. Raises ReleaseError."""
+    """Print only those of Snakemake's lines that are `wanted`. Raises ReleaseError."""
     from snakemake.logging import logger
     from snakemake_interface_logger_plugins.common import LogEvent
 
@@ -74,7 +74,9 @@ def attach(wanted: Callable[[Message], bool]) -> None:
 
 
 def leave_out_jobs() -> None:
-    """Have Snakemake not say which jobs there are: with thousands, half of a dry run that shows none went into it."""
+    """Stop Snakemake from listing its jobs: with thousands, half of a dry run that shows none went
+    into it.
+    """
     from snakemake.jobs import Job
 
     private(Job, "log_info", *MINE)

@@ -18,8 +18,10 @@ MINE = ("snakemake", ("9",), "snakemake_outputs")
 
 
 def mend(rules: Collection[str], earlier: Callable[[Path], Path], refused: Callable[[list[Path]], None]) -> None:
-    """Have Snakemake remove no output of these rules, and no log that another job may be writing. A job's log gets the
-    name that `earlier` gives it; `refused` is called with the logs of a job that failed."""
+    """Stop Snakemake from removing outputs of these rules, and logs that another job may be
+    writing. A job's log gets the name that `earlier` gives it; `refused` is called with the logs of
+    a job that failed.
+    """
     from snakemake.jobs import Job
 
     remove, clean = Job.remove_existing_output, Job.cleanup
@@ -53,8 +55,11 @@ def mend(rules: Collection[str], earlier: Callable[[Path], Path], refused: Calla
 
 
 def forget_marks(persistence: Any, jobs: Mapping[str, Collection[str]], sound: Callable[[str], object]) -> None:
-    """Snakemake marks the outputs of a job until it has noted that the job ended: unmark those of jobs whose record is
-    `sound`, which it would make again. `jobs` are outputs by job."""
+    """Unmark the outputs of jobs whose record is `sound`.
+
+    Snakemake marks the outputs of a job until it has noted that the job ended, and would make these
+    again. `jobs` are outputs by job.
+    """
     marked, unmark = (private(persistence, name, *MINE) for name in ("_filter_incomplete_keys", "_unmark_incomplete"))
     marks = marked([output for outputs in jobs.values() for output in outputs])
     for job, outputs in jobs.items() if marks else ():

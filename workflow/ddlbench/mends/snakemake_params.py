@@ -17,8 +17,9 @@ MINE = ("snakemake", ("9",), "snakemake_params")
 
 
 def mend(rules: Collection[str], alike: Callable[[str, str], bool]) -> None:
-    """Have Snakemake take params of these rules for unchanged where the texts before and now are `alike`. Raises
-    ReleaseError."""
+    """Make Snakemake treat params of these rules as unchanged where the texts before and now are
+    `alike`. Raises ReleaseError.
+    """
     from snakemake import persistence
 
     only_for(*MINE)

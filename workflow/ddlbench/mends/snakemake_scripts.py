@@ -16,7 +16,7 @@ MINE = ("snakemake", ("9",), "snakemake_scripts")
 
 
 def mend() -> None:
-    """Have Snakemake not look at times of scripts. Raises ReleaseError."""
+    """Make Snakemake ignore the times of scripts. Raises ReleaseError."""
     from snakemake.jobs import Job
 
     only_for(*MINE)

@@ -13,7 +13,7 @@ MINE = ("snakemake", ("9",), "snakemake_until")
 
 
 def mend(dag: Any) -> None:
-    """Have the rules of `--until` count as asked for. Raises ReleaseError."""
+    """Make the rules of `--until` count as requested. Raises ReleaseError."""
     names = private(dag, "untilrules", *MINE)
     # Another set: Snakemake may be going through this one.
     dag.targetrules = private(dag, "targetrules", *MINE) | {rule for rule in dag.rules if rule.name in names}

@@ -16,7 +16,7 @@ def guard() -> None:
 
 
 def keep_probability(layer: int, layers: int, theta: float) -> float:
-    """The probability that block `layer` of `layers` is kept; algorithm 1 of the paper.
+    """Return the probability that block `layer` of `layers` is kept; algorithm 1 of the paper.
 
     Blocks count from 0. The first is never dropped, later ones more and more often.
     """
@@ -24,10 +24,11 @@ def keep_probability(layer: int, layers: int, theta: float) -> float:
 
 
 def decisions(layers: int, theta: float, seed: int, step: int, part: int) -> list[bool]:
-    """Which blocks are kept in one forward pass.
+    """Choose which blocks are kept in one forward pass.
 
-    The choice depends only on the run's seed, the step and the micro-batch `part`. So all ranks drop the same blocks,
-    and no rank waits for another. A run that goes on from a checkpoint drops what it would have dropped anyway.
+    The choice depends only on the run's seed, the step and the micro-batch `part`. So all ranks
+    drop the same blocks, and no rank waits for another. A run that resumes from a checkpoint drops
+    what it would have dropped anyway.
     """
     import random
 
@@ -36,7 +37,8 @@ def decisions(layers: int, theta: float, seed: int, step: int, part: int) -> lis
 
 
 class LayerDropping:
-    """Drops blocks of a timm vision transformer: those that `draw` chose for the next forward pass.
+    """The layer dropping of a timm vision transformer: it drops the blocks that `draw` chose for
+    the next forward pass.
 
     A block adds the outputs of two branches to its input. In a block that is kept, these outputs are divided by the
     probability of keeping it (algorithm 1 of the paper). `kept` has one entry per block: the choice of the last `draw`.

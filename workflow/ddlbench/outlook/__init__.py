@@ -5,4 +5,4 @@
 
 
 class NoAnswerError(ValueError):
-    """The records do not suffice for an answer; the message is one line."""
+    """The error that the records do not suffice for an answer; the message is one line."""

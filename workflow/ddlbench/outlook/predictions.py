@@ -32,7 +32,10 @@ WIDEST = 10.0  # an interval that spans more than this factor says nothing that 
 
 
 def make(config: Mapping[str, Any], folders: Sequence[Path], results: Path = layout.RESULTS) -> str:
-    """Writes the table and the figure; what people read. Raises NoAnswerError, ConfigError."""
+    """Write the table and the figure, and return the text for people.
+
+    Raises NoAnswerError, ConfigError.
+    """
     study = given(config, folders, results)
     runs = study.tables["runs"]
     series = all_series(runs, study.plan.machine.workers_per_node)
@@ -47,14 +50,18 @@ def make(config: Mapping[str, Any], folders: Sequence[Path], results: Path = lay
 
 
 def counts(measured: Sequence[int], planned: Iterable[int]) -> list[int]:
-    """Those beyond the largest measured one: three doublings, and what the study plans, up to eight times it."""
+    """Return the worker counts beyond the largest measured one: three doublings, and what the study
+    plans, up to eight times it.
+    """
     largest = max(measured)
     return sorted({largest * 2**k for k in (1, 2, 3)} | {n for n in planned if largest < n <= 8 * largest})
 
 
 def rows(series: Sequence[Series], machine: Machine, planned: Iterable[int] = ()) -> list[dict[str, Any]]:
-    """One row per series and worker count: those measured, and some beyond (`counts`). A row says in `why_not` why
-    nothing can be said; its numbers are then null."""
+    """Return one row per series and worker count: those measured, and some beyond (`counts`).
+
+    If nothing can be said, a row's `why_not` says why, and its numbers are null.
+    """
     priors, planned = prediction_priors.read(), {*planned}
     return [
         _row(each, count, machine, priors)
@@ -64,8 +71,11 @@ def rows(series: Sequence[Series], machine: Machine, planned: Iterable[int] = ()
 
 
 def _row(series: Series, count: int, machine: Machine, priors: Priors) -> dict[str, Any]:
-    """The row of one worker count of a series. A larger count has the batch per worker of the largest measured one,
-    under strong scaling its share of the global batch."""
+    """Return the row of one worker count of a series.
+
+    A larger count has the batch per worker of the largest measured one; under strong scaling, its
+    share of the global batch.
+    """
     row: dict[str, Any] = {"series": series.name, **series.settings}
     row |= {"measured": " ".join(map(str, series.measured.workers)), "runs": " ".join(series.runs)}
     row |= {"workers": count, "by": PREDICTED, "batch_per_worker": series.batch_at(count), **dict.fromkeys(NUMBERS)}
@@ -84,8 +94,9 @@ def _row(series: Series, count: int, machine: Machine, priors: Priors) -> dict[s
 
 
 def predicted(series: Series, workers: int, priors: Priors) -> tuple[float, float, float]:
-    """Return the rate of all workers [images/s] and its 95 % interval. Raises TooLittleError, which says which
-    measurement would help, also where the interval says nothing."""
+    """Return the rate of all workers [images/s] and its 95 % confidence interval. Raises
+    TooLittleError, which says which measurement would help, also where the interval says nothing.
+    """
     forecast = last_rate.predict(series.measured, [workers], [series.batch_at(workers)], priors)
     middle, low, high = (float(ends[0]) for ends in (forecast.images_per_s, forecast.low, forecast.high))
     if high > WIDEST * low:
@@ -99,7 +110,9 @@ def predicted(series: Series, workers: int, priors: Priors) -> tuple[float, floa
 def _numbers(
     series: Series, row: Mapping[str, Any], machine: Machine, rates: tuple[float, float | None, float | None]
 ) -> dict[str, Any]:
-    """The `rates` [images/s], of which the ends may be unknown, and what follows from them."""
+    """Return the `rates` [images/s], of which the ends may be unknown, and what follows from
+    them.
+    """
     middle, low, high = rates
     numbers: dict[str, Any] = dict(zip(RATES, rates, strict=True))
     count = row["workers"]
@@ -124,8 +137,10 @@ def _numbers(
 
 
 def lines(table: Sequence[Mapping[str, Any]], sample: str = IMAGES) -> list[str]:
-    """The rows as text for a terminal; what is not predicted for one reason stands below it. `sample` is what steps
-    count."""
+    """Format the rows as text for a terminal; below it stands what is not predicted, by reason.
+
+    `sample` is what steps count.
+    """
     whole = "training in full" if sample == IMAGES else f"as many {sample} as the longest run had"
     text = [f"predicted {sample}/s (95 % interval), efficiency of throughput, time of {whole}:"]
     refused: dict[tuple[str, str], list[str]] = {}  # worker counts by series and reason

@@ -39,22 +39,23 @@ class Series:
 
     @property
     def batches(self) -> dict[int, float]:
-        """Images per step of one worker, by measured worker count."""
+        """Return the images per step of one worker, by measured worker count."""
         return dict(zip(self.measured.workers, self.measured.batch_per_worker, strict=True))
 
     def batch_at(self, workers: int) -> float:
-        """Images per step of one worker: what was measured with so many workers, else with the most, or its share of
-        those of all."""
+        """Return the images per step of one worker: what was measured with so many workers, else
+        with the most workers; under strong scaling, its share of the global batch.
+        """
         beyond = self.whole / workers if self.whole else self.measured.batch_per_worker[-1]
         return self.batches.get(workers, beyond)
 
     def at(self, workers: int) -> dict[str, Any]:
-        """The point that was measured with so many workers; empty if none was."""
+        """Return the point that was measured with so many workers; empty if none was."""
         return next((point for point in self.points if int(point["workers"]) == workers), {})
 
     @property
     def name(self) -> str:
-        """In a few words."""
+        """Return the series' name in a few words."""
         keys = ("model", "framework", "loader", "precision")
         words = [*dict.fromkeys(self.settings[key] for key in keys if self.settings[key]), *self.apart]
         if not self.settings["loader"]:  # of others' records the machine tells series apart
@@ -67,7 +68,7 @@ class Series:
 
 
 def all_series(runs: pd.DataFrame, workers_per_node: int | None) -> list[Series]:
-    """All series in `runs`, the table of `collect`, whose batches are known.
+    """Return all series in `runs`, the table of `collect`, whose batches are known.
 
     `workers_per_node` is the machine's; others' records say theirs.
     """
@@ -94,7 +95,9 @@ def _of_line(
 
 
 def _known(rows: pd.DataFrame, key: str) -> Any:
-    """What all of the rows have in a column, None where that is null or the column is missing."""
+    """Return what all of the rows have in a column, None where that is null or the column is
+    missing.
+    """
     return None if key not in rows or pd.isna(rows[key].iloc[0]) else rows[key].iloc[0]
 
 

@@ -24,7 +24,11 @@ from ddlbench.show.figures import Options
 
 @dataclass(frozen=True)
 class StudyData:
-    """`tables` are those of `collect`, by name; `refused` are lines about records that are in none of them."""
+    """The data that predictions start from.
+
+    `tables` are those of `collect`, by name; `refused` are lines about records that are in none of
+    them.
+    """
 
     plan: Plan
     tables: Mapping[str, pd.DataFrame]
@@ -33,7 +37,7 @@ class StudyData:
 
     @contextmanager
     def named(self) -> Iterator[None]:
-        """Say of which study and machine it is that nothing can be answered."""
+        """Add to an error of the block which study and machine it is about."""
         try:
             yield
         except NoAnswerError as error:
@@ -42,11 +46,11 @@ class StudyData:
             raise NoAnswerError(f"study {self.plan.study.name}{where}: {error}") from None
 
     def planned_workers(self) -> list[int]:
-        """The worker counts of the plan."""
+        """Return the worker counts of the plan."""
         return sorted({run.spec.workers for run in self.plan.runs.values()})
 
     def table(self, name: str, rows: Sequence[Mapping[str, Any]]) -> Path:
-        """Writes `<results>/<study>/<machine>/tables/<name>.csv`; whole, or not there."""
+        """Write `<results>/<study>/<machine>/tables/<name>.csv`; whole, or not there."""
         path = self.results / self.plan.home / "tables" / f"{name}.csv"
         path.parent.mkdir(parents=True, exist_ok=True)
         with files.aside(path) as hidden:
@@ -54,13 +58,13 @@ class StudyData:
         return path
 
     def figure(self, name: str) -> Path:
-        """Where a figure of the study lies, without suffix; its folder is made."""
+        """Return where a figure of the study lies, without suffix; its folder is made."""
         path = self.results / self.plan.home / "figures" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
     def options(self) -> Options:
-        """How its figures are drawn."""
+        """Return how its figures are drawn."""
         device = "accelerator" if self.plan.study.records else self.plan.machine.device
         names = tuple(sorted({run.spec.framework for run in self.plan.runs.values()}))
         sample = together.sample(self.tables["runs"])
@@ -68,7 +72,10 @@ class StudyData:
 
 
 def given(config: Mapping[str, Any], folders: Sequence[Path], results: Path = layout.RESULTS) -> StudyData:
-    """Reads all of it, of a checked configuration; `folders` are those of the runs. Raises ConfigError."""
+    """Read the plan and the tables of a checked configuration; `folders` are those of the runs.
+
+    Raises ConfigError.
+    """
     plan, _ = reads.plan_of(config)
     with tempfile.TemporaryDirectory() as aside:
         others = plan.study.records

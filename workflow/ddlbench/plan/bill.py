@@ -23,11 +23,12 @@ from ddlbench.settings.machine import Machine
 
 
 def make_row(planned: Job[Any], machine: Machine, took: Estimate, energy_j: float | None = None, **columns: Any) -> Row:
-    """What follows for all kinds alike; `columns` are those that each says itself. `energy_j` is measured; where it is
-    None, the machine's file says the power."""
+    """Make a row with what follows for all kinds alike; `columns` are those that each kind gives
+    itself. `energy_j` is measured; where it is None, the power comes from the machine's file.
+    """
 
     def times(*factors: float | None) -> float | None:
-        """Multiplies; unknown if one factor is."""
+        """Multiply the factors; return None if one of them is unknown."""
         numbers = [factor for factor in factors if factor is not None]
         return prod(numbers) if len(numbers) == len(factors) else None
 
@@ -71,7 +72,9 @@ def rows(
     memories: Mapping[str, Memory] | None = None,
     command: str | None = None,
 ) -> list[Row]:
-    """One row per job, kind by kind in the plan's order; `memories` by run and `command` are for `stale.state`."""
+    """Return one row per job, kind by kind in the plan's order; `memories` by run and `command` are
+    for `stale.state`.
+    """
     records = read_all(Path(layout.runs(results=results)))
     estimator = Estimator(plan.machine, records.values(), read_published())
     books = Books(plan, images, results, records, estimator, memories or {}, command)
@@ -82,7 +85,7 @@ def rows(
 
 
 def write(table: Sequence[Row], text: str, folder: Path) -> None:
-    """`plan.csv`, one row per run, and `plan.txt`, what is printed."""
+    """Write `plan.csv`, one row per run, and `plan.txt`, what is printed."""
     folder.mkdir(parents=True, exist_ok=True)
     cells = ({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in vars(row).items()} for row in table)
     files.write_csv(folder / "plan.csv", cells, [field.name for field in fields(Row)])
@@ -90,13 +93,15 @@ def write(table: Sequence[Row], text: str, folder: Path) -> None:
 
 
 def gpu_hours(table: Iterable[Row]) -> tuple[float, int]:
-    """(sum of those that are known, number of runs of which nothing is known)."""
+    """Return (sum of the GPU hours that are known, number of runs whose hours are unknown)."""
     hours = [row.gpu_hours for row in table]
     return sum(h for h in hours if h is not None), sum(h is None for h in hours)
 
 
 def check_limit(table: Sequence[Row], limit: float) -> None:
-    """Raises ConfigError if the runs of `table`, all to be made, would pass `max_gpu_hours`, or nobody can tell."""
+    """Raise ConfigError if the runs of `table`, all to be made, would exceed `max_gpu_hours`, or
+    nobody can tell.
+    """
     likely, _ = gpu_hours(table)
     # Of runs of which nobody knows more: the most that their queue gives them.
     hours = likely + sum(row.gpu_hours_high or 0.0 for row in table if row.gpu_hours is None)
@@ -119,5 +124,5 @@ def check_limit(table: Sequence[Row], limit: float) -> None:
 
 
 def counted(table: Iterable[Row]) -> str:
-    """How many jobs: `31 runs`, `2 runs and 10 jobs of inference`."""
+    """Format the number of jobs: `31 runs`, `2 runs and 10 jobs of inference`."""
     return kinds.counted(row.rule for row in table)

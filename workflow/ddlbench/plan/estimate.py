@@ -60,10 +60,11 @@ EVENTS = re.compile(
 
 @dataclass(frozen=True)
 class RecordedTime:
-    """What a record says of time. `spec` is as it was written: another version may not know its fields.
+    """The times in a record. `spec` is as it was written: another version may not know its fields.
 
-    `took_s` is the run's wall time from its first process to its last, without interruptions, of which `beside_s` is no
-    training; `epoch_s` an epoch with its validation; `draw` is its mean power, None where it was not measured.
+    `took_s` is the run's wall time from its first process to its last, without interruptions, of
+    which `beside_s` is not training. `epoch_s` is the time of an epoch with its validation. `draw`
+    is its mean power, None where it was not measured.
     """
 
     spec: dict[str, Any]
@@ -76,13 +77,15 @@ class RecordedTime:
 
     @property
     def rate(self) -> float:
-        """Images per second of one worker."""
+        """Return the images per second of one worker."""
         return self.images / self.epoch_s / int(self.spec["workers"])
 
 
 @dataclass(frozen=True)
 class Doubling:
-    """What a doubling of workers leaves of the efficiency, from one published number."""
+    """The share of the efficiency that is left after a doubling of workers, from one published
+    number.
+    """
 
     model: str
     framework: str
@@ -92,8 +95,10 @@ class Doubling:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Wall time of a run [s]: at least, likely, at most; `s` is None if nothing is known. `basis` says from what; `by`
-    is MEASURED, PREDICTED, GUESSED, or None if nothing is known."""
+    """The estimated wall time of a run [s]: lowest, likely, highest; `s` is None if nothing is
+    known. `basis` says where it comes from; `by` is MEASURED, PREDICTED, GUESSED, or None if
+    nothing is known.
+    """
 
     low_s: float | None
     s: float | None
@@ -103,17 +108,21 @@ class Estimate:
 
 
 def taken(s: float | None) -> Estimate:
-    """What a job that is done took by its record [s]; None where that does not say it."""
+    """Return the time that a finished job took by its record [s]; None where the record does not
+    say it.
+    """
     return Estimate(s, s, s, "its record", MEASURED) if s else Estimate(s, s, s, f"{UNKNOWN}: its record is silent")
 
 
 def from_times(took: Sequence[float], wider: float, basis: str, by: str) -> Estimate:
-    """From what jobs like it took [s], an interval that is `wider` by a factor."""
+    """Estimate from the times of similar jobs [s], with an interval that is `wider` by a factor."""
     return Estimate(min(took) / wider, fmean(took), max(took) * wider, basis, by)
 
 
 def alike(spec: dict[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """(what records must share to be of the same kind, what they must at least share) of a RunSpec's fields."""
+    """Return the exact and the coarse matching key of a RunSpec's fields, by which similar records
+    are found.
+    """
     recipe = spec["recipe"]
     least = (spec["machine"], spec["dataset"], spec["model"], recipe["image_size"], recipe["precision"])
     axes = together.settings(AXIS, WATCHED)
@@ -123,7 +132,7 @@ def alike(spec: dict[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
 
 @dataclass(frozen=True)
 class Rates:
-    """Images a second of one worker: lowest, likely, highest."""
+    """The lowest, likely and highest images a second of one worker."""
 
     low: float
     mean: float
@@ -132,7 +141,7 @@ class Rates:
 
 @dataclass(frozen=True)
 class RecordGroup:
-    """What records that are alike say together: rates by number of workers, time beside training [s], power."""
+    """A group of similar records: rates by number of workers, time beside training [s], power."""
 
     runs: int
     rates: dict[int, Rates]
@@ -155,8 +164,9 @@ def kind(records: Sequence[RecordedTime]) -> RecordGroup:
 
 
 def spread(records: Iterable[RecordedTime], machine: str) -> tuple[float, int] | None:
-    """Return how much runs of a machine vary: the standard deviation of the logarithm of their rate over repeats, and
-    of how many settings with several of them; None without such."""
+    """Return how much runs of a machine vary: the standard deviation of the logarithm of their rate
+    over repeats, and the number of settings with several repeats; None without such.
+    """
     groups: dict[str, list[float]] = defaultdict(list)
     for record in records:
         if record.spec["machine"] == machine and record.spec.get("timed", True):
@@ -189,12 +199,14 @@ class Estimator:
         }
 
     def like(self, spec: RunSpec) -> tuple[RecordGroup | None, bool]:
-        """(what records tell about this run, whether they are of the same kind)."""
+        """Return (the records like this run, whether they match exactly)."""
         same_kind, least = alike({**vars(spec), "recipe": vars(spec.recipe)})
         return (self._same[same_kind], True) if same_kind in self._same else (self._near.get(least), False)
 
     def estimate(self, spec: RunSpec, images: int, limit_minutes: int | None = None) -> Estimate:
-        """How long this run takes if it is made (again), with so many images an epoch; the limit is the queue's."""
+        """Estimate how long this run takes if it is made (again), with so many images an epoch; the
+        limit is the queue's.
+        """
         like, same = self.like(spec)
         if like:
             rate, where, by = self._at(spec, like, same)
@@ -214,7 +226,9 @@ class Estimator:
         return Estimate(low + work / rate.high, likely + work / rate.mean, high + work / rate.low, basis, by)
 
     def _first(self, spec: RunSpec) -> tuple[Rates, str] | None:
-        """(rate on a full node, from what) where no record tells; None if nobody knows anything of the model."""
+        """Guess (rate on a full node, its basis) where there is no record; None if nothing is known
+        about the model.
+        """
         size = spec.recipe.image_size
         given = self.machine.rate(spec.model, size)
         if given is not None:
@@ -229,7 +243,9 @@ class Estimator:
         return power_w(like.draws, spec.workers, spec.nodes, design) if like else None
 
     def _at(self, spec: RunSpec, like: RecordGroup, same: bool) -> tuple[Rates, str, str]:
-        """(rate at the run's number of workers, how it comes from those that were measured, MEASURED or the others)."""
+        """Return (rate at the run's number of workers, how it follows from the measured ones,
+        MEASURED, PREDICTED or GUESSED).
+        """
         wider = 1.0 if same else ANOTHER
         if same and spec.workers in like.rates:
             return like.rates[spec.workers], "", MEASURED
@@ -256,7 +272,9 @@ class Estimator:
         return rate, f", extrapolated from {nearest} workers", GUESSED
 
     def _predicted(self, spec: RunSpec, like: RecordGroup) -> Rates | None:
-        """What the first member of `analysis/prediction/` that can predicts; None where none can."""
+        """Return the rates predicted by the first member of `analysis/prediction/` that can; None
+        where none can.
+        """
         means, batch = {count: rate.mean for count, rate in like.rates.items()}, spec.global_batch / spec.workers
         for name in registry.members("prediction"):
             member = registry.member("prediction", name)
@@ -266,7 +284,9 @@ class Estimator:
         return None
 
     def _typical(self, spec: RunSpec) -> float:
-        """What a doubling leaves: the geometric mean of the published numbers that are nearest to the run."""
+        """Return the share of the efficiency that a doubling leaves: the geometric mean of the
+        published numbers that are nearest to the run.
+        """
         chosen = list(self.published)
         called = {
             "loader": {spec.loader, registry.family(spec.loader)},
@@ -280,7 +300,10 @@ class Estimator:
 
 
 def _unknown(spec: RunSpec, limit_minutes: int | None) -> Estimate:
-    """The queue's limit is the most that it can take, and says nothing of what it is likely to take."""
+    """Return an estimate without a likely time.
+
+    The queue's limit is the most that the run can take, and says nothing about the likely time.
+    """
     nothing = f"{UNKNOWN}: no record, no images_per_s, no operations of {spec.model} at {spec.recipe.image_size} pixels"
     if limit_minutes is None:
         return Estimate(None, None, None, nothing)
@@ -288,7 +311,9 @@ def _unknown(spec: RunSpec, limit_minutes: int | None) -> Estimate:
 
 
 def read_measured(folder: Path) -> RecordedTime | None:
-    """A successful run's times from its log; None without a log, an end or what this version writes."""
+    """Read a successful run's times from its log; None without a log, an end or what this version
+    writes.
+    """
     try:
         # A log has thousands of lines of which few matter here: only those are parsed.
         with opened_text(folder / MLLOG) as lines:
@@ -301,7 +326,9 @@ def read_measured(folder: Path) -> RecordedTime | None:
 
 
 def _measured(last: dict[str, Event], epochs: list[float], first_s: float) -> RecordedTime | None:
-    """From the last event of each key, the beginnings of epochs and the first event [s since 1970]."""
+    """Compute a run's times from the last event of each key, the beginnings of epochs and the time
+    of the first event [s since 1970].
+    """
     if not ended_well(last) or not epochs:
         return None
     ranks = last["ddlbench_ranks"].value if "ddlbench_ranks" in last else []
@@ -328,13 +355,15 @@ def _known(value: Any) -> float | None:
 
 
 def read_all(runs: Path) -> dict[str, RecordedTime]:
-    """Every successful record in `results/runs`, by run id."""
+    """Read every successful record in `results/runs`, by run id."""
     folders = sorted(runs.iterdir()) if runs.is_dir() else []
     return {folder.name: record for folder in folders if (record := read_measured(folder))}
 
 
 def read_published() -> list[Doubling]:
-    """Efficiencies of all reference files; a file's base is its smallest number of workers. Bounds count as values."""
+    """Read the efficiencies of all reference files; a file's base is its smallest number of
+    workers. Bounds count as values.
+    """
     numbers = []
     for path in sorted((CONFIG / "references").glob("*.csv")):
         rows = [row for row in read_csv(path) if row.get("quantity") and row.get("workers")]

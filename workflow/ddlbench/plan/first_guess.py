@@ -36,7 +36,7 @@ Model = tuple[str, int]  # its name, pixels on a side of its pictures
 
 @cache
 def _counted() -> dict[str, list[tuple[int, float]]]:
-    """(pixels on a side, operations of a forward pass) by model."""
+    """Return (pixels on a side, operations of a forward pass) by model."""
     table: dict[str, list[tuple[int, float]]] = {}
     for (model, size), flops in ({model: flops for model, (flops, _) in read_published().items()} | OWN).items():
         table.setdefault(model, []).append((size, flops))
@@ -44,8 +44,9 @@ def _counted() -> dict[str, list[tuple[int, float]]]:
 
 
 def operations(model: Model) -> tuple[float, float] | None:
-    """Operations of a forward pass over one picture, and those over a picture of the size at which they were counted:
-    they grow with the area. None if nobody counted them."""
+    """Return the operations of a forward pass over one picture, and those over a picture of the
+    size at which they were counted: they grow with the area. None if nobody counted them.
+    """
     name, size = model
     counted = _counted().get(name)
     if counted is None:
@@ -55,8 +56,10 @@ def operations(model: Model) -> tuple[float, float] | None:
 
 
 def rate(model: Model, machine: Machine, measured: Mapping[Model, float]) -> tuple[float, float, float, str] | None:
-    """(lowest, likely, highest images per second of one worker; from what) of a model; None if nobody counted its
-    operations. `measured` are rates of others on this machine."""
+    """Guess a model's rate: (lowest, likely, highest images per second of one worker; basis).
+
+    None if nobody counted its operations. `measured` are rates of other models on this machine.
+    """
     counted = operations(model)
     if counted is None:
         return None
@@ -79,7 +82,8 @@ def rate(model: Model, machine: Machine, measured: Mapping[Model, float]) -> tup
 def limit_minutes(
     model: Model, machine: Machine, nodes: int, attempt: int, work_s: Callable[[float], float], guess_by: float = 1.0
 ) -> int:
-    """Run time limit [min] of a job whose work takes `work_s` of a rate: 30 min and 1.5 times that, within the queue's.
+    """Return the time limit [min] of a job whose work takes `work_s` of a rate: 30 min and 1.5
+    times that, within the queue's.
 
     The rate is the machine's `images_per_s`, else the lowest of a first guess (times `guess_by`, not 1.5); without
     either it is all that a queue gives. A job that hits the limit is submitted again (profile: retries), and each
@@ -94,11 +98,11 @@ def limit_minutes(
 
 
 def _with_operations(rates: Mapping[Model, float]) -> list[tuple[float, float]]:
-    """(rate, operations) of those models whose operations are known."""
+    """Return (rate, operations) of those models whose operations are known."""
     return [(value, counts[0]) for model, value in rates.items() if (counts := operations(model))]
 
 
 def _model(name: str) -> Model:
-    """Splits a key of `images_per_s`: `resnet50@32`, or a name alone."""
+    """Split a key of `images_per_s`: `resnet50@32`, or a name alone."""
     model, _, size = name.partition("@")
     return model, int(size) if size else 32 if model in registry.SMALL_MODELS else 224

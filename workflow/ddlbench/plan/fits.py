@@ -15,7 +15,10 @@ LONGEST_ID = 240  # bytes: file names have 255, and files aside have a few more 
 
 
 def check_workers(study: Study, key: str, machine: Machine, workers: int, smaller: str = "") -> None:
-    """Raises ConfigError if there are not so many workers, or they fill parts of nodes. `smaller`: what may be done."""
+    """Raise ConfigError if there are not so many workers, or they fill parts of nodes.
+
+    `smaller`: what may be done instead.
+    """
     if workers > machine.workers:
         allowed = f"allowed: at most {machine.workers}, what machine {machine.name} has{smaller}"
         raise complain(study.path, key, workers, allowed)
@@ -25,7 +28,7 @@ def check_workers(study: Study, key: str, machine: Machine, workers: int, smalle
 
 
 def check_axes(study: Study, block: Block, machine: Machine, loader: str, workers: int, batch: int) -> None:
-    """What can be said before there is a RunSpec. Raises ConfigError."""
+    """Check what can be checked before there is a RunSpec. Raises ConfigError."""
     where, smaller = f"runs.{block.name}", "; fit: true leaves out what is more"
     twin = f"{study.name.removesuffix('-short')}-small"
     if workers > machine.workers and twin in names_in(study.path.parent, ".yaml"):
@@ -48,14 +51,14 @@ def check_axes(study: Study, block: Block, machine: Machine, loader: str, worker
 
 
 def check_id(study: Study, block: Block, spec: RunSpec) -> None:
-    """Raises ConfigError if the run's id is too long for a file's name."""
+    """Raise ConfigError if the run's id is too long for a file name."""
     if len(spec.id) > LONGEST_ID:
         allowed = f"allowed: ids of at most {LONGEST_ID} characters; shorten names of machine, recipe or variant"
         raise complain(study.path, f"runs.{block.name}", spec.id, allowed)
 
 
 def check_run(study: Study, block: Block, machine: Machine, spec: RunSpec) -> None:
-    """What a whole run says of itself. Raises ConfigError."""
+    """Check a whole run. Raises ConfigError."""
     where, recipe = f"runs.{block.name}", spec.recipe
     if spec.global_batch % (spec.workers * recipe.accumulation):
         key, batch = "global_batch", spec.global_batch

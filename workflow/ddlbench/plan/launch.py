@@ -22,14 +22,17 @@ SHOWN = ("OMP_", "MKL_", "KMP_", "MALLOC_", "ONEDNN_", "ATEN_", "GLOO_", "NCCL_"
 
 
 def command(spec: Ranks, machine: Machine, program: tuple[str, ...] = PROGRAM) -> list[str]:
-    """The argv that starts all ranks of a run; `program` is what each rank executes (begins with `python`). Values of
-    the machine's variables that might be secrets are HIDDEN."""
+    """Return the argv that starts all ranks of a run; `program` is what each rank executes (begins
+    with `python`). Values of the machine's variables that might be secrets are HIDDEN.
+    """
     settings = [f"{name}={value}" for name, value in environment(spec, hide(machine)).items()]
     return ["env", *settings, *launcher(spec, machine, program)]
 
 
 def hide(machine: Machine) -> Machine:
-    """The machine with HIDDEN in place of values that might be secrets: all but those of SHOWN variables."""
+    """Return the machine with HIDDEN in place of values that might be secrets: all but those of
+    SHOWN variables.
+    """
     if all(name.startswith(SHOWN) for name, _ in machine.environment):
         return machine  # a plan of thousands of runs asks for each of them
     shown = ((name, value if name.startswith(SHOWN) else HIDDEN) for name, value in machine.environment)
@@ -37,7 +40,9 @@ def hide(machine: Machine) -> Machine:
 
 
 def environment(spec: Ranks, machine: Machine) -> dict[str, str]:
-    """Variables that every rank gets: one compute thread per core it owns, the machine's own, the framework's."""
+    """Return the variables that every rank gets: one compute thread per core it owns, the machine's
+    own, the framework's.
+    """
     threads = str(machine.cores_per_worker if machine.device == "cpu" else 1)
     # On CPUs a step's tensors come from malloc: glibc would hand their pages back and fault them in again each step.
     keep = {"MALLOC_MMAP_THRESHOLD_": "33554432", "MALLOC_TRIM_THRESHOLD_": "1073741824"}
@@ -54,13 +59,15 @@ def environment(spec: Ranks, machine: Machine) -> dict[str, str]:
 def resources(
     spec: Ranks, machine: Machine, minutes: int, account: str | None, program: tuple[str, ...] = PROGRAM
 ) -> dict[str, str | int | None]:
-    """What Snakemake asks of the machine for a run; `launch` is for the rule's command."""
+    """Return what Snakemake asks of the machine for a run; `launch` is for the rule's command."""
     launch: dict[str, str | int | None] = {"launch": shlex.join(command(spec, machine, program))}
     return launch | (job_resources(spec, machine, minutes, account) if machine.launcher == "slurm" else {})
 
 
 def launcher(spec: Ranks, machine: Machine, program: tuple[str, ...]) -> list[str]:
-    """The words that start a program as ranks: `srun`, the framework's own launcher, or network namespaces."""
+    """Return the words that start a program as ranks: `srun`, the framework's own launcher, or
+    network namespaces.
+    """
     if machine.launcher == "local":
         return [*machine.container, *registry.member("frameworks", spec.adapter).local_launcher(spec, program)]
     if machine.launcher == "namespaces":

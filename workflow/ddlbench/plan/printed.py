@@ -17,7 +17,9 @@ USUAL = 0.01  # by which runs vary on a quiet machine (docs/measurements/statist
 
 
 def answer(plan: Plan, table: Sequence[Row], limit: float | None) -> list[str]:
-    """How many runs are left, how long they take one after another, and what they cost."""
+    """Summarise how many runs are left, how long they take one after another, and what they
+    cost.
+    """
     todo = [row for row in table if row.state != DONE]
     name = f"{plan.study.name} on {plan.machine.name}"
     if not todo:
@@ -36,7 +38,9 @@ def answer(plan: Plan, table: Sequence[Row], limit: float | None) -> list[str]:
 
 
 def shows(plan: Plan, spread: tuple[float, int] | None) -> list[str]:
-    """Which difference the study's repeats show on this machine, whose runs vary by so much (`estimate.spread`)."""
+    """Describe which difference the study's repeats can show on this machine, whose runs vary by
+    `spread` (`estimate.spread`).
+    """
     from ddlbench.analysis import pooled, statistics  # they import numpy, which a plan need not wait for
 
     until, of_blocks = plan.study.until, [block.repeats for block in plan.study.blocks if block.timed]
@@ -61,8 +65,10 @@ def _difference(ratio: float) -> str:
 
 
 def until(plan: Plan, table: Sequence[Row], every: Sequence[Row], looks: Sequence[rounds.Look]) -> list[str]:
-    """What a study costs at least and at most that makes repeats until it is decided. `table` has the jobs of the plan,
-    `every` those with all repeats that there may be."""
+    """Describe the least and the most that a study costs which makes repeats until it is decided.
+
+    `table` has the jobs of the plan, `every` those with all repeats that there may be.
+    """
     said = plan.study.until
     if said is None:
         return []
@@ -75,7 +81,7 @@ def until(plan: Plan, table: Sequence[Row], every: Sequence[Row], looks: Sequenc
 
 
 def lines(plan: Plan, table: Sequence[Row], forms: Sequence[PlannedForm]) -> list[str]:
-    """The lines to print: a table that fits a screen, and the rest in words."""
+    """Return the lines to print: a table that fits a screen, and the rest in words."""
     todo = [row for row in table if row.state != DONE]
     text = [f"{plan.study.name} on {plan.machine.name}: {plan.study.title}", ""]
     pairs = {(row.block, row.workers) for row in table}
@@ -117,7 +123,7 @@ FIELDS = {"wall_per_run": "wall_s", "at_least-at_most": "wall_s_low", "low-high"
 
 
 def _grouped(table: Sequence[Row], names: Sequence[str], key: Callable[[Row], tuple[Any, ...]]) -> list[str]:
-    """One line per group and one for all of them, in columns."""
+    """Format one line per group and one for all of them, in columns."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in table:
         groups.setdefault(key(row), []).append(row)
@@ -143,7 +149,7 @@ def _grouped(table: Sequence[Row], names: Sequence[str], key: Callable[[Row], tu
 
 
 def _todo(table: Sequence[Row], column: str) -> list[float | None]:
-    """What a column says of the runs that are to be made."""
+    """Return a column's values of the runs that are to be made."""
     return [getattr(row, column) for row in table if row.state != DONE]
 
 
@@ -231,7 +237,7 @@ def _gb(size: float) -> str:
 
 
 def _stale(table: Sequence[Row]) -> list[str]:
-    """Why runs are to be made again, and how many for each reason."""
+    """Summarise why runs are to be made again, with the number of runs for each reason."""
     reasons: dict[str, list[str]] = {}
     for row in table:
         if row.why:

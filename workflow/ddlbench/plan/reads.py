@@ -21,7 +21,7 @@ from ddlbench.settings.study import Study, load_study
 
 @dataclass(frozen=True)
 class PlannedForm:
-    """One form of a data set that runs read: what is there, or what it will need."""
+    """A form of a data set that runs read: what is there, or what it will need."""
 
     dataset: str
     form: str
@@ -46,7 +46,10 @@ def plan_of(
 
 
 def expected(dataset: str, given: str | None) -> tuple[dict[str, int], int]:
-    """(images per split, classes) of a data set, `given` what data.sources says of it. Raises ConfigError."""
+    """Return (images per split, classes) of a data set; `given` is what data.sources says of it.
+
+    Raises ConfigError.
+    """
     try:
         images_and_classes: tuple[dict[str, int], int] = datasets.get(dataset).expected(given)
     except SourceError as error:
@@ -55,7 +58,10 @@ def expected(dataset: str, given: str | None) -> tuple[dict[str, int], int]:
 
 
 def images(study: Study, machine: Machine, sources: Mapping[str, str]) -> dict[str, int]:
-    """Images of an epoch by data set: of a prepared form, else as many as are asked for. Raises ConfigError."""
+    """Return the images of an epoch by data set: of a prepared form, else as many as are asked for.
+
+    Raises ConfigError.
+    """
     counts = {}
     for dataset in {block.dataset for block in study.blocks if not block.programs}:
         prepared = sorted(Path(machine.data, dataset).glob("*/manifest.json"))
@@ -67,7 +73,7 @@ def images(study: Study, machine: Machine, sources: Mapping[str, str]) -> dict[s
 
 
 def forms(plan: Plan, sources: Mapping[str, str]) -> list[PlannedForm]:
-    """Every form that a run reads. Raises ConfigError."""
+    """Return every form that a run reads. Raises ConfigError."""
     read = []
     pairs = {(r.spec.dataset, Path(r.manifest).parent.name, r.manifest) for r in plan.runs.values() if r.manifest}
     for dataset, form, manifest in sorted(pairs):
@@ -85,7 +91,9 @@ def forms(plan: Plan, sources: Mapping[str, str]) -> list[PlannedForm]:
 
 
 def unnamed(plan: Plan, sources: Mapping[str, str], runs: Collection[str]) -> list[str]:
-    """One line for each data set that these runs need prepared, and of which nobody says where it lies."""
+    """Return one line for each data set that these runs need prepared, and whose place nothing
+    names.
+    """
     return [
         f"config/config.yaml: data.sources.{dataset}: is missing; {needs}"
         for dataset, needs in _wanted(plan, runs).items()
@@ -94,7 +102,9 @@ def unnamed(plan: Plan, sources: Mapping[str, str], runs: Collection[str]) -> li
 
 
 def remarks(plan: Plan, sources: Mapping[str, str], runs: Collection[str]) -> list[str]:
-    """What would be found in the queue only if these runs were started now, one line each."""
+    """Return problems that would otherwise show only in the queue if these runs were started now,
+    one line each.
+    """
     lines = unnamed(plan, sources, runs)
     for dataset in _wanted(plan, runs).keys() & sources.keys():
         if not Path(sources[dataset]).exists():
@@ -111,21 +121,25 @@ def remarks(plan: Plan, sources: Mapping[str, str], runs: Collection[str]) -> li
 
 
 def _wanted(plan: Plan, runs: Collection[str]) -> dict[str, str]:
-    """What `data.sources` has to name, by data set, for these runs; prepared ones need nothing."""
+    """Return what `data.sources` has to name, by data set, for these runs; prepared ones need
+    nothing.
+    """
     needs = {dataset: datasets.get(dataset).NEEDS for dataset in _unprepared(plan, runs)}
     return {dataset: need for dataset, need in needs.items() if need is not None}
 
 
 def _unprepared(plan: Plan, runs: Collection[str]) -> list[str]:
-    """The data sets of which these runs want a form that is not there."""
+    """List the data sets of which these runs need a form that is not there."""
     jobs = (plan.runs[run] for run in runs if run in plan.runs)
     read = {(job.manifest, job.spec.dataset) for job in jobs if job.manifest}
     return sorted({dataset for manifest, dataset in read if not Path(manifest).exists()})
 
 
 def missing_packages(specs: Sequence[RunSpec], machine: Machine) -> list[str]:
-    """What the runs import that this Python lacks, one line each: by name, with what installs it. Empty on a machine
-    whose software comes from modules: only a job there can tell."""
+    """Return the packages that the runs import and this Python lacks, one line each: by name, with
+    what installs it. The list is empty on a machine whose software comes from modules: only a job
+    there can tell.
+    """
     if machine.modules or machine.container:
         return []
     members = {("frameworks", s.adapter) for s in specs} | {("loaders", s.loader) for s in specs}
@@ -139,7 +153,7 @@ def missing_packages(specs: Sequence[RunSpec], machine: Machine) -> list[str]:
 
 
 def check_software(plan: Plan, results: Path) -> None:
-    """Raises ConfigError if a run without a record needs what is not installed here."""
+    """Raise ConfigError if a run without a record needs what is not installed here."""
     begun = layout.begun(results)
     todo = [
         job.spec

@@ -31,7 +31,7 @@ Ask = Callable[[Collection[str]], Mapping[str, Collection[str]]]
 
 
 class Why(StrEnum):
-    """What follows from a look."""
+    """The reason for what follows from a look."""
 
     OPEN = "open"  # there is a further round
     DECIDED = "decided"
@@ -41,8 +41,11 @@ class Why(StrEnum):
 
 @dataclass(frozen=True)
 class Look:
-    """What was seen when settings that were open had so many repeats. `runs` were there, which took `gpu_hours`; `open`
-    are the questions that more repeats could change, `more` the runs (ids) of the next round."""
+    """A look at a study: what was seen when settings that were open had so many repeats.
+
+    `runs` were there, which took `gpu_hours`; `open` are the questions that more repeats could
+    change, `more` the runs (ids) of the next round.
+    """
 
     repeats: int
     runs: int

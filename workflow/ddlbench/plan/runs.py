@@ -75,8 +75,9 @@ def make_plan(
 def _minutes(
     study: Study, machine: Machine, specs: Mapping[str, RunSpec], blocks: Mapping[str, Sequence[str]]
 ) -> dict[str, int]:
-    """The time limits that blocks, or files of programs, give to runs [min], by run: of several the longest. Raises
-    ConfigError for one that no queue gives."""
+    """Return the time limits that blocks, or files of programs, give to runs [min], by run: of
+    several the longest. Raises ConfigError for one that no queue gives.
+    """
     said: dict[str, int] = {}
     for block in study.blocks:
         files = {file.name: file for file in block.program_files}
@@ -96,7 +97,9 @@ def _minutes(
 
 
 def _check_size(study: Study) -> None:
-    """Raises ConfigError if a block names more runs than anybody wants: each takes memory and Snakemake's time."""
+    """Raise ConfigError if a block names more runs than anybody wants: each takes memory and
+    Snakemake's time.
+    """
     for block in study.blocks:
         axes: list[Sized] = [block.workers, block.batch_per_worker or block.global_batch, block.bandwidths_mbit or " "]
         ours = block.programs is None
@@ -107,7 +110,7 @@ def _check_size(study: Study) -> None:
 
 
 def _check_figures(study: Study, machine: Machine, blocks: Mapping[str, Sequence[str]]) -> None:
-    """Raises ConfigError if nothing is left of the study, or of a figure, on this machine."""
+    """Raise ConfigError if nothing is left of the study, or of a figure, on this machine."""
     shown = {"runs": tuple(blocks), **{f"figures.{figure.name}.runs": figure.runs for figure in study.figures}}
     for key, names in shown.items():
         if not any(blocks[name] for name in names):
@@ -121,16 +124,19 @@ def _check_figures(study: Study, machine: Machine, blocks: Mapping[str, Sequence
 
 
 def outputs(plan: Plan) -> list[tuple[str, str]]:
-    """(rule, wildcards joined by _) of every job that takes long."""
+    """Return (rule, wildcards joined by _) of every job that takes long."""
     forms = {tuple(run.manifest.split("/")[-3:-1]) for run in plan.runs.values() if run.manifest}
     long = [(job.rule, name) for name, job in plan.jobs.items()]
     return long + [("prepare", "_".join(form)) for form in sorted(forms)]
 
 
 def figure_runs(plan: Plan, name: str) -> list[str] | None:
-    """The ids of the runs that a figure shows: those of its blocks whose columns have one of the selected values. None
-    for a study of others' records: which runs there are, only its tables say. Of a figure of jobs that do not train,
-    these."""
+    """Return the ids of the runs that a figure shows: those of its blocks whose columns have one of
+    the selected values.
+
+    For a figure of jobs that do not train, return these jobs. None for a study of others' records:
+    only its tables say which runs there are.
+    """
     figure = next(f for f in plan.study.figures if f.name == name)
     if plan.study.records:
         return None
@@ -143,7 +149,9 @@ def figure_runs(plan: Plan, name: str) -> list[str] | None:
 
 
 class Parts(NamedTuple):
-    """Sets of runs (ids) by name; the names of those that are whole blocks, and of those of each figure by its name."""
+    """The sets of runs (ids) by name; the names of those that are whole blocks, and of those of
+    each figure by its name.
+    """
 
     runs: dict[str, list[str]]
     whole: list[str]
@@ -151,8 +159,11 @@ class Parts(NamedTuple):
 
 
 def parts(plan: Plan) -> Parts:
-    """The runs of each block, and those of them that a figure selects. A set is named after its runs: another figure or
-    block, or a block's new name, changes no set of the others."""
+    """Return the runs of each block, and those of them that a figure selects.
+
+    A set is named after its runs: another figure or block, or a block's new name, changes no set of
+    the others.
+    """
     names: dict[str, list[str]] = {}
 
     def named(ids: Collection[str]) -> str:
@@ -176,19 +187,24 @@ def parts(plan: Plan) -> Parts:
 
 
 def beside(plot: str) -> list[str]:
-    """The study's keys of the jobs that a plot shows in place of runs; none if it shows runs."""
+    """Return the study's keys of the jobs that a plot shows in place of runs; none if it shows
+    runs.
+    """
     tables = registry.constant("figures", plot, "TABLES")
     return [rule.table for rule in kinds.beside() if rule.table in tables]
 
 
 def of_figure(plan: Plan, name: str, values: Mapping[str, str]) -> dict[str, str]:
-    """Those of the values by run that are of a figure's runs."""
+    """Return those of the values by run that belong to a figure's runs."""
     return {run: values[run] for run in figure_runs(plan, name) or () if run in values}
 
 
 def figure_options(plan: Plan, name: str) -> str:
-    """What a figure is drawn with beside its data: the fields of `figures.Options` as JSON. Snakemake writes it into
-    its report, between script tags that nothing in it may close: `<` is written as JSON may."""
+    """Return what a figure is drawn with beside its data: the fields of `figures.Options` as JSON.
+
+    Snakemake writes it into its report, between script tags that nothing in it may close: `<` is
+    written as JSON may.
+    """
     figure = next(f for f in plan.study.figures if f.name == name)
     specs = [plan.runs[run].spec for run in figure_runs(plan, name) or () if run in plan.runs]
     samples = {spec.sample for spec in specs} or {IMAGES}
@@ -206,8 +222,9 @@ def figure_options(plan: Plan, name: str) -> str:
 
 
 def _about(plan: Plan, specs: Sequence[RunSpec]) -> Iterator[str]:
-    """Yield what stands below a picture, so that it can be told apart on a slide: study, machine, and what all of its
-    runs have in common."""
+    """Yield what stands below a picture, so that it can be identified on a slide: study, machine,
+    and what all of its runs have in common.
+    """
     yield plan.study.name
     yield plan.machine.name
     for names in ({spec.model for spec in specs}, {spec.dataset for spec in specs}):
@@ -216,20 +233,23 @@ def _about(plan: Plan, specs: Sequence[RunSpec]) -> Iterator[str]:
 
 
 def device(plan: Plan) -> str:
-    """What a worker's device is: the machine's, or `accelerator` in records of others."""
+    """Return what a worker's device is: the machine's, or `accelerator` in records of others."""
     return "accelerator" if plan.study.records else plan.machine.device
 
 
 def mixed(study: str, specs: Iterable[RunSpec]) -> list[RunSpec]:
-    """The runs in the order in which they are made: mixed at random, so that a machine that drifts favours no side.
+    """Return the runs in the order in which they are made: mixed at random, so that a machine that
+    drifts favours no side.
 
-    All first repeats come before all second ones, each odd repeat's runs in an order of their own, and each even one's
-    in that order turned round. Repeats with one number are compared as pairs (`analysis/statistics.py`), so a drift
-    moves both of a pair about alike. Turned round, a drift that moves the first pair one way moves the second the other
-    way, and a queue that deals runs out to two nodes in turn gives each side both nodes. The order is made of the
-    study's name and the runs' ids: it is the same each time, and a run more moves no other. Untimed runs, which may
-    share the machine, come after the timed ones. On a cluster the queue has the last word. Sources: Box, Hunter &
-    Hunter 2005, Statistics for Experimenters, chapters 3 and 4; Hoefler & Belli, SC'15, section 4.1.
+    All first repeats come before all second ones. Each odd repeat's runs are in an order of their
+    own, and each even one's in that order reversed. Repeats with one number are compared as pairs
+    (`analysis/statistics.py`), so a drift moves both of a pair about alike. In the reversed order,
+    a drift that moves the first pair one way moves the second the other way, and a queue that deals
+    runs out to two nodes in turn gives each side both nodes. The order is made of the study's name
+    and the runs' ids: it is the same each time, and a run more moves no other. Untimed runs, which
+    may share the machine, come after the timed ones. On a cluster the queue has the last word.
+    Sources: Box, Hunter & Hunter 2005, Statistics for Experimenters, chapters 3 and 4; Hoefler &
+    Belli, SC'15, section 4.1.
     """
 
     def place(spec: RunSpec) -> tuple[bool, int, int]:

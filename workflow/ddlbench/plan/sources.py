@@ -44,7 +44,9 @@ def of_script(name: str, *more: Path | str | None, rooms: Collection[str] = ROOM
 
 
 def of_figure(plot: str, *more: Path | str | None, script: str = "figure") -> str:
-    """Return that of a figure: its own code, that of the tables that it shows, the readings of our records."""
+    """Return the digest of a figure: its own code, that of the tables that it shows, the readings
+    of our records.
+    """
     shown = registry.constant("figures", plot, "TABLES")
     read = dict.fromkeys(("runs", "refused", *shown))
     sheets = [registry.path("sheets", table) for table in read if table.replace("_", "-") in registry.members("sheets")]
@@ -61,8 +63,10 @@ def digest(files: Iterable[Path], rooms: Collection[str] = ROOMS, without: Colle
 
 
 def closure(files: Iterable[Path], rooms: Collection[str] = ROOMS, without: Collection[Path] = ()) -> set[Path]:
-    """Return these files and all of the package that they import, directly or not. Those that are not there are left
-    out: where another workflow uses this one, it has no scripts."""
+    """Return these files and all of the package that they import, directly or not.
+
+    Those that are not there are left out: where another workflow uses this one, it has no scripts.
+    """
     found: set[Path] = set()
     left = [path for path in files if path.exists()]
     while left:
@@ -84,7 +88,7 @@ def _is_followed(module: str, rooms: Collection[str]) -> bool:
 
 
 def _name(path: Path) -> str:
-    """The file's name in a digest, which is the same wherever the project lies."""
+    """Return the file's name in a digest, which is the same wherever the project lies."""
     return str(path.relative_to(PACKAGE.parent)) if path.is_relative_to(PACKAGE.parent) else path.name
 
 
@@ -97,7 +101,7 @@ def _contents(path: Path) -> str:
 
 @cache
 def _imports(path: Path) -> tuple[tuple[str, Path], ...]:
-    """Modules of the package that a file imports, with their files."""
+    """Return the modules of the package that a file imports, with their files."""
     if path.suffix != ".py":
         return ()
     return tuple(dict.fromkeys(_imported(_TYPES_ONLY.sub("", _contents(path)))))

@@ -30,7 +30,9 @@ DONE, STALE, FAILED, STOPPED, MISSING = "done", "stale", "failed", "stopped", "m
 
 @dataclass(frozen=True)
 class Memory:
-    """What Snakemake remembers of the job that made a record: its inputs with their checksums, its shell command."""
+    """The memory that Snakemake has of the job that made a record: its inputs with their checksums,
+    its shell command.
+    """
 
     inputs: tuple[str, ...] | None
     checksums: Mapping[str, str]
@@ -38,8 +40,11 @@ class Memory:
 
 
 def memories(runs: Iterable[str]) -> dict[str, Memory]:
-    """What Snakemake remembers of each run that has a record. Where there is nothing, or Snakemake was told to keep its
-    memory elsewhere, a run is judged by its record alone."""
+    """Return what Snakemake remembers of each run that has a record.
+
+    Where there is nothing, or Snakemake was told to keep its memory elsewhere, a run is judged by
+    its record alone.
+    """
     if not NOTES.is_dir():
         return {}
     found = {}
@@ -55,7 +60,9 @@ def memories(runs: Iterable[str]) -> dict[str, Memory]:
 
 
 def remembered(output: str) -> dict[str, Any] | None:
-    """What Snakemake's own file says of the job that made an output; None if there is none that can be read."""
+    """Return what Snakemake's own file says of the job that made an output; None if there is none
+    that can be read.
+    """
     name = urlsafe_b64encode(output.encode()).decode()  # in pieces that a file's name may have (Snakemake 9.27)
     try:
         longest = os.pathconf(NOTES, "PC_NAME_MAX") - 1
@@ -75,9 +82,12 @@ def state(
     memory: Memory | None = None,
     command: str | None = None,
 ) -> tuple[str, str]:
-    """(DONE, STALE, FAILED, STOPPED or MISSING; why) of a run's folder. `recorded` is the spec in its record, None if
-    that is not of a whole run; `command` is rule train's today. A record that tables refuse by its seal is done: nobody
-    makes it again without being asked."""
+    """Return (DONE, STALE, FAILED, STOPPED or MISSING; why) of a run's folder.
+
+    `recorded` is the spec in its record, None if that is not of a whole run; `command` is rule
+    train's today. A record that tables refuse by its seal is done: nobody makes it again without
+    being asked.
+    """
     outputs = [folder / MLLOG, folder / STEPS]
     missing = [path.name for path in outputs if not path.exists()]
     if missing:
@@ -98,7 +108,7 @@ def state(
 
 
 def unfinished(folder: Path, missing: str = "") -> tuple[str, str]:
-    """(FAILED, STOPPED or MISSING; why) of the folder of a job without a record."""
+    """Return (FAILED, STOPPED or MISSING; why) of the folder of a job without a record."""
     if failures.has_failed(folder):
         return FAILED, "its last try failed"
     if (folder / failures.PARTIAL).is_dir():
@@ -107,9 +117,12 @@ def unfinished(folder: Path, missing: str = "") -> tuple[str, str]:
 
 
 def is_of_other_settings(log: Path, spec: RunSpec) -> bool:
-    """Whether a sealed record is there and is not of this very run. Snakemake's memory cannot tell: it holds no run
-    that a SLURM job finished after its Snakemake was killed, and none at all once `.snakemake` is gone. The record
-    itself says what it is of, in its first lines. One that was changed since is refused, and not made again."""
+    """Tell whether a sealed record is there and is not of this very run.
+
+    Snakemake's memory cannot tell: it holds no run that a SLURM job finished after its Snakemake
+    was killed, and none at all once `.snakemake` is gone. The record itself says what it is of, in
+    its first lines. A record that was changed since is refused, and not made again.
+    """
     try:
         recorded = recorded_spec(log)
     except Exception:  # no log, or one in which anything may stand: `collect` refuses it and says why
@@ -120,7 +133,9 @@ def is_of_other_settings(log: Path, spec: RunSpec) -> bool:
 
 
 def has_other_steps(folder: Path) -> bool:
-    """Whether a record's steps are not those that its log was sealed with, or nobody can tell."""
+    """Tell whether a record's steps are not those that its log was sealed with, or nobody can
+    tell.
+    """
     try:
         return (sealed(folder / MLLOG) or {}).get(STEPS) != files.sha256(folder / STEPS)
     except Exception:  # whatever stands in the log
@@ -132,13 +147,17 @@ SOURCES = {"digest": "files of the program", "model_sha256": "the source of the 
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Each setting that differs, as `recipe.base_lr 0.1 -> 0.2`, by name. What a run does not use is none."""
+    """Return each setting that differs, as `recipe.base_lr 0.1 -> 0.2`, by name.
+
+    What a run does not use is left out.
+    """
     return [] if before == now else _differences(used(before), used(now))
 
 
 def is_same_run(before: str, now: str) -> bool:
-    """Whether two texts of settings, as rules have them as `params.spec`, are of the same training, or job that asks
-    one."""
+    """Tell whether two texts of settings, as rules have them as `params.spec`, are of the same
+    training, or of the same job that uses one.
+    """
     try:
         return not changes(json.loads(before), json.loads(now))
     except (ValueError, AttributeError):  # Snakemake's memory, in which anything may stand
@@ -162,8 +181,10 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any], under: str =
 
 
 def _of_data(manifest: Path, since: float, memory: Memory | None) -> list[str]:
-    """Whether the data set was prepared as another one since (contents count, as they do for Snakemake). Data that are
-    gone, as old files on scratch file systems are, say nothing against a run that is done."""
+    """Return a line if the data set was prepared as another one since (contents count, as they do
+    for Snakemake). Data that are gone, as old files on scratch file systems are, say nothing
+    against a run that is done.
+    """
     if not manifest.exists() or manifest.stat().st_mtime <= since:
         return []
     before = memory.checksums.get(str(manifest)) if memory else None

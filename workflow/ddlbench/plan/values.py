@@ -23,8 +23,9 @@ Resources = Mapping[str, str | int | None]
 
 @dataclass(frozen=True)
 class Job(Generic[S]):
-    """A planned job: what it is, the form that it reads, what it asks of the machine (`launch.resources`) in which
-    attempt (counted from 1), and the run whose weights it takes."""
+    """A planned job: what it is, the form that it reads, what it asks of the machine
+    (`launch.resources`) in which attempt (counted from 1), and the run whose weights it takes.
+    """
 
     kind: str  # a member of `kinds/`
     spec: S
@@ -33,16 +34,20 @@ class Job(Generic[S]):
     weights_of: str | None = None
 
     def __post_init__(self) -> None:
-        """Asks once, so that what the machine cannot hold is refused when it is planned."""
+        """Compute the resources once, so that what the machine cannot hold is refused when it is
+        planned.
+        """
         self.resources  # noqa: B018
 
     @cached_property
     def resources(self) -> Resources:
-        """Gives what the first attempt asks for."""
+        """Return what the first attempt asks for."""
         return self.asks(1)
 
     def asked(self, attempt: int) -> Resources:
-        """`resources` of the first attempt; each further one asks for that much time again, as far as queues go."""
+        """Return what an attempt asks for: each further one asks for the first one's time again, as
+        far as queues allow.
+        """
         return self.resources if attempt == 1 else self.asks(attempt)
 
     @property
@@ -53,20 +58,28 @@ class Job(Generic[S]):
         return Path(results, registry.member("kinds", self.kind).RULE.folder, self.spec.id)
 
     def outputs(self, results: Path = layout.RESULTS) -> list[Path]:
-        """What is there if and only if it has ended well; the first says what it is of."""
+        """Return the files that are there if and only if it has ended well; the first says what job
+        it is of.
+        """
         return [self.folder(results) / name for name in registry.member("kinds", self.kind).RULE.outputs]
 
     def threads(self, cores: int | None) -> int:
-        """Of `cores` on one machine: timed jobs have it to themselves, and so have jobs on GPUs, which all begin with
-        the first one."""
+        """Return how many of `cores` on one machine the job takes.
+
+        Timed jobs have the machine to themselves, and so have jobs on GPUs, which all begin with
+        the first one.
+        """
         return cores or 1 if self.spec.timed or self.spec.device == "cuda" else int(self.spec.workers)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All runs of a study on a machine, each once, by id; and which of them each block named. `order` are all ids in
-    the order in which they are to be made. `left_out` are numbers of workers that the machine
-    does not have, and that the study does not insist on. `beside` are jobs of kinds that do not train, by id."""
+    """The runs of a study on a machine, each once, by id; and which of them each block named.
+
+    `order` are all ids in the order in which they are to be made. `left_out` are numbers of workers
+    that the machine does not have, and that the study does not insist on. `beside` are jobs of
+    kinds that do not train, by id.
+    """
 
     study: Study
     machine: Machine
@@ -78,17 +91,23 @@ class Plan:
 
     @cached_property
     def places(self) -> dict[str, int]:
-        """Each run's place in the order, counted from 1."""
+        """Return each run's place in the order, counted from 1."""
         return {run: place for place, run in enumerate(self.order, start=1)}
 
     @cached_property
     def jobs(self) -> dict[str, Job[Any]]:
-        """All jobs by id, runs first. Made once: Snakemake asks for a job some nine times."""
+        """Return all jobs by id, runs first.
+
+        Made once: Snakemake asks for a job some nine times.
+        """
         return {**self.runs, **self.beside}
 
     @cached_property
     def columns(self) -> dict[str, dict[str, Any]]:
-        """Each run's settings as columns of tables. Made once: each figure that selects runs asks for all of them."""
+        """Return each run's settings as columns of tables.
+
+        Made once: each figure that selects runs asks for all of them.
+        """
         return {run: job.spec.columns() for run, job in self.runs.items()}
 
     @cached_property
@@ -98,8 +117,9 @@ class Plan:
 
     @cached_property
     def scaling(self) -> dict[str, str]:
-        """Which kind of series a run is in, by the batch that its blocks give: WEAK or STRONG. Runs of a block with one
-        worker count, and those of blocks that say both, are left out."""
+        """Return the kind of series that each run is in, by the batch that its blocks give: WEAK or
+        STRONG. Runs of a block with one worker count, and those of blocks that say both, are left out.
+        """
         series: dict[str, set[str]] = {}
         for block in self.study.blocks:
             ids = self.blocks[block.name]
@@ -116,7 +136,9 @@ class Plan:
 
     @cached_property
     def further(self) -> list[str]:
-        """Runs (ids) beyond the repeats that each setting has in any case: those that rounds asked for."""
+        """Return the runs (ids) beyond the repeats that each setting has in any case: those that
+        rounds asked for.
+        """
         blocks = [block for block in self.study.blocks if block.further]
         runs = (run for block in blocks for run in self.blocks[block.name] if self._is_further(run, block.repeats))
         return sorted({*runs})
@@ -126,12 +148,14 @@ class Plan:
 
     @property
     def home(self) -> str:
-        """Its folder in `results/`."""
+        """Return the study's folder in `results/`."""
         return f"{self.study.name}/{self.machine.name}"
 
     @property
     def weights(self) -> list[str]:
-        """Runs whose trained model another job takes, and which therefore leave their weights (ids)."""
+        """Return the runs whose trained model another job takes, and which therefore leave their
+        weights (ids).
+        """
         return sorted({job.weights_of for job in self.jobs.values() if job.weights_of})
 
     def folders(self) -> list[Path]:
@@ -140,15 +164,16 @@ class Plan:
 
 @dataclass(frozen=True)
 class Row:
-    """One job. Hours and what follows from them are those that it takes, or took if it is done; null is unknown.
+    """A row of the bill: one job.
 
-    `estimate` says from what hours are, `estimate_by` whether they are measured, predicted or guessed (`estimate.py`).
-    `block` is the first that names the run; `place` is its place in the order in which runs are made, from 1.
-    `gpu_hours` are hours of its own workers, also where those are cores; `workers_blocked` are those that nobody else
-    can use meanwhile, which `price` counts; `energy_kwh` is the site's (`analysis/price.py`).
-    `disk_bytes` and `inodes` are its record's.
+    Hours and what follows from them are what the job takes, or took if it is done; null is unknown.
 
-    `rule` is that which makes it: the kind of job.
+    `estimate` says where the hours come from, `estimate_by` whether they are measured, predicted or
+    guessed (`estimate.py`). `block` is the first that names the run; `place` is its place in the
+    order in which runs are made, from 1. `gpu_hours` are hours of its own workers, also where those
+    are cores. `workers_blocked` are the workers that nobody else can use meanwhile, which `price`
+    counts. `energy_kwh` is the site's (`analysis/price.py`). `disk_bytes` and `inodes` are its
+    record's. `rule` is the rule that makes it: the kind of job.
     """
 
     run: str

@@ -34,7 +34,7 @@ from ddlbench.slurm import srun
 
 
 def spans(numbers: Sequence[int]) -> str:
-    """0, 1, 2, 5 -> 0-2,5."""
+    """Format numbers as ranges: 0, 1, 2, 5 -> 0-2,5."""
     runs = groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])
     ends = ([number for _, number in run] for _, run in runs)
     return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in ends)
@@ -71,8 +71,11 @@ def summary(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def execute(promised: dict[str, Any], output: Path, argv: list[str]) -> int:
-    """Start the ranks, judge what they saw and write it to `output`. Returns 0 if training may start. With errors it is
-    written to a file beside it (`FAILED`) instead."""
+    """Start the ranks, judge what they saw and write it to `output`.
+
+    Returns 0 if training may start. With errors it is written to a file beside it (`FAILED`)
+    instead.
+    """
     folder = output.with_suffix(".partial")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

@@ -18,7 +18,7 @@ CLOCK_S = 0.1
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong, in one line. Errors keep training from starting."""
+    """A problem of the machine, in one line. Errors keep training from starting."""
 
     error: bool
     text: str
@@ -30,8 +30,11 @@ class Problem:
 def judge(
     ranks: Sequence[Mapping[str, Any]], promised: Mapping[str, Any], allocated: Sequence[str] = ()
 ) -> list[Problem]:
-    """What is not as promised, errors first. `ranks` is what `scout.py` left of each rank that came so far. `allocated`
-    are the nodes of the SLURM job. A problem that several ranks have is said once, with their nodes."""
+    """Return the problems, errors first.
+
+    `ranks` is what `scout.py` left of each rank that came so far. `allocated` are the nodes of the
+    SLURM job. A problem that several ranks have is said once, with their nodes.
+    """
     everyone = len(ranks) == promised["workers"]
     found = ((*wrong, facts["host"]) for facts in ranks for wrong in _of_rank(facts, promised, everyone))
     problems = _once_each(found, len(ranks) if everyone else 0)
@@ -40,7 +43,10 @@ def judge(
 
 
 def judge_nodes(machine: Machine, nodes: Iterable[Node]) -> list[Problem]:
-    """Where the machine's file and SLURM do not mean the same node. Timed runs take whole nodes, whatever it says."""
+    """Return where the machine's file and SLURM disagree about a node.
+
+    Timed runs take whole nodes, whatever the file says.
+    """
     return _once_each((False, text, node.name) for node in nodes for text in _of_node(node, machine))
 
 
@@ -58,7 +64,9 @@ def _of_node(node: Node, machine: Machine) -> Iterable[str]:
 
 
 def _once_each(found: Iterable[tuple[bool, str, str]], all_ranks: int = 0) -> list[Problem]:
-    """Each problem of (is an error, what, host) once, with its hosts; those of so many ranks are on all nodes."""
+    """Return each problem of (is an error, what, host) once, with its hosts; one that all of
+    `all_ranks` ranks have is on all nodes.
+    """
     hosts_of: dict[tuple[bool, str], list[str]] = defaultdict(list)
     for error, what, host in found:
         hosts_of[error, what].append(host)
@@ -71,7 +79,9 @@ def _once_each(found: Iterable[tuple[bool, str, str]], all_ranks: int = 0) -> li
 
 
 def _of_rank(facts: Mapping[str, Any], promised: Mapping[str, Any], everyone: bool) -> Iterable[tuple[bool, str]]:
-    """(is an error, what) for each thing that is wrong on one rank; `everyone`: all ranks left word."""
+    """Yield (is an error, what) for each thing that is wrong on one rank; `everyone`: all ranks
+    have reported.
+    """
     file = f"config/machines/{promised['machine']}.yaml"
     if "cores" not in facts:  # it did not get as far as looking around
         yield True, facts.get("error") or "a rank ended before it could look around"
@@ -118,7 +128,7 @@ def _of_rank(facts: Mapping[str, Any], promised: Mapping[str, Any], everyone: bo
 def _of_all(
     ranks: Sequence[Mapping[str, Any]], promised: Mapping[str, Any], allocated: Sequence[str]
 ) -> Iterable[tuple[bool, str]]:
-    """(is an error, what) for each thing that is wrong between ranks."""
+    """Yield (is an error, what) for each thing that is wrong between ranks."""
     numbers = {facts["rank"] for facts in ranks}
     silent = [rank for rank in range(promised["workers"]) if rank not in numbers]
     if silent:
@@ -163,7 +173,7 @@ def _of_all(
 
 
 def _explain(facts: Mapping[str, Any], promised: Mapping[str, Any]) -> str:
-    """Why a rank did not come to its end."""
+    """Explain why a rank did not come to its end."""
     error = facts.get("error") or "no answer, and it was ended"
     # A clear message of our own is enough; a library's needs to be led up to.
     if error.startswith("WorldError: "):
@@ -178,9 +188,12 @@ def _explain(facts: Mapping[str, Any], promised: Mapping[str, Any]) -> str:
 
 
 def _absent_interfaces(there: Sequence[str], environment: Mapping[str, str]) -> Iterable[str]:
-    """Variables that name network interfaces none of which is there. Gloo's are names, by commas. NCCL's are the
-    beginnings of names; after = whole names; after ^ those not to use:
-    https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-socket-ifname"""
+    """Yield the variables that name network interfaces none of which is there.
+
+    Gloo's value is names, separated by commas. NCCL's is beginnings of names; after = whole names;
+    after ^ those not to use:
+    https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-socket-ifname
+    """
     gloo = environment.get("GLOO_SOCKET_IFNAME")
     if gloo and not set(gloo.split(",")) <= set(there):
         yield "GLOO_SOCKET_IFNAME"
@@ -192,7 +205,9 @@ def _absent_interfaces(there: Sequence[str], environment: Mapping[str, str]) -> 
 
 
 def _differ(ranks: Sequence[Mapping[str, Any]], get: Any) -> str | None:
-    """'2.13.0 on node1, node2; 2.12.0 on node3' if ranks differ; None if they agree."""
+    """Describe how ranks differ: '2.13.0 on node1, node2; 2.12.0 on node3'; return None if they
+    agree.
+    """
     hosts: dict[str, set[str]] = defaultdict(set)
     for facts in ranks:
         hosts[str(get(facts))].add(facts["host"])

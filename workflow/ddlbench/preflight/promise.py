@@ -36,8 +36,10 @@ class Trial:
 
 
 def trial(plan: Plan) -> Trial:
-    """Two nodes, or one if the study uses no more, with as many workers on each as the study has. On a machine without
-    a queue: two workers, or one if it has no more."""
+    """Return the ranks of the preflight: two nodes, or one if the study uses no more, with as many
+    workers on each as the study has. On a machine without a queue: two workers, or one if it has no
+    more.
+    """
     if plan.machine.launcher == "local":
         workers = min(2, plan.machine.workers)
         return Trial(workers, workers)
@@ -49,8 +51,11 @@ def trial(plan: Plan) -> Trial:
 
 
 def promised(plan: Plan) -> dict[str, Any]:
-    """What the study expects of its machine, as plain values. If one changes, a new preflight is made. It is written to
-    files that everybody may read: values of variables that might be secrets are hidden."""
+    """Return what the study expects of its machine, as plain values.
+
+    If one changes, a new preflight is made. The values are written to files that everybody may
+    read: those of variables that might be secrets are hidden.
+    """
     machine, ranks = plan.machine, trial(plan)
     specs = [job.spec for job in plan.runs.values()]
     trained = [job for job in plan.runs.values() if kinds.is_ours(job.spec)]
@@ -91,19 +96,21 @@ def promised(plan: Plan) -> dict[str, Any]:
 
 
 def _model(job: Job[Any]) -> tuple[Any, ...]:
-    """A model and its picture size; of one that people wrote also its source, and what says the number of classes."""
+    """Return a model and its picture size; for a user's model also its source, and what gives the
+    number of classes.
+    """
     spec = job.spec
     source = (spec.model_sha256, spec.dataset, job.manifest) if spec.model_sha256 else ()
     return spec.model, spec.recipe.image_size, *source
 
 
 def path(plan: Plan) -> str:
-    """Where the preflight of this study on its machine lies."""
+    """Return the path of the preflight of this study on its machine."""
     return layout.preflight(plan.machine.name, plan.study.name)
 
 
 def is_current(plan: Plan) -> bool:
-    """Whether the last preflight was made for just what the study expects now."""
+    """Tell whether the last preflight was made for just what the study expects now."""
     try:
         return bool(json.loads(Path(path(plan)).read_text(encoding="utf-8"))["promised"] == promised(plan))
     except (OSError, ValueError, KeyError, TypeError):
@@ -111,7 +118,9 @@ def is_current(plan: Plan) -> bool:
 
 
 def resources(plan: Plan, account: str | None) -> dict[str, str | int | None]:
-    """What Snakemake asks of the machine for the preflight, like `launch.resources` for a run."""
+    """Return what Snakemake asks of the machine for the preflight, like `launch.resources` for a
+    run.
+    """
     machine, ranks = plan.machine, trial(plan)
     minutes = MINUTES
     if machine.node_check:
@@ -120,7 +129,7 @@ def resources(plan: Plan, account: str | None) -> dict[str, str | int | None]:
 
 
 def errors(preflight: Path) -> list[str]:
-    """The errors of the last preflight if it failed, in lines for people."""
+    """Return the errors of the last preflight if it failed, one line each."""
     try:
         problems = json.loads(preflight.with_suffix(FAILED).read_text(encoding="utf-8"))["problems"]
     except FileNotFoundError:

@@ -44,7 +44,7 @@ PACKAGES = ("torch", "numpy", "horovod", "nvidia")  # whose place is looked at
 
 
 def here(promised: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """What a rank sees on its own, before it meets the others."""
+    """Collect what a rank sees on its own, before it meets the others."""
     threads, places = os.sched_getaffinity(0), {"results": folder, "data": Path(promised["data"])}
     # Of frameworks that are not installed here `lacks` says so; the others may be unable to do what the study asks.
     members = [(registry.member("frameworks", name), options) for name, options in promised["frameworks"]]
@@ -65,7 +65,7 @@ def here(promised: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def cores(threads: Iterable[int], cpus: Path = Path("/sys/devices/system/cpu")) -> list[int]:
-    """The cores that hardware threads belong to, each by the number of its first thread."""
+    """Return the cores that hardware threads belong to, each by the number of its first thread."""
     firsts = set()
     for thread in threads:
         try:  # "0,48" or "0-1"
@@ -77,8 +77,9 @@ def cores(threads: Iterable[int], cpus: Path = Path("/sys/devices/system/cpu")) 
 
 
 def complaints(models: Sequence[Sequence[Any]], patience_s: float, tell: Callable[[str], None]) -> Iterator[str]:
-    """What models say that refuse the study's pictures; `tell` notes which is asked. Other ranks wait `patience_s` for
-    this one: models of users have half of it."""
+    """Yield the errors of models that refuse the study's pictures; `tell` notes which model is
+    tried. Other ranks wait `patience_s` for this one: users' models have half of it.
+    """
     from ddlbench.train import models as built
     from ddlbench.train import own_models
 
@@ -96,7 +97,9 @@ def complaints(models: Sequence[Sequence[Any]], patience_s: float, tell: Callabl
 
 
 def gpus(local_rank: int) -> dict[str, Any]:
-    """The GPUs that this rank sees, and its own one, if there is one for it (`place.device_number`)."""
+    """Return the GPUs that this rank sees, and its own one, if there is one for it
+    (`place.device_number`).
+    """
     import torch
 
     count = torch.cuda.device_count()
@@ -109,7 +112,9 @@ def gpus(local_rank: int) -> dict[str, Any]:
 
 
 def reduce(device: str, group: Any = None) -> dict[str, Any]:
-    """All-reduces of a tensor of ones: the sum that came out, and the median time of five [s]."""
+    """Time all-reduces of a tensor of ones: return the sum that came out, and the median time of
+    five [s].
+    """
     import torch
     import torch.distributed as dist
 
@@ -124,17 +129,20 @@ def reduce(device: str, group: Any = None) -> dict[str, Any]:
 
 
 def clock_offset(trips: list[tuple[float, float, float]]) -> dict[str, Any]:
-    """How far another clock is ahead of ours, from (sent by ours, seen by the other, answered by ours) [s]. A trip
-    says: ahead by seen - (sent + answered) / 2, and no further off than half of the trip's length, because seen lies
-    between the two (Cristian 1989, doi:10.1007/BF01784024). The trip with the median offset is taken."""
+    """Estimate how far another clock is ahead of ours, from trips (sent by ours, seen by the other,
+    answered by ours) [s]. A trip says: ahead by seen - (sent + answered) / 2, and no further off
+    than half of the trip's length, because seen lies between the two (Cristian 1989,
+    doi:10.1007/BF01784024). The trip with the median offset is taken.
+    """
     offsets = sorted((seen - (sent + answered) / 2, (answered - sent) / 2) for sent, seen, answered in trips)
     offset, uncertainty = offsets[len(offsets) // 2]
     return {"offset_s": offset, "uncertainty_s": uncertainty, "trips": len(trips)}
 
 
 def clocks(rank: int, firsts: dict[str, int], now: Callable[[], float] = time.time) -> dict[str, Any]:
-    """How far the clocks of other nodes are ahead of rank 0's, by host; empty on all other ranks. Every rank calls it.
-    `firsts` has the first rank of each node, by host."""
+    """Measure how far the clocks of other nodes are ahead of rank 0's, by host; return an empty
+    dict on all other ranks. Every rank calls it. `firsts` has the first rank of each node, by host.
+    """
     import torch
     import torch.distributed as dist
 
@@ -159,8 +167,11 @@ def clocks(rank: int, firsts: dict[str, int], now: Callable[[], float] = time.ti
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """How fast one process reads a part of a prepared form. Before, the system is asked to drop it from its cache.
-    `cached_share` is the share of the bytes that were in the cache all the same: 0 is a cold read, null is unknown."""
+    """Measure how fast one process reads a part of a prepared form.
+
+    Before, the system is asked to drop it from its cache. `cached_share` is the share of the bytes
+    that were in the cache all the same: 0 is a cold read, null is unknown.
+    """
     manifest = Manifest.read(folder)
     data = manifest.data(folder)
     parts = [data / name for split in manifest.splits.values() for name in split.sha256]
@@ -190,12 +201,16 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def _files(part: Path) -> list[Path]:
-    """The files of a part: a shard, or those of a class folder, in which systems leave folders of their own."""
+    """List the files of a part: a shard, or the files of a class folder, in which systems leave
+    folders of their own.
+    """
     return [part] if part.is_file() else sorted(path for path in part.iterdir() if path.is_file())
 
 
 def _cached(file: int, length: int) -> float | None:
-    """The share of a file's pages that are in memory, by mincore(2), which answers only those who may write to it."""
+    """Return the share of a file's pages that are in memory, by mincore(2), which answers only
+    those who may write to it.
+    """
     if not length:
         return 0.0
     if not os.access(f"/proc/self/fd/{file}", os.W_OK) and os.fstat(file).st_uid != os.geteuid():
@@ -240,7 +255,9 @@ def meet(promised: dict[str, Any], who: place.Rank, facts: dict[str, Any], tell:
 
 
 def others_cores(seconds: float = BUSY_S) -> float:
-    """CPU cores that other processes keep busy on this node, while this one does nothing."""
+    """Measure the CPU cores that other processes keep busy on this node, while this one does
+    nothing.
+    """
     began, mine, of_node = time.monotonic(), counters.cpu_s(), counters.node_cpu_s()
     time.sleep(seconds)
     others_s = (counters.node_cpu_s() - of_node) - (counters.cpu_s() - mine)
@@ -248,8 +265,10 @@ def others_cores(seconds: float = BUSY_S) -> float:
 
 
 def elsewhere(packages: Sequence[str] = PACKAGES) -> list[str]:
-    """What is imported from outside of this Python's own folders, each with where it lies: a module's or a user's
-    variable can put packages of another Python first. The site's PyTorch is meant to be there (TORCH=site)."""
+    """List packages that are imported from outside of this Python's own folders, each with where it
+    lies: a module's or a user's variable can put packages of another Python first. The site's
+    PyTorch is meant to be there (TORCH=site).
+    """
     places = [*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])]
     ours = [Path(place).resolve() for place in places]
     site_packages = site_torch.folder()
@@ -266,8 +285,10 @@ def elsewhere(packages: Sequence[str] = PACKAGES) -> list[str]:
 
 
 def nccl(cuda: str, maps: Path = Path("/proc/self/maps")) -> str | None:
-    """What is wrong with the NCCL that this process has mapped, for torch built with this CUDA; None if nothing is. The
-    wheels of NCCL for CUDA 12 and 13 write the same file: the one that was installed last is used."""
+    """Return what is wrong with the NCCL that this process has mapped, for torch built with this
+    CUDA; None if nothing is. The wheels of NCCL for CUDA 12 and 13 write the same file: the one
+    that was installed last is used.
+    """
     name = f"nvidia-nccl-cu{cuda.partition('.')[0]}"
     lines = maps.read_text(encoding="utf-8", errors="replace").splitlines()
     mapped = sorted({line.split(maxsplit=5)[5] for line in lines if "/libnccl.so" in line})
@@ -285,7 +306,9 @@ def nccl(cuda: str, maps: Path = Path("/proc/self/maps")) -> str | None:
 
 
 def _libraries(name: str) -> Iterator[tuple[Path, int | None]]:
-    """The NCCL of an installed package: its files, and how large pip left them."""
+    """Yield the NCCL libraries of an installed package: its files, and the sizes with which pip
+    installed them.
+    """
     try:
         files = distribution(name).files or []
     except PackageNotFoundError:
@@ -297,7 +320,9 @@ def _libraries(name: str) -> Iterator[tuple[Path, int | None]]:
 
 
 def main() -> None:
-    """`python -m ddlbench.preflight.scout <folder>`, by a launcher."""
+    """Run one rank of a preflight: `python -m ddlbench.preflight.scout <folder>`, started by a
+    launcher.
+    """
     folder = Path(sys.argv[1])
     promised = json.loads((folder / PROMISED).read_text(encoding="utf-8"))
     check_s = promised.get("node_check_timeout_s", 0)

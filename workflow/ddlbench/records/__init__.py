@@ -18,14 +18,20 @@ BELIEVED = (0.67, 1.5)  # a rate by that of the whole run, from `run_start` to `
 
 
 class RecordReader(Protocol):
-    """One file of this room. Importing it imports neither pandas nor numpy: Snakemake's process asks `find`."""
+    """The contract of a file of this room.
+
+    Importing it imports neither pandas nor numpy: Snakemake's process calls `find`.
+    """
 
     def find(self, folder: Path, benchmarks: Sequence[str]) -> list[Path]:
-        """All records below a folder, of these benchmarks only; of all if there are none. Sorted."""
+        """Find all records below a folder, of these benchmarks only; of all if there are none.
+
+        Sorted.
+        """
 
     def read(self, place: Path, wanted: str | None = None) -> Summary | None:
-        """What tables need of one record (`analysis/summary.py`); None where there is none.
+        """Return what tables need of one record (`analysis/summary.py`); None where there is none.
 
-        `wanted` is the digest of the settings that the plan has for it, None for any. Raises RefusedError if the record
-        cannot be believed.
+        `wanted` is the digest of the settings that the plan has for it, None for any. Raises
+        RefusedError if the record is not sound.
         """

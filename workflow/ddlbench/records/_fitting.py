@@ -34,10 +34,11 @@ UNFILLED = (2.0, 0.05)  # counters are read at the end: NVML may take a second
 
 
 def check_clocks(path: Path, steps: pd.DataFrame, pauses: Collection[int] | None, an_epoch: int) -> None:
-    """On each rank a step begins where the one before ended, so the parts of steps sum to the clock, `end_s`.
+    """Check that on each rank a step begins where the one before ended, so that the parts of steps
+    sum to the clock, `end_s`.
 
-    It may begin later where an epoch begins, and after `pauses` steps, when a checkpoint was written or the run went
-    on from one; None: after any.
+    A step may begin later where an epoch begins, and after `pauses` steps, when a checkpoint was
+    written or the run resumed from one; None: after any.
     """
     for rank, mine in steps.sort_values("step").groupby("rank"):
         end, step = mine["end_s"].to_numpy("float64"), mine["step"].to_numpy()
@@ -58,10 +59,12 @@ def check_clocks(path: Path, steps: pd.DataFrame, pauses: Collection[int] | None
 
 
 def check_times(log: Path, events: Sequence[Event], path: Path, steps: pd.DataFrame, spec: RunSpec) -> None:
-    """The times of a record fit each other: its steps fill the log's epochs, epochs and validations fill the run, and
-    the run takes what `ddlbench_elapsed_s` says. `path` is the file of the steps.
+    """Check that the times of a record fit each other: its steps fill the log's epochs, epochs and
+    validations fill the run, and the run takes what `ddlbench_elapsed_s` says. `path` is the file
+    of the steps.
 
-    Where a run went on from a checkpoint, the log has the time in between, and the clock of the steps has not.
+    Where a run resumed from a checkpoint, the log includes the time in between, and the clock of
+    the steps does not.
     """
     at = {(event.key, event.metadata.get("epoch_num")): event.time_s for event in events}
     last = {event.key: event for event in events}
@@ -105,7 +108,9 @@ def _check_room(
     longer: tuple[float, float],
     shorter: tuple[float, float] | None,
 ) -> None:
-    """A time is that of the log within what clocks differ; `shorter` is None where it may be as short as it likes."""
+    """Check that a time agrees with that of the log within what clocks differ; `shorter` is None
+    where it may be as short as it likes.
+    """
     room = [seconds + share * abs(logged_s) for seconds, share in (longer, shorter or (math.inf, 0.0))]
     if not -room[1] <= took_s - logged_s <= room[0]:
         fault = f"{what}: {took_s:.6g} s, but {within} takes {logged_s:.6g} s by the log: one of the clocks is wrong"
@@ -113,7 +118,7 @@ def _check_room(
 
 
 def _pauses_after(events: Sequence[Event], an_epoch: int) -> set[int]:
-    """The epochs after which a checkpoint was written, or the run went on from one."""
+    """Return the epochs after which a checkpoint was written, or the run resumed from one."""
     said = [event.value for event in events if event.key == "ddlbench_checkpoint"]
     said += [event.value["step"] for event in events if event.key == "ddlbench_resumed"]
     return {int(step) // an_epoch for step in said if int(step) % an_epoch == 0}
@@ -122,7 +127,7 @@ def _pauses_after(events: Sequence[Event], an_epoch: int) -> set[int]:
 def _check_filled(
     log: Path, at: Mapping[tuple[str, Any], float], run_s: float, epochs: int, paused: Collection[int]
 ) -> None:
-    """Epochs and validations follow each other and fill the run."""
+    """Check that epochs and validations follow each other and fill the run."""
     moments = [("run_start", at["run_start", None])]
     for number in range(1, epochs + 1):
         names = ("epoch_start", "epoch_stop", "eval_start", "eval_stop")

@@ -50,10 +50,11 @@ _DECODER = json.JSONDecoder(parse_int=lambda digits: int(digits) if len(digits) 
 
 
 class Marks:
-    """Events of one key: `rows` holds three numbers of each, one after the other, as millions of them may come.
+    """The events of one key: `rows` holds three numbers of each, one after the other, as millions
+    of them may come.
 
-    When [ms]; what the event counts, samples (`in_samples`) or epochs; and `epoch_count` of blocks or the value of
-    accuracies. NaN for what an event does not say.
+    The numbers are: when [ms]; what the event counts, samples (`in_samples`) or epochs; and
+    `epoch_count` of blocks or the value of accuracies. NaN for what an event does not say.
     """
 
     def __init__(self) -> None:
@@ -88,11 +89,11 @@ class Marks:
 
 @dataclass
 class Log:
-    """What stands in a log. `keys` has None for what is only said to be null; `status` is that of the last `run_stop`,
-    None without one; `rates` by their key [1/s].
+    """The contents of a log. `keys` has None for what is only said to be null; `status` is that of
+    the last `run_stop`, None without one; `rates` by their key [1/s].
 
-    `statuses` are those of all ranks. `lines` is how many MLPerf lines it has, `damaged` how many of them could not be
-    read.
+    `statuses` are those of all ranks. `lines` is how many MLPerf lines it has, `damaged` how many
+    of them could not be read.
     """
 
     keys: dict[str, Any] = field(default_factory=dict)
@@ -117,8 +118,10 @@ class Log:
 
 
 def read(path: Path) -> Log:
-    """The log in a file; a large one in two processes, each with one half. Raises OSError, also for what is no
-    regular file."""
+    """Read the log in a file; a large one in two processes, each with one half.
+
+    Raises OSError, also for what is no regular file.
+    """
     with opened(path) as file:
         size = os.fstat(file.fileno()).st_size
     if size < LARGE or len(os.sched_getaffinity(0)) < 2:
@@ -130,7 +133,7 @@ def read(path: Path) -> Log:
 
 
 def _part(path: Path, start: int, end: int) -> Log:
-    """The lines that begin from byte `start` to before byte `end`."""
+    """Read the lines that begin from byte `start` to before byte `end`."""
     log, rest = Log(), b""
     with opened(path) as file:
         if start:
@@ -156,7 +159,10 @@ def _part(path: Path, start: int, end: int) -> Log:
 
 
 def _scan(block: bytes, log: Log) -> None:
-    """Every mark in a block. Most lines are as mllog writes them: they are cut at their quotes and cost no JSON."""
+    """Read every mark in a block into the log.
+
+    Most lines are as mllog writes them: they are cut at their quotes and cost no JSON.
+    """
     wanted = {key.encode() for key in WANTED if log.keys.get(key) is None}  # what other ranks say too is not read again
     add = {key.encode(): marks.add for key, marks in log.marks.items() if key != "run_stop"}
     rates, damaged = log.rates["throughput"].append, 0
@@ -196,7 +202,9 @@ def _scan(block: bytes, log: Log) -> None:
 
 
 def _take_other(log: Log, text: bytes) -> bool:
-    """What stands behind a mark in any other form, up to the line's end or the next mark; False for no event."""
+    """Read an event in any other form, from behind a mark up to the line's end or the next mark;
+    return False for no event.
+    """
     text = text.partition(b"\n")[0]
     old = OLD.match(text)
     brace = text.find(b"{", old.end() if old else 0)
@@ -214,7 +222,7 @@ def _take_other(log: Log, text: bytes) -> bool:
 
 
 def _take(log: Log, ms: float, key: str, value: Any, metadata: Any) -> None:
-    """An event as Python values."""
+    """Add an event, given as Python values, to the log."""
     metadata = metadata if isinstance(metadata, dict) else {}
     if ms != ms:
         raise ValueError("no time")
@@ -247,7 +255,9 @@ def _rate(log: Log, key: str, value: Any) -> None:
 
 
 def plain(value: Any) -> float:
-    """A number, also one that was written as a string; infinite if it is too large for one. Else NaN."""
+    """Convert to a number, also if it was written as a string; infinite if it is too large for a
+    float. Else NaN.
+    """
     try:
         return float(value) if not isinstance(value, bool) else math.nan
     except (TypeError, ValueError):

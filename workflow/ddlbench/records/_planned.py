@@ -16,9 +16,10 @@ TODO = "start the workflow again: it makes this run again, with the settings of 
 
 
 def check_settings(folder: Path, wanted: str | None) -> None:
-    """Raises RefusedError if the record in a run's folder is of other settings than those of the digest `wanted`.
+    """Raise RefusedError if the record in a run's folder is of other settings than those of the
+    digest `wanted`.
 
-    None is any. What else may be wrong with the record, `ours.py` says.
+    None accepts any settings. `ours.py` reports what else may be wrong with the record.
     """
     if wanted is None:
         return

@@ -14,9 +14,11 @@ MEND = "mend the file, or leave it out of records.folder"
 
 
 def check(place: Path, log: Log, fixed: int | None = None, *, is_share: bool = False, in_samples: bool = False) -> None:
-    """The numbers of another's log can be true: else they would make others wrong, or no table could hold them. `fixed`
-    is how many samples an epoch has, where the rules fix it; `is_share`: accuracies are from 0 to 1; `in_samples`:
-    what should count epochs may count samples."""
+    """Check that the numbers of another's log can be true: otherwise they would make other numbers
+    wrong, or no table could hold them. `fixed` is how many samples an epoch has, where the rules
+    fix it; `is_share`: accuracies are from 0 to 1; `in_samples`: what should count epochs may count
+    samples.
+    """
     for key, marks in log.marks.items():
         rows = np.frombuffer(marks.rows).reshape(-1, 3)
         most = MOST

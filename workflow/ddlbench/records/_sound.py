@@ -54,22 +54,26 @@ OF_EPOCHS = {"eval_start", "eval_accuracy", "eval_stop", "tracked_stats", "ddlbe
 
 
 def is_amount(value: Any) -> bool:
-    """Whether it is a finite number, at least 0: a time, a count, an amount."""
+    """Tell whether it is a finite number, at least 0: a time, a count, an amount."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < LARGEST
 
 
 def is_time(seconds: Any) -> Any:
-    """Whether it is a finite time, as a difference of two times may come out [s]; of a column, row by row."""
+    """Tell whether it is a finite time, as a difference of two times may come out [s]; of a column,
+    row by row.
+    """
     return (seconds >= -ROUNDING_S) & (seconds < math.inf)
 
 
 def is_fraction(value: Any) -> bool:
-    """Whether it is a number from 0 to 1."""
+    """Tell whether it is a number from 0 to 1."""
     return is_amount(value) and value <= 1
 
 
 def check_digest(path: Path, seal: str | None) -> None:
-    """The file is the one that the record was sealed with; without a digest, it is not there."""
+    """Check that the file is the one that the record was sealed with; without a digest, that it is
+    not there.
+    """
     if seal is None and path.exists():
         raise RefusedError(path, "is no file of this record: its log does not name it")
     if seal is None:
@@ -82,7 +86,9 @@ def check_digest(path: Path, seal: str | None) -> None:
 
 
 def check_log(path: Path, events: Sequence[Event], spec: RunSpec) -> None:
-    """Events are in an order that training can have, and their values are possible."""
+    """Check that events are in an order that training can have, and that their values are
+    possible.
+    """
     _check_settings(path, spec)
     _check_settings(path, spec.recipe)
     last = {event.key: event for event in events}
@@ -106,7 +112,9 @@ def check_log(path: Path, events: Sequence[Event], spec: RunSpec) -> None:
 
 
 def _check_settings(path: Path, settings: RunSpec | Recipe) -> None:
-    """Each setting of the run is of the type that its field declares; ids do not tell for all of them."""
+    """Check that each setting of the run has the type that its field declares; ids do not tell for
+    all of them.
+    """
     for field in fields(settings):
         value, kind = getattr(settings, field.name), str(field.type)
         fits = value is None and kind.endswith("| None")
@@ -144,7 +152,7 @@ def _check_kinds(path: Path, events: Sequence[Event], spec: RunSpec) -> None:
 
 
 def _check_words(path: Path, where: str, words: Any) -> None:
-    """They are a mapping of names to texts, as far as tables read them."""
+    """Check that the facts are a mapping of names to texts, as far as tables read them."""
     if not isinstance(words, dict) or not isinstance(words.get("versions", {}), dict):
         raise RefusedError(path, f"{where}: {words!r} is of another kind than it can be")
     numbers = ("cores", "data_cached_share", "preflight", "uncommitted_changes", "versions")
@@ -180,7 +188,9 @@ def _check_order(path: Path, events: Sequence[Event]) -> None:
 
 
 def _check_epochs(path: Path, events: Sequence[Event], spec: RunSpec) -> None:
-    """A successful run has validated each of its epochs, once and in their order, and time went forward."""
+    """Check that a successful run has validated each of its epochs, once and in their order, and
+    that time went forward.
+    """
     expected = list(range(1, spec.epochs + 1)) if kinds.is_ours(spec) else []  # a program validates when it likes
     for key in ("epoch_start", "epoch_stop", "eval_start", "eval_accuracy", "eval_stop"):
         numbers = [event.metadata.get("epoch_num") for event in events if event.key == key]
@@ -244,7 +254,9 @@ def _fraction(path: Path, where: str, value: Any) -> None:
 
 
 def check_steps(path: Path, steps: pd.DataFrame, spec: RunSpec, images: int) -> None:
-    """The steps are all steps of this run: each rank's, each once, with its share of the images and possible times."""
+    """Check that the steps are all steps of this run: each rank's, each once, with its share of the
+    images and possible times.
+    """
     missing = [name for name in STEP_COLUMNS if name not in steps]
     if missing:
         raise RefusedError(path, f"has no column {', '.join(missing)}")
@@ -277,26 +289,29 @@ def check_steps(path: Path, steps: pd.DataFrame, spec: RunSpec, images: int) -> 
 
 
 def most_steps(spec: RunSpec, images: int) -> int:
-    """Rows that the steps of a run can have. A program makes as many steps as it likes."""
+    """Return the most rows that the steps of a run can have.
+
+    A program makes as many steps as it likes.
+    """
     if not kinds.is_ours(spec):
         return MOST_STEPS
     return steps_per_epoch(images, spec.global_batch) * spec.epochs * spec.workers
 
 
 def steps_in_epoch(steps: pd.DataFrame, spec: RunSpec, images: int) -> int:
-    """Counts them; a program has one epoch, of any number."""
+    """Count the steps of an epoch; a program has one epoch, of any number."""
     return steps_per_epoch(images, spec.global_batch) if kinds.is_ours(spec) else int(steps["step"].nunique())
 
 
 def check_column(path: Path, values: pd.Series[Any], name: str, allowed: str) -> None:
-    """All values are possible times or rates."""
+    """Check that all values are possible times or rates."""
     bad = ~is_time(values)
     if bad.any():
         raise RefusedError(path, f"{name} is {values[bad].iloc[0]} in {int(bad.sum())} rows; allowed: {allowed}")
 
 
 def check_summary(path: Path, summary: Summary, todo: str | None = None) -> None:
-    """Tables can hold what a summary says. The run's settings are not looked at."""
+    """Check that tables can hold the values of a summary. The run's settings are not looked at."""
     for table, columns in columns_of().items():
         holds = {column.name: column.holds for column in columns}
         of_run = summary.get(table) or {}

@@ -27,10 +27,11 @@ OTHER_EPOCHS = {"bert", "gpt3", "minigo", "dlrm"}
 
 @dataclass(frozen=True)
 class Times:
-    """What the clocks say. Rates in samples/s, times in s since `run_start`; None where the log does not say it.
+    """The times in a log. Rates in samples/s, times in s since `run_start`; None where the log does
+    not say it.
 
-    `intervals`: rows of start, end, what lies between them without evaluations, samples. `several`: more than one
-    training.
+    `intervals`: rows of start, end, time in between without evaluations, samples. `several`: more
+    than one training.
     """
 
     train_s: float | None
@@ -49,17 +50,19 @@ class Times:
 
     @property
     def best(self) -> float | None:
-        """The best accuracy in the log."""
+        """Return the best accuracy in the log."""
         best = self.reached[:, 1][np.isfinite(self.reached[:, 1])]
         return float(best.max()) if len(best) else None
 
     @property
     def jumped(self) -> bool:
-        """Whether a clock was set while it trained."""
+        """Tell whether a clock was set while it trained."""
         return self.back_s > max(1.0, 0.01 * (self.train_s or 0.0))
 
     def values(self) -> dict[str, Any]:
-        """Measures in the names of table `runs`; a Why for those that the log should say and does not."""
+        """Return the measures under the names of table `runs`; a Why for those that the log should
+        say and does not.
+        """
         rate: Any = self.clock_rate or self.said_rate or Why(self.no_rate)
         if self.run_rate and not isinstance(rate, Why) and not BELIEVED[0] <= rate / self.run_rate <= BELIEVED[1]:
             rate = Why(f"{rate:.4g} samples/s by its marks, {self.run_rate:.4g} by all samples and the run's time")
@@ -78,7 +81,9 @@ class Times:
 
 
 def times(log: Log, benchmark: str, fixed: int | None = None) -> Times:
-    """The times of a log; `fixed` is the benchmark's number of samples an epoch, where the rules fix it."""
+    """Compute the times of a log; `fixed` is the benchmark's number of samples an epoch, where the
+    rules fix it.
+    """
     starts, stops = (ms[ms > 0] for ms in (_rows(log.marks[key])[:, 0] for key in ("run_start", "run_stop")))
     begin = float(starts.min()) if len(starts) else None
     end = float(stops.max()) if len(stops) else None
@@ -129,7 +134,9 @@ def times(log: Log, benchmark: str, fixed: int | None = None) -> Times:
 
 
 def epochs(log: Log, run: Times, benchmark: str) -> dict[str, list[Any]]:
-    """Rows of table `epochs` as columns without the run: epochs that were evaluated, with accuracy for `resnet`."""
+    """Return rows of table `epochs` as columns without the run: epochs that were evaluated, with
+    accuracy for `resnet`.
+    """
     if run.samples is None or run.clocks is None or any(marks.in_samples for marks in log.marks.values()):
         return {}
     rows = {int(n): (a, s) for n, a, s in run.reached if n == int(n or 0) and n >= 1}
@@ -150,12 +157,16 @@ def epochs(log: Log, run: Times, benchmark: str) -> dict[str, list[Any]]:
 
 
 def _epochs(log: Log) -> Floats:
-    """Epochs as rows of start, end [s since 1970], how many: each of `epoch_start` with its `epoch_stop`."""
+    """Return epochs as rows of start, end [s since 1970], how many: each of `epoch_start` with its
+    `epoch_stop`.
+    """
     return _pairs(log, "epoch", lambda number: 1.0)
 
 
 def _blocks(log: Log) -> Floats:
-    """Blocks likewise; a block has as many epochs as it says, or as there are up to the next one."""
+    """Return blocks as rows of start, end [s since 1970], epochs; a block has as many epochs as it
+    says, or as there are up to the next one.
+    """
     rows = _rows(log.marks["block_start"])
     firsts = np.unique(rows[~np.isnan(rows[:, 1]), 1])
     counts = {n: float(c) for n, c in zip(rows[:, 1], rows[:, 2], strict=True) if c == c}
@@ -164,7 +175,9 @@ def _blocks(log: Log) -> Floats:
 
 
 def _between(log: Log, begin: float | None) -> Floats:
-    """From one evaluation to the next, and from the run's start to the first; they count how much was trained."""
+    """Return the intervals from one evaluation to the next, and from the run's start to the first;
+    they count how much was trained.
+    """
     rows = _rows(log.marks["eval_start"])
     starts = _by_count(rows, np.minimum)
     stops = _by_count(_rows(log.marks["eval_stop"]), np.maximum)
@@ -179,9 +192,11 @@ def _between(log: Log, begin: float | None) -> Floats:
 
 
 def _pairs(log: Log, interval: str, amount: Callable[[float], float]) -> Floats:
-    """Intervals of `<what>_start` and `<what>_stop` with one count: rows of start, end [s], `amount(count)`.
+    """Return the intervals of `<what>_start` and `<what>_stop` with one count: rows of start, end
+    [s], `amount(count)`.
 
-    Some writers count starts from 0 and ends from 1: then each start goes with the next number's end.
+    Some writers count starts from 0 and ends from 1: then each start goes with the next number's
+    end.
     """
     starts = _by_count(_rows(log.marks[f"{interval}_start"]), np.minimum)
     stops = _by_count(_rows(log.marks[f"{interval}_stop"]), np.maximum)
@@ -197,7 +212,9 @@ def _pairs(log: Log, interval: str, amount: Callable[[float], float]) -> Floats:
 
 
 def _without(intervals: Floats, evaluations: Floats, clocks: str | None) -> Floats:
-    """How long each interval is without the evaluations that begin in it [s]; an earlier one runs beside training."""
+    """Return how long each interval is without the evaluations that begin in it [s]; an earlier one
+    runs beside training.
+    """
     took: Floats = intervals[:, 1] - intervals[:, 0]
     if clocks == "evaluations" or not len(evaluations):
         return took
@@ -207,8 +224,9 @@ def _without(intervals: Floats, evaluations: Floats, clocks: str | None) -> Floa
 
 
 def _filled(intervals: Floats, evaluations: Floats, end: float | None) -> float:
-    """The share of the training, from the first interval's start to the run's end, that intervals take; evaluations
-    count for neither."""
+    """Return the share of the training, from the first interval's start to the run's end, that
+    intervals take; evaluations count for neither.
+    """
     if end is None:
         return 1.0
     whole = np.array([[intervals[:, 0].min(), end / 1e3, 0.0]])
@@ -216,7 +234,7 @@ def _filled(intervals: Floats, evaluations: Floats, end: float | None) -> float:
 
 
 def _joined(evaluations: Floats) -> list[list[float]]:
-    """Their times, those that overlap as one."""
+    """Return the times of evaluations, merging those that overlap."""
     joined: list[list[float]] = []
     for start, end, _ in sorted(evaluations.tolist()):
         if joined and start <= joined[-1][1]:
@@ -227,7 +245,9 @@ def _joined(evaluations: Floats) -> list[list[float]]:
 
 
 def _reached(log: Log, begin: float | None) -> Floats:
-    """Accuracies as rows of what was trained by then, the value, when [s since `begin`]; of ranks the first."""
+    """Return accuracies as rows of what was trained by then, the value, when [s since `begin`]; of
+    several ranks the first.
+    """
     rows = _rows(log.marks[ACCURACY])
     rows = rows[~np.isnan(rows[:, 1])]
     if begin is None or not len(rows):
@@ -241,7 +261,10 @@ def _reached(log: Log, begin: float | None) -> Floats:
 
 
 def _back(log: Log, begin: float | None, end: float | None) -> float:
-    """How far times go back from one number to the next, at most [s]. The order of lines is not asked."""
+    """Return how far times go back from one number to the next, at most [s].
+
+    The order of lines does not matter.
+    """
     worst = 0.0
     for name in ("epoch_start", "epoch_stop", "eval_start", "eval_stop"):
         if log.marks[name].in_samples:
@@ -257,7 +280,7 @@ def _back(log: Log, begin: float | None, end: float | None) -> float:
 
 
 def _said(log: Log) -> float | None:
-    """The median of the rates that the log says, of the first kind that it has."""
+    """Return the median of the rates that the log says, of the first kind that it has."""
     for name in (*RATES, *(f"tracked_stats.{name}" for name in RATES)):
         rates = np.array(log.rates.get(name, ()))
         rates = rates[np.isfinite(rates) & (rates > 0)]
@@ -271,7 +294,7 @@ def _rows(marks: Marks) -> Floats:
 
 
 def _by_count(rows: Floats, pick: Any) -> dict[float, float]:
-    """Times [ms] by count: the first or the last of those that several ranks wrote."""
+    """Return times [ms] by count: the first or the last of those that several ranks wrote."""
     rows = rows[~np.isnan(rows[:, 1]) & (rows[:, 0] > 0)]
     counts, place = np.unique(rows[:, 1], return_inverse=True)
     times = np.full(len(counts), np.inf if pick is np.minimum else -np.inf)

@@ -45,14 +45,18 @@ NUMBERS = {
 
 
 def find(folder: Path, benchmarks: Sequence[str] = ()) -> list[Path]:
-    """Find the logs of a checkout of results, and beside them what may be a log under another name: `read` says so of
-    it. Other places of `result_N.txt` in it are no results."""
+    """Find the logs of a checkout of results, and files that may be logs under another name: `read`
+    reports those. `result_N.txt` in other places is no result.
+    """
     logs = [path for path in folder.glob("*/results/*/*/*") if MAYBE.fullmatch(path.name) and not path.is_dir()]
     return sorted(path for path in logs if not benchmarks or path.parent.name in benchmarks)
 
 
 def read(place: Path, wanted: str | None = None) -> Summary | None:
-    """One log; `wanted` is of no use here. Raises RefusedError if it is none, or nothing says how many accelerators."""
+    """Read one log; `wanted` is not used here.
+
+    Raises RefusedError if it is no log, or nothing says how many accelerators.
+    """
     from ddlbench.records import _published, _sound
 
     try:
@@ -98,8 +102,11 @@ def _summary(place: Path, log: Log) -> Summary:
 
 
 def _system(place: Path, log: Log) -> System:
-    """The system that a log is of. Raises RefusedError if nothing says how many accelerators it has, or the log's own
-    words cannot be of so many, or of its benchmark."""
+    """Return the system that a log is of.
+
+    Raises RefusedError if nothing says how many accelerators it has, or the log's own statements
+    contradict this number or its benchmark.
+    """
     from ddlbench.records._published import MEND
 
     file = place.parents[3] / "systems" / f"{place.parents[1].name}.json"
@@ -123,13 +130,17 @@ def _system(place: Path, log: Log) -> System:
 
 
 def _names(place: Path) -> tuple[str, str, str]:
-    """Who submitted a log, and the names of its system and its benchmark: folders that it lies in."""
+    """Return who submitted a log, and the names of its system and its benchmark: folders that it
+    lies in.
+    """
     org, system, benchmark = (printable(path.name) for path in (place.parents[3], place.parents[1], place.parent))
     return org, system, benchmark
 
 
 def _run(place: Path, log: Log, system: System, times: Times) -> dict[str, Any]:
-    """The settings of a run, as table `runs` has them; null where no log of others says one."""
+    """Return the settings of a run, as table `runs` has them; null where no log of others says
+    one.
+    """
     org, name, benchmark = _names(place)
     return dict.fromkeys(spec.COLUMNS) | {
         "run": re.sub(r"[^A-Za-z0-9._-]+", "_", f"{org}-{name}-{benchmark}-{place.stem}"),
@@ -154,7 +165,7 @@ def _run(place: Path, log: Log, system: System, times: Times) -> dict[str, Any]:
 
 
 def _submission(place: Path, log: Log, system: System, times: Times, row: dict[str, Any]) -> dict[str, Any]:
-    """What a log says of itself beside what its clocks say: the row of table `submissions`."""
+    """Return the row of table `submissions`: what a log says about itself, besides its times."""
     org, name, benchmark = _names(place)
     return {
         "run": row["run"],
@@ -182,7 +193,9 @@ def _submission(place: Path, log: Log, system: System, times: Times, row: dict[s
 
 
 def _samples(log: Log, benchmark: str) -> int | None:
-    """Samples of an epoch where the rules fix them; ssd changed its data set, which its steps tell."""
+    """Return the samples of an epoch where the rules fix them; ssd changed its data set, which its
+    steps show.
+    """
     steps, batch = plain(log.keys.get("train_samples")), plain(log.keys.get("global_batch_size"))
     open_images = SAMPLES["retinanet"]
     if benchmark == "ssd" and abs(steps * batch / open_images - 1) < 0.02:
@@ -191,7 +204,7 @@ def _samples(log: Log, benchmark: str) -> int | None:
 
 
 def _values(log: Log, times: Times) -> tuple[dict[str, Any], dict[str, str]]:
-    """The run's measures, and why the others are null."""
+    """Return the run's measures, and why the others are null."""
     from ddlbench.analysis.summary import COLUMNS, MFU
 
     names = [column.name for column in COLUMNS if column is not MFU]
@@ -204,7 +217,7 @@ def _values(log: Log, times: Times) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def _settings(log: Log, workers: int) -> dict[str, Any]:
-    """What the log says of the recipe, in the columns of ours. What is no number is left out."""
+    """Return the recipe's settings in the log, in our columns. What is no number is left out."""
 
     def number(*keys: str) -> float | None:
         numbers = [plain(log.keys[key]) for key in keys if key in log.keys]
@@ -225,7 +238,9 @@ def _settings(log: Log, workers: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class System:
-    """What is said of a system: the keys of its file, and NUMBERS of it; None for a number that nobody says."""
+    """The description of a system: the keys of its file, and its NUMBERS; None for an unknown
+    number.
+    """
 
     keys: Mapping[str, Any]
     nodes: int | None
@@ -235,15 +250,18 @@ class System:
 
     @property
     def workers(self) -> int:
-        """Accelerators; processors where a system has none; 0 if nothing says how many."""
+        """Return the number of accelerators; of processors where a system has none; 0 if nothing
+        says how many.
+        """
         return (self.nodes or 0) * (self.per_node or self.processors or 0)
 
 
 def read_system(path: Path, log: Log) -> System:
-    """The system of a file `<system>.json`, however its name is capitalised, and what the log says of it.
+    """Read the system of a file `<system>.json`, however its name is capitalised, and what the log
+    says of it.
 
-    Numbers are looked for in the text: of 0.6 some files are log lines. Raises ValueError, in words, at a number that
-    no system has, or where log and file differ.
+    Numbers are looked for in the text, because some files of round 0.6 are log lines. Raises
+    ValueError with a readable message at a number that no system has, or where log and file differ.
     """
     files = [file for file in sorted(path.parent.glob("*.json")) if file.stem.lower() == path.stem.lower()]
     text = read_bytes(files[0]).decode("utf-8-sig", "replace") if files else ""
@@ -262,7 +280,10 @@ def read_system(path: Path, log: Log) -> System:
 
 
 def _number(name: str, text: str) -> int | None:
-    """The number that stands behind a name, None without one. Raises ValueError for one that no system has."""
+    """Return the number that stands behind a name, None without one.
+
+    Raises ValueError for one that no system has.
+    """
     match = re.search(rf"{name}\W{{1,99}}?(-?\d{{1,3}}(?:,\d{{3}})+(?!\d)|-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)", text)
     if not match:
         return None
@@ -273,7 +294,9 @@ def _number(name: str, text: str) -> int | None:
 
 
 def _family(name: str, system: System) -> str:
-    """A system's name without its size: `dgxa100_n8_ngc22.04` on 8 nodes is a `dgxa100_ngc22.04`."""
+    """Return a system's name without its size: `dgxa100_n8_ngc22.04` on 8 nodes is a
+    `dgxa100_ngc22.04`.
+    """
     sizes = {system.nodes, system.per_node, system.workers, system.workers * (system.cores or 1)}
 
     def without(match: re.Match[str]) -> str:

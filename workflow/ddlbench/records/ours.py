@@ -42,12 +42,15 @@ Stamps = Mapping[str, list[int] | None]  # the size and the time of each file; N
 
 
 def find(folder: Path, benchmarks: Sequence[str] = ()) -> list[Path]:
-    """The run folders in a folder. Ours name no benchmark: `benchmarks` is not asked."""
+    """Find the run folders in a folder. Ours name no benchmark: `benchmarks` is ignored."""
     return sorted(log.parent for log in folder.glob(f"*/{MLLOG}"))
 
 
 def read(place: Path, wanted: str | None = None) -> Summary | None:
-    """What tables need of the record in a run's folder; None without one. `records/__init__.py` says more."""
+    """Return what tables need of the record in a run's folder; None without one.
+
+    The contract is in `records/__init__.py`.
+    """
     if not (place / MLLOG).exists():
         return None
     _planned.check_settings(place, wanted)
@@ -60,7 +63,9 @@ def read(place: Path, wanted: str | None = None) -> Summary | None:
 
 
 def records(logs: Iterable[Path], refused: list[str]) -> Iterator[Record]:
-    """The records of these logs that can be believed; a line about each other one is added to `refused`."""
+    """Yield the records of these logs that are sound; add a line about each other one to
+    `refused`.
+    """
     for log in logs:
         try:
             yield record(log.parent)
@@ -69,7 +74,7 @@ def records(logs: Iterable[Path], refused: list[str]) -> Iterator[Record]:
 
 
 def record(folder: Path) -> Record:
-    """The record in a run's folder.
+    """Read the record in a run's folder.
 
     Raises RefusedError, naming the file, if it is not that run's, is not as it was sealed, or cannot be true.
     """
@@ -115,14 +120,17 @@ def _read(folder: Path, log: Path) -> Record:
 
 
 def _pauses(events: Sequence[Event]) -> set[int]:
-    """After which steps a checkpoint was written or the run went on from one."""
+    """Return after which steps a checkpoint was written or the run resumed from one."""
     resumed = {event.value["step"] for event in events if event.key == "ddlbench_resumed"}
     return resumed | {event.value for event in events if event.key == "ddlbench_checkpoint"}
 
 
 def _table(path: Path, columns: Iterable[str], most_rows: int) -> pd.DataFrame:
-    """Those of these columns that a file has. Its footer says how many rows and bytes are to come: a file of a few
-    megabytes may hold rows for all of this machine's memory."""
+    """Read those of these columns that a file has.
+
+    Its footer says how many rows and bytes are to come: a file of a few megabytes may hold rows for
+    all of this machine's memory.
+    """
     import pyarrow.parquet as pq
 
     try:
@@ -144,7 +152,9 @@ def _table(path: Path, columns: Iterable[str], most_rows: int) -> pd.DataFrame:
 
 
 def _kept(folder: Path, stamps: Stamps) -> Summary | None:
-    """The summary beside the record; None if it is none, damaged, or of other files or another version."""
+    """Read the summary beside the record; None if there is none, or it is damaged, or of other
+    files or another version.
+    """
     try:
         first, body = read_bytes(folder / SUMMARY).decode().splitlines()
         head = json.loads(first)
@@ -174,7 +184,10 @@ def _keep(folder: Path, stamps: Stamps, body: str) -> None:
 
 
 def _same(path: Path, stamp: list[int] | None, former: Any) -> bool:
-    """Whether it is still the record's file. One of the same size and time is not read; others are compared."""
+    """Tell whether it is still the record's file.
+
+    One of the same size and time is not read; others are compared.
+    """
     if stamp is None or former is None:
         return stamp is former
     return bool(stamp == former[:2] or (stamp[0] == former[0] and sha256(path) == former[2]))
@@ -190,8 +203,9 @@ def _stamps(folder: Path) -> Stamps:
 
 
 def _code(head: Mapping[str, Any]) -> str | None:
-    """What only this user's key makes of the first line of a summary; None where there can be no key, so that every
-    summary is made again."""
+    """Return a code that only this user's key makes of the first line of a summary; None where
+    there can be no key, so that every summary is made again.
+    """
     path = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "ddlbench/summaries"
     try:
         if not path.exists():

@@ -36,8 +36,11 @@ T = TypeVar("T")
 def facts(
     spec: RunSpec, argv: list[str], preflight: dict[str, Any] | None = None, data: Path | None = None
 ) -> dict[str, Any]:
-    """Where, with what and how the run was made, and from which data. `preflight` is what `cite` says of the last one;
-    `data` is the folder of the form that is read."""
+    """Return where, with what and how the run was made, and from which data.
+
+    `preflight` is what `cite` gives for the last one; `data` is the folder of the form that is
+    read.
+    """
     versions: dict[str, str | None] = {"ddlbench": __version__}
     members = (registry.member("frameworks", spec.versioned), registry.member("loaders", spec.loader))
     for package in filter(None, (*PACKAGES, *(member.DISTRIBUTION for member in members))):
@@ -67,20 +70,22 @@ def facts(
 
 
 def _image(argv: list[str]) -> str | None:
-    """SHA-256 of the container's image that the command names; None without one."""
+    """Return the SHA-256 of the container's image that the command names; None without one."""
     image = next(filter(None, map(IMAGE.fullmatch, argv)), None)
     return (image["digest"] or sha256(Path(image["file"]))) if image else None
 
 
 def cite(file: Path) -> dict[str, Any]:
-    """What a record says of the preflight that was made before it."""
+    """Return what a record says of the preflight that was made before it."""
     preflight = json.loads(file.read_text(encoding="utf-8"))
     warnings = [problem["text"] for problem in preflight["problems"]]
     return {"path": str(file), "sha256": sha256(file), "time": preflight["time"], "warnings": warnings}
 
 
 def _digest(data: Path | None) -> str | None:
-    """SHA-256 of the data's manifest, which holds the SHA-256 of each part of the data; None where nothing is read."""
+    """Return the SHA-256 of the data's manifest, which holds the SHA-256 of each part of the data;
+    None where nothing is read.
+    """
     try:
         return sha256(data / NAME) if data else None
     except OSError:
@@ -88,8 +93,9 @@ def _digest(data: Path | None) -> str | None:
 
 
 def _validation(data: Path | None) -> str | None:
-    """Where the data's pictures for validation are from: its own, or cut from those for training; None where nothing is
-    read."""
+    """Return where the data's pictures for validation are from: their own, or cut from those for
+    training; None where nothing is read.
+    """
     with suppress(OSError, ValueError, AttributeError, KeyError):
         if data is not None:
             return str(json.loads((data / NAME).read_text(encoding="utf-8"))["source"].get("validation", "its own"))
@@ -97,7 +103,9 @@ def _validation(data: Path | None) -> str | None:
 
 
 def _first(files: Iterable[Path], begins: str) -> str | None:
-    """What follows these words in the first of the files that has such a line; None without one."""
+    """Return what follows these words in the first of the files that has such a line; None without
+    one.
+    """
     for file in sorted(files):
         with suppress(OSError):
             for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -107,7 +115,7 @@ def _first(files: Iterable[Path], begins: str) -> str | None:
 
 
 def cpu() -> str:
-    """The name of this node's CPU."""
+    """Return the name of this node's CPU."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -125,9 +133,10 @@ def _git(*arguments: str) -> str | None:
 
 
 def cached_share(data: Path | None, most: int = MOST) -> float | None:
-    """Pages of the data that are in memory, by all pages of a sample of its files; None where nobody can tell. `data`
-    is the folder of a form. Nothing is read to find out: the kernel is asked, which tells only the owner of a file, who
-    may write it, or root."""
+    """Return the share of the data's pages that are in memory, from a sample of its files; None
+    where nobody can tell. `data` is the folder of a form. Nothing is read to find out: the kernel
+    is asked, which tells only the owner of a file, who may write it, or root.
+    """
     if data is None:
         return None
     here = total = 0
@@ -142,7 +151,7 @@ def cached_share(data: Path | None, most: int = MOST) -> float | None:
 
 
 def _sample(folder: Path, most: int) -> Iterator[Path]:
-    """At most so many files from all over the folder, the same each time."""
+    """Yield at most so many files from all over the folder, the same each time."""
     with os.scandir(folder) as entries:
         paths = sorted((entry.path, entry.is_dir()) for entry in entries if not entry.name.startswith("."))
     files = [Path(path) for path, is_folder in paths if not is_folder and not path.endswith((".json", ".idx"))]
@@ -153,5 +162,5 @@ def _sample(folder: Path, most: int) -> Iterator[Path]:
 
 
 def _spread(things: Sequence[T], most: int) -> Sequence[T]:
-    """At most so many of them, evenly from first to last."""
+    """Return at most so many of them, evenly from first to last."""
     return things if len(things) <= most else [things[i * len(things) // most] for i in range(most)]

@@ -28,8 +28,9 @@ AGAIN = -1  # in place of an exit code: the run is to be started again
 
 
 def trained(folder: Path, partial: Path, spec: RunSpec, data: Path | None, keep_weights: bool) -> float | None:
-    """When its last rank ended, if an earlier call trained this very run to its end and made no record of it; what it
-    left is moved to `partial` [s since 1970]."""
+    """Return when the last rank ended [s since 1970], if an earlier call trained this very run to
+    its end and made no record of it; what it left is moved to `partial`.
+    """
     for place in (partial, folder / job.FOLDER):
         try:
             before = Assignment.read(place)
@@ -45,9 +46,12 @@ def trained(folder: Path, partial: Path, spec: RunSpec, data: Path | None, keep_
 
 
 def make_record(spec: RunSpec, folder: Path, partial: Path, ended_s: float | None = None) -> dict[str, Any] | None:
-    """Join what the ranks left, seal it and put it in place. None, or why that was not possible, as `diagnose` says it.
-    `ended_s` is when training ended, if that was long ago. It may be called again, wherever the call before was killed:
-    before the seal all is made again, after it the files are moved, the log last."""
+    """Join what the ranks left, seal it and put it in place.
+
+    None, or why that was not possible, as `diagnose` says it. `ended_s` is when training ended, if
+    that was long ago. It may be called again, wherever the call before was killed: before the seal
+    all is made again, after it the files are moved, the log last.
+    """
     files = None
     try:
         files = sealed(partial / MLLOG)
@@ -118,7 +122,10 @@ def _complete(spec: RunSpec, partial: Path, interrupted: dict[str, Any] | None, 
 
 
 def _end(log: Path) -> int:
-    """How many bytes the log has up to the end of training; 0 without one. Raises OSError."""
+    """Return how many bytes the log has up to the end of training; 0 without one.
+
+    Raises OSError.
+    """
     at = 0
     for line in log.read_bytes().splitlines(keepends=True):
         at += len(line)
@@ -128,7 +135,7 @@ def _end(log: Path) -> int:
 
 
 def was_interrupted(spec: RunSpec, folder: Path, partial: Path) -> bool:
-    """Whether the ranks of this try died as they were to; keeps their note."""
+    """Tell whether the ranks of this try died as planned; keep their note."""
     if spec.interrupt_steps is None or interruption_of(spec, folder):
         return False
     try:
@@ -140,7 +147,9 @@ def was_interrupted(spec: RunSpec, folder: Path, partial: Path) -> bool:
 
 
 def interruption_of(spec: RunSpec, folder: Path) -> dict[str, Any] | None:
-    """What ranks of an earlier try of this run left when they died: step, checkpoint_s, time_s."""
+    """Return what ranks of an earlier try of this run left when they died: step, checkpoint_s,
+    time_s.
+    """
     try:
         kept = json.loads((folder / KEPT).read_text(encoding="utf-8"))
         note: dict[str, Any] = kept["note"]

@@ -32,11 +32,11 @@ ASKED = "DDLBENCH_ASKED_S"  # when the Snakemake began whose job this is [s sinc
 
 
 class HeldError(RuntimeError):
-    """Another living process makes this run; one line."""
+    """The error that another living process makes this run; one line."""
 
 
 def alive(process: Process) -> bool | None:
-    """Whether that process still runs; None if that cannot be known from here."""
+    """Tell whether that process still runs; None if that cannot be known from here."""
     life = lives(process)
     if life or not process.job:
         return life
@@ -46,8 +46,10 @@ def alive(process: Process) -> bool | None:
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Hold a run's folder. Takes it over from a dead process. Raises HeldError while another living process holds it,
-    or if nothing can be written there."""
+    """Hold a run's folder, and take it over from a dead process.
+
+    Raises HeldError while another living process holds it, or if nothing can be written there.
+    """
     holder, me = folder / HOLDER, myself()
     mine = folder / f"{HOLDER}.{me.host}.{me.pid}"
     try:
@@ -74,8 +76,9 @@ def held(folder: Path) -> Iterator[None]:
 
 
 def _is_being_written(holder: Path) -> bool:
-    """Whether a file without a process in it is so young that it may get one: where there are no hard links it is
-    empty at first. Waits a little then."""
+    """Tell whether a file without a process in it is so young that it may get one: where there are
+    no hard links it is empty at first. Wait a little then.
+    """
     try:
         young = read(holder) is None and time.time() - holder.stat().st_mtime < WRITTEN_S
     except OSError:
@@ -107,9 +110,10 @@ def _take_over(holder: Path, aside: Path) -> None:
 
 
 def finished(folder: Path, spec: RunSpec) -> bool:
-    """Whether a job leaves a run's record as it is: it is sound, and was made after this job was asked for, or was
-    already finished before SLURM requeued this very job. A job that no Snakemake asked for leaves every sound record:
-    its script was submitted once more, by hand."""
+    """Tell whether a job leaves a run's record as it is: the record is sound, and was made after
+    this job was asked for, or was already finished before SLURM requeued this very job. A job that
+    no Snakemake asked for leaves every sound record: its script was submitted once more, by hand.
+    """
     last = sound(folder, spec)
     if last is None or ASKED not in os.environ:
         return last is not None
@@ -119,7 +123,9 @@ def finished(folder: Path, spec: RunSpec) -> bool:
 
 
 def sound(folder: Path, spec: RunSpec) -> dict[str, Event] | None:
-    """The last event of each key of a run's record; None if it is not whole, not as sealed, or of other settings."""
+    """Return the last event of each key of a run's record; None if the record is not whole, not as
+    sealed, or of other settings.
+    """
     log = folder / MLLOG
     try:
         files = sealed(log)
@@ -133,7 +139,7 @@ def sound(folder: Path, spec: RunSpec) -> dict[str, Event] | None:
 
 
 def asked_s() -> float:
-    """When this job was asked for [s since 1970]; infinity without a Snakemake."""
+    """Return when this job was asked for [s since 1970]; infinity without a Snakemake."""
     try:
         return float(os.environ[ASKED])
     except (KeyError, ValueError):
@@ -149,7 +155,10 @@ def step_aside(log: Path) -> None:
 
 
 def begin(log: Path) -> None:
-    """This process makes the run: the log of an earlier one is not needed any more. Raises nothing."""
+    """Remove the log of an earlier process, because this process makes the run now.
+
+    Raises nothing.
+    """
     with suppress(OSError):
         earlier(log).unlink()
 
@@ -161,12 +170,12 @@ def print_refusals(logs: Sequence[Path]) -> None:
 
 
 def refusals(logs: Sequence[Path]) -> list[str]:
-    """What jobs that were refused said, each after the name of its file."""
+    """Return what jobs that were refused said, each after the name of its file."""
     files = sorted(file for log in logs for file in log.parent.glob("refused-*.log"))
     new = [file for file in files if file.stat().st_mtime > asked_s()]
     return [f"{file}: {file.read_text(errors='replace').strip()}" for file in new]
 
 
 def earlier(log: Path) -> Path:
-    """Where the log of a job lies while a later job of the same run may have its name."""
+    """Return where the log of a job lies while a later job of the same run may have its name."""
     return log.with_name(f".{log.name}")

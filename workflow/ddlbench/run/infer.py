@@ -38,9 +38,12 @@ from ddlbench.train.inference_record import ASSIGNMENT, FAILED, LOG, PARTIAL, RE
 def execute(
     spec: InferSpec, folder: Path, data: Path, trained: Path | None, command: list[str], silent_s: float
 ) -> int:
-    """Run `command` to its end. Returns 0 if it left a record, else another code. `trained` is the folder of the run
-    whose weights are meant; `silent_s` is the silence after which a rank has stopped answering. Raises ConfigError if
-    weights are missing, or a hidden value of the command cannot be found."""
+    """Run `command` to its end. Returns 0 if it left a record, else another code.
+
+    `trained` is the folder of the run whose weights are meant; `silent_s` is the heartbeat timeout
+    of a rank. Raises ConfigError if weights are missing, or a hidden value of the command cannot be
+    found.
+    """
     weights = trained / WEIGHTS if trained else None
     if weights and not weights.exists():
         raise ConfigError(f"{weights}: is missing, the run was made without it: remove {trained} and make it again")
@@ -81,7 +84,9 @@ def execute(
 
 
 def is_made(record: Path, spec: Mapping[str, Any]) -> bool:
-    """Whether a job of inference of these settings left its record after this job was asked for."""
+    """Tell whether a job of inference of these settings left its record after this job was asked
+    for.
+    """
     try:
         new = record.stat().st_mtime > hold.asked_s() or hold.ASKED not in os.environ
         return new and json.loads(record.read_text(encoding="utf-8"))["spec"] == spec

@@ -44,7 +44,10 @@ def alone(name: str, folder: Path, log: Path, is_made: Callable[[], bool], execu
 
 
 def _made(name: str, folder: Path, execute: Callable[[], int]) -> int:
-    """The exit code of `execute`. Whatever it raises becomes the reason why the job failed, and ends this process."""
+    """Return the exit code of `execute`.
+
+    Whatever it raises becomes the reason why the job failed, and ends this process.
+    """
     with suppress(OSError):  # an older reason must not stand for this try; a checkpoint beside it stays
         (folder / FOLDER / FAILURE).unlink(missing_ok=True)
     stopped = folder / PARTIAL / notes.STOPPED_NOTE
@@ -79,8 +82,10 @@ def take(former: Path, partial: Path) -> None:
 
 
 def go_on(former: Path, partial: Path, assignment: str) -> None:
-    """`take`, but for notes of processes that are gone. The file `assignment` will be replaced: killed before that, the
-    run still goes on."""
+    """Move what an earlier try left to this one, as `take` does, but without notes of processes
+    that are gone. The file `assignment` will be replaced: killed before that, the run can still
+    resume.
+    """
     take(former, partial)
     for stale in [path for name in ("*.json", "beat-*", notes.STOPPED_NOTE, ASKED) for path in partial.glob(name)]:
         if stale.name != assignment:
@@ -98,7 +103,7 @@ def watch_with_data(
     grace_s: float,
     rehearsal: Rehearsal | None = None,
 ) -> WatchResult:
-    """`watch`, unless a short look shows that the data are damaged."""
+    """Watch the ranks as `watch` does, unless a short look shows that the data are damaged."""
     if damaged := glance(data) or index(data):
         return WatchResult(code=1, damaged=damaged)
     seen = watch(argv, partial, hidden, nodes=nodes, silent_s=silent_s, grace_s=grace_s, rehearsal=rehearsal)
@@ -107,7 +112,9 @@ def watch_with_data(
 
 
 def ended(name: str, folder: Path, partial: Path, code: int, failure: dict[str, Any] | None) -> int:
-    """The exit code of a job that failed so, which this says and keeps; 0 if it did not."""
+    """Return the exit code of a job that failed, and print and keep the failure; return 0 if it did
+    not fail.
+    """
     if failure is None:
         return 0
     where = keep(folder, partial, failure)
@@ -117,7 +124,10 @@ def ended(name: str, folder: Path, partial: Path, code: int, failure: dict[str, 
 
 
 def keep(folder: Path, partial: Path, failure: dict[str, Any]) -> str:
-    """What a failed try left, with the reason, takes the place of what the one before left. Says where it is."""
+    """Keep what a failed try left, with the reason, in place of what the try before left.
+
+    Return a sentence that says where.
+    """
     failed = folder / FOLDER
     shutil.rmtree(failed, ignore_errors=True)  # first: an older reason must not stand for this one
     try:
@@ -129,9 +139,10 @@ def keep(folder: Path, partial: Path, failure: dict[str, Any]) -> str:
 
 
 def reveal(argv: list[str], machine: str, folder: Path = CONFIG / "machines") -> tuple[list[str], dict[str, str]]:
-    """`argv` of `launch.command` without its hidden settings, and these variables with their values. So a token reaches
-    the ranks' environment, and never a record, a log or a list of processes. Raises ConfigError if the machine's file
-    has not got one of them any more."""
+    """Return `argv` of `launch.command` without its hidden settings, and these variables with their
+    values. So a token reaches the ranks' environment, and never a record, a log or a list of
+    processes. Raises ConfigError if the machine's file no longer has one of them.
+    """
     settings = list(takewhile(lambda word: "=" in word, argv[1:])) if argv[:1] == ["env"] else []
     hidden = [word.split("=", 1)[0] for word in settings if word.split("=", 1)[1] == HIDDEN]
     if not hidden:

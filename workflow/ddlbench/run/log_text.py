@@ -50,7 +50,9 @@ def number(text: str | None) -> float | None:
 
 @dataclass(frozen=True)
 class Found:
-    """A match of a pattern in `text`: each group's number and the text that it was read from, and where it stands."""
+    """A match of a pattern in `text`: each group's number and the text that it was read from, and
+    where it stands.
+    """
 
     text: str
     values: dict[str, float | None]
@@ -133,7 +135,9 @@ FOR_ONE = re.compile(rf"(?:/|\bper[ _-]?){WORKER}(?:[ _](?:rate|throughput|speed
 
 @dataclass(frozen=True)
 class Token:
-    """A number of a line, with the words before it, the total behind it (`100/600`), and where it stands."""
+    """A number of a line, with the words before it, the total behind it (`100/600`), and where it
+    stands.
+    """
 
     label: str
     value: float
@@ -191,7 +195,9 @@ def kind(text: str) -> str:
 
 @dataclass(frozen=True)
 class Counter:
-    """Numbers that stand at one place of many lines: its label, which of its name in the line, its values by line."""
+    """The numbers that stand at one place of many lines: their label, which of its name in the
+    line, their values by line.
+    """
 
     label: str
     nth: int
@@ -201,7 +207,7 @@ class Counter:
 
     @property
     def name(self) -> str:
-        """What people call it: its label, or the form in which it stands."""
+        """Return what people call it: its label, or the form in which it stands."""
         total = next((one for one in self.totals if one is not None), None)
         value = next((one for one in self.values if one is not None), math.nan)
         return self.label or (f"[{value:g}/{total:g}]" if total is not None else f"{value:g}")

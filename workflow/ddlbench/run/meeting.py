@@ -22,8 +22,10 @@ SOON_FOR_S = 60.0
 
 @dataclass(frozen=True)
 class Met:
-    """What was seen at the port of the rendezvous: whether a process listened, and how many connections it had at
-    most. None where nobody looked, as ranks that the program starts itself meet wherever they like."""
+    """The observation of the rendezvous port: whether a process listened, and how many connections
+    it had at most. None where nobody looked, as ranks that the program starts itself meet wherever
+    they like.
+    """
 
     listened: bool | None = None
     joined: int = 0
@@ -43,7 +45,9 @@ def look(port: int) -> Met:
 
 
 class Meeting:
-    """Looks at a port now and then, and keeps the most that was seen in a note of `folder`."""
+    """A watch on a port: it looks now and then, and keeps the most that was seen in a note of
+    `folder`.
+    """
 
     def __init__(self, folder: Path, port: int, workers: int) -> None:
         self.folder, self.port, self.workers = folder, port, workers
@@ -53,11 +57,11 @@ class Meeting:
 
     @property
     def complete(self) -> bool:
-        """Whether all ranks were seen, so that nobody need look again."""
+        """Tell whether all ranks were seen, so that nobody need look again."""
         return self.seen.joined >= self.workers
 
     def watch(self) -> None:
-        """Look, if it is time to."""
+        """Look at the port, if it is time to."""
         now = time.monotonic()
         if self.complete or now < self._next:
             return

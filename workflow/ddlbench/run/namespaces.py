@@ -26,7 +26,7 @@ QUEUE_S, BURST_S, LEAST_BURST = 0.1, 0.004, 16384
 
 
 def lacks() -> str | None:
-    """What is missing for network namespaces, and how to mend it; None if nothing is."""
+    """Return what is missing for network namespaces, and how to fix it; None if nothing is."""
     if os.geteuid() != 0:
         return "launcher namespaces makes network namespaces, for which it needs root: start Snakemake as root"
     for tool, package in TOOLS.items():
@@ -44,9 +44,11 @@ mount --bind "$hosts" /etc/hosts && rm "$hosts" && read -r _ && exec "$@"
 
 
 def wiring(pids: Sequence[int], mbit: int | None) -> list[list[str]]:
-    """The commands that lay a cable between the namespaces of two processes; of one, from it to itself. Both ends send
-    at most `mbit` [Mbit/s]; None leaves them as fast as they are. What the bucket lets through at once is as much as
-    the rate gives in BURST_S, and more than a packet; what waits longer than QUEUE_S is dropped."""
+    """Return the commands that lay a cable between the namespaces of two processes; of one, from it
+    to itself. Both ends send at most `mbit` [Mbit/s]; None leaves them unlimited. What the bucket
+    lets through at once is as much as the rate gives in BURST_S, and more than a packet; what waits
+    longer than QUEUE_S is dropped.
+    """
     peer = CABLE if len(pids) > 1 else f"{CABLE}-back"
     ends = ["netns", str(pids[0]), "type", "veth", "peer", "name", peer, "netns", str(pids[-1])]
     commands = [["ip", "link", "add", CABLE, *ends]]
@@ -65,7 +67,7 @@ def wiring(pids: Sequence[int], mbit: int | None) -> list[list[str]]:
 
 
 def address(node: int) -> str:
-    """A node's address on the cable."""
+    """Return a node's address on the cable."""
     return f"10.77.0.{node + 1}"
 
 
@@ -107,7 +109,9 @@ def _wait_for_namespace(rank: subprocess.Popen[bytes]) -> None:
 
 
 def _wait(ranks: Sequence[subprocess.Popen[bytes]]) -> int:
-    """0 if all end well; else the first other code, once all have ended or PATIENCE_S later."""
+    """Wait for the ranks: return 0 if all end well; else the first other code, once all have ended
+    or PATIENCE_S later.
+    """
     first, give_up = 0, float("inf")
     while time.monotonic() < give_up:
         codes = [rank.poll() for rank in ranks]

@@ -34,15 +34,16 @@ DRAIN_S = 2.0
 
 
 class Printed:
-    """Read standard output and error of this process and its children while the block runs.
+    """A capture of standard output and error of this process and its children while the block runs.
 
-    Each line that is kept is also written to the file `aside` at once: who kills this process loses none. All are
-    kept, as far as MOST_BYTES allow: another pattern may be tried on them later. Then only those that match a pattern.
-    Lines that are `labelled` begin with their rank, as `srun --label` writes it: `1: `. `logs`: the job's log gets all.
+    Each line that is kept is also written to the file `aside` at once: if this process is killed,
+    no line is lost. All are kept, as far as MOST_BYTES allows: another pattern may be tried on them
+    later. Beyond that, only those that match a pattern are kept. Lines that are `labelled` begin
+    with their rank, as `srun --label` writes it: `1: `. `logs`: the job's log gets all.
 
-    `lines` are those that are kept, `last` the last ones of all; no line and no log has one of the `secrets`. After
-    `quiet_s` without a line, and with `moves` unchanged, this process is told to end the job (SIGINT), and `quiet` is
-    True.
+    `lines` are those that are kept, `last` the last ones of all; no line and no log has one of the
+    `secrets`. After `quiet_s` without a line, and with `moves` unchanged, this process is told to
+    end the job (SIGINT), and `quiet` is True.
     """
 
     def __init__(
@@ -123,7 +124,7 @@ class Printed:
             self._log(self._hide(self._held))
 
     def _without(self, piece: bytes) -> bytes:
-        """What may be logged by now: whole lines, without secrets."""
+        """Return what may be logged by now: whole lines, without secrets."""
         if not self.secrets:
             return piece
         whole, end, self._held = (self._held + piece).rpartition(b"\n")

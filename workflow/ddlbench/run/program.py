@@ -68,11 +68,11 @@ def execute(
     quiet_s: float = QUIET_S,
     **of_trainings: Any,
 ) -> int:
-    """Run `command` to its end and put the record in place; `cited` is the preflight, for the record. A program reads
-    `data` of its own, and writes checkpoints of its own.
+    """Run `command` to its end and put the record in place; `cited` is the preflight, for the
+    record. A program reads `data` of its own, and writes checkpoints of its own.
 
-    Returns 0; `notes.STOPPED` if the program was asked to stop and can go on; else another code. Raises ConfigError if
-    a hidden value of the command cannot be found.
+    Returns 0; `notes.STOPPED` if the program was asked to stop and can resume; else another code.
+    Raises ConfigError if a hidden value of the command cannot be found.
     """
     spec = as_it_is_read(spec)
     assert spec.program is not None
@@ -136,8 +136,9 @@ def execute(
 
 
 def _prepare(folder: Path, partial: Path, spec: RunSpec) -> dict[str, Any]:
-    """Make `partial` ready. Returns the assignment, which says of earlier tries that this one goes on from when they
-    began, and ENDED if only the record is to be made."""
+    """Prepare `partial`. Returns the assignment with the beginnings of the earlier tries that this
+    one resumes, and ENDED if only the record is to be made.
+    """
     assert spec.program is not None
     new = {"spec": json.loads(spec.to_json()), "began_s": [], "resumes": False}
     for former in (partial, folder / job.FOLDER):
@@ -172,18 +173,18 @@ def _lay_out(partial: Path, program: Program) -> None:
 
 
 def _has_files(partial: Path) -> bool:
-    """Whether the program left anything in its folders; it may have removed them."""
+    """Tell whether the program left anything in its folders; it may have removed them."""
     return any((partial / FOLDER).glob("*")) or any(work.of_the_run(partial / WORK))
 
 
 def _printed_before(kept: Path) -> list[Line]:
-    """The lines of earlier tries; one that was cut off by a kill is left out."""
+    """Read the lines of earlier tries; one that was cut off by a kill is left out."""
     lines = kept.read_text(encoding="utf-8").splitlines(keepends=True) if kept.exists() else []
     return [Line(*json.loads(line)) for line in lines if line.endswith("\n")]
 
 
 def _kept(partial: Path, lines: list[Line]) -> list[Line]:
-    """The lines of earlier tries and of this one; kept for the next, whole, whatever was cut off."""
+    """Return the lines of earlier tries and of this one, and write them whole for the next try."""
     path = partial / LINES
     try:
         write_text(path, "".join(json.dumps(line) + "\n" for line in lines))
@@ -210,8 +211,10 @@ def _record(
     last: Sequence[str],
     origin: dict[str, Any],
 ) -> dict[str, Any] | None:
-    """Read the steps and make the record. None, or why that was not possible; the next call tries again without the
-    program."""
+    """Read the steps and make the record.
+
+    None, or why that was not possible; the next call tries again without the program.
+    """
     began_s = task["began_s"]
     try:
         run = _steps(spec, partial / FOLDER, partial, lines, last, began_s)
@@ -233,8 +236,10 @@ def _record(
 def _steps(
     spec: RunSpec, wrote: Path, partial: Path, lines: Sequence[Line], last: Sequence[str], began_s: Sequence[float]
 ) -> Reading:
-    """Return what is read of lines and files, as far as the run was to go. Raises UnreadError, whatever stands in them;
-    OSError."""
+    """Return what is read of lines and files, as far as the run was to go.
+
+    Raises UnreadError, whatever stands in them; OSError.
+    """
     assert spec.program is not None
     run, most = _read(spec, wrote, partial, lines, last, began_s), spec.program.most_steps
     if most is not None:
@@ -263,7 +268,7 @@ def _read(
 
 
 def _judge(run: Reading, spec: RunSpec, lines: Sequence[Line], met: meeting.Met) -> None:
-    """Keep whether the ranks trained together; say it if that is not sure."""
+    """Keep whether the ranks trained together; print it if that is not certain."""
     alone = together.says_alone((line.text for line in lines), spec.workers)
     verdict = together.judge(spec.workers, run.told, met, run.says, alone, run.one_clock)
     run.remarks[TOGETHER] = {"ranks": verdict.together, "by": verdict.by, "met": [met.listened, met.joined]}
@@ -338,7 +343,7 @@ def _cause(cause: str, message: str) -> dict[str, Any]:
 def _failure(
     partial: Path, spec: RunSpec, seen: WatchResult, printed: Printed, quiet_s: float
 ) -> dict[str, Any] | None:
-    """Why the program failed, with its last line; None if it did not."""
+    """Return why the program failed, with its last line; None if it did not."""
     if printed.quiet:
         failure = _cause("stopped answering", f"it printed nothing and recorded no step for {quiet_s:.0f} s")
     elif seen.signal is not None:
@@ -361,7 +366,10 @@ def _exited(partial: Path, spec: RunSpec, seen: WatchResult) -> bool:
 
 
 def _origin(spec: RunSpec, shown: list[str], cited: dict[str, Any] | None) -> dict[str, Any]:
-    """Where and with what it was made. Our versions say nothing of another Python, or a container."""
+    """Return where and with what the run was made.
+
+    Our versions say nothing of another Python, or a container.
+    """
     assert spec.program is not None
     origin = facts(spec, shown, cited)
     if spec.program.environment or origin["container"]:
@@ -370,7 +378,9 @@ def _origin(spec: RunSpec, shown: list[str], cited: dict[str, Any] | None) -> di
 
 
 def _write(partial: Path, spec: RunSpec, run: Reading, origin: dict[str, Any], began_s: Sequence[float]) -> None:
-    """The log and the rows, as a rank of ours would leave them; whatever the program left by these names goes first."""
+    """Write the log and the rows, as a rank of ours would leave them; whatever the program left
+    under these names is removed first.
+    """
     for name in (MLLOG, ROWS, STEPS):
         (partial / name).unlink(missing_ok=True)
     first = partial / "rank-0.json"

@@ -147,8 +147,9 @@ def _listen(partial: Path, meeting: Meeting) -> None:
 
 
 def surroundings(program: Program, argv: list[str], variables: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
-    """The program's words and variables in its own environment; those of ddlbench's Python do not reach another. In
-    ddlbench's own, torchvision can be imported (`mends/for_programs`)."""
+    """Return the program's words and variables in its own environment; those of ddlbench's Python
+    do not reach another. In ddlbench's own, torchvision can be imported (`mends/for_programs`).
+    """
     if not program.environment:
         paths = [str(HOOKS), *filter(None, [variables.get("PYTHONPATH")])]
         return argv, {**variables, "PYTHONPATH": os.pathsep.join(paths)}

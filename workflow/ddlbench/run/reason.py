@@ -30,7 +30,9 @@ Marks = Mapping[str, tuple[int, int]]
 
 
 class End(NamedTuple):
-    """How a job ended that Snakemake calls failed; it has not `failed` if it may still be made, or another made it."""
+    """The end of a job that Snakemake calls failed; it has not `failed` if it may still be made, or
+    another made it.
+    """
 
     failed: bool
     words: str
@@ -44,7 +46,7 @@ class ReasonFirst(logging.Filter):
         self.before: dict[Path, Marks] = {}  # by folder of a job: what was there when it was started
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """False drops the record."""
+        """Return False to drop the record."""
         fields = vars(record)
         if fields.get("rule_name") in kinds.rules() and fields.get("output"):
             folder = Path(fields["output"][0]).parent
@@ -102,8 +104,10 @@ def keep(folder: Path, log: Path, before: Marks | None, message: str, cause: str
 
 
 def leave(folder: Path, cause: str, message: str) -> None:
-    """Keep why a job failed that had nothing else to keep. What an earlier try left stays. Raises nothing: a full disk
-    may be the reason."""
+    """Keep why a job failed that had nothing else to keep.
+
+    What an earlier try left stays. Raises nothing: a full disk may be the reason.
+    """
     why = {"cause": cause, "rank": None, "host": socket.gethostname(), "message": message}
     with suppress(OSError):
         (folder / failures.FAILED).mkdir(parents=True, exist_ok=True)
@@ -127,7 +131,7 @@ def end_of(folder: Path) -> End:
 
 
 def _last_line(log: Path) -> list[str]:
-    """What a run that left no report printed last; none without a log."""
+    """Return what a run that left no report printed last; none without a log."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - 4000))

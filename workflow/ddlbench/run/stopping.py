@@ -15,7 +15,10 @@ SHARE = 0.05  # of the time at most is spent with looking
 
 
 class Stopping:
-    """Watches a program while the block runs. `steps` says how many were read so far; `enough`: it was ended."""
+    """A watch on a program while the block runs.
+
+    `steps` says how many were read so far; `enough`: it was ended.
+    """
 
     def __init__(self, program: Program, steps: Callable[[], int]) -> None:
         self.program, self.steps = program, steps

@@ -43,10 +43,13 @@ class SlurmJob:
 
 
 def settle(locks: Path, outputs: Iterable[tuple[str, str]], folders: Sequence[Path] = ()) -> None:
-    """Return when nothing of an earlier Snakemake stands in the way, and mark this one as being at work. `locks` is
-    Snakemake's folder of locks; `outputs` are (rule, wildcards joined by _) that this plan may make on SLURM, none on
-    other machines; `folders` those of jobs that it may make on this one. Raises ConfigError if SLURM does not
-    answer."""
+    """Wait until nothing of an earlier Snakemake stands in the way, and mark this one as being at
+    work.
+
+    `locks` is Snakemake's folder of locks; `outputs` are (rule, wildcards joined by _) that this
+    plan may make on SLURM, none on other machines; `folders` those of jobs that it may make on this
+    one. Raises ConfigError if SLURM does not answer.
+    """
     others = remove_dead_lock(locks)
     me = living.myself()
     atexit.register(living.mark(MARKS / f"{me.host}-{me.pid}.json", BEAT_S))
@@ -58,7 +61,7 @@ def settle(locks: Path, outputs: Iterable[tuple[str, str]], folders: Sequence[Pa
 
 
 def at_work(folder: Path = MARKS) -> list[living.Process]:
-    """The Snakemakes that live, or may live. Marks of dead ones are removed."""
+    """Return the Snakemakes that live, or may live. Marks of dead ones are removed."""
     working = []
     clock = folder.parent / f".now-{socket.gethostname()}-{os.getpid()}"
     for path in sorted(folder.glob("[!.]*.json")):  # not one that is being written
@@ -91,7 +94,10 @@ def remove_dead_lock(locks: Path, folder: Path = MARKS) -> list[living.Process]:
 
 
 def slurm_jobs(comments: set[str], folder: Path) -> list[SlurmJob]:
-    """Our SLURM jobs of this folder with one of these comments. Raises ConfigError if SLURM does not answer."""
+    """Return our SLURM jobs of this folder with one of these comments.
+
+    Raises ConfigError if SLURM does not answer.
+    """
     asked = [f"--user={getpass.getuser()}", f"--format={slurm.marked('%i', '%T', '%r', '%Z', '%k')}"]
     try:
         answer = slurm.squeue(asked, timeout_s=120)
@@ -111,7 +117,7 @@ def slurm_jobs(comments: set[str], folder: Path) -> list[SlurmJob]:
 
 
 def wait(comments: set[str], folder: Path | None = None, every_s: float = 15.0) -> None:
-    """Return when none of our SLURM jobs of this folder makes what `comments` name."""
+    """Wait until none of our SLURM jobs of this folder makes what `comments` name."""
     shown: list[SlurmJob] = []
     while jobs := slurm_jobs(comments, folder or Path.cwd()):
         if not shown:
@@ -127,7 +133,7 @@ def wait(comments: set[str], folder: Path | None = None, every_s: float = 15.0) 
 
 
 def wait_for_supervisors(folders: Sequence[Path], every_s: float = 1.0) -> None:
-    """Return when no process of this machine that can be seen makes one of the jobs with these folders."""
+    """Wait until no visible process of this machine makes one of the jobs with these folders."""
     told: set[living.Process] = set()
     while at_work := [(folder, holder) for folder in folders if (holder := _local_holder(folder))]:
         for folder, holder in at_work:
@@ -141,7 +147,7 @@ def wait_for_supervisors(folders: Sequence[Path], every_s: float = 1.0) -> None:
 
 
 def _local_holder(folder: Path) -> living.Process | None:
-    """The living process of this machine that holds a job's folder."""
+    """Return the living process of this machine that holds a job's folder."""
     holder = living.read(folder / hold.HOLDER)
     return holder if holder is not None and living.lives(holder) else None
 

@@ -26,7 +26,9 @@ ALONE = re.compile(r"\bworld[ _-]?size\W{1,3}(\d+)\b|\bon (\d+) (?:GPU|CPU|rank|
 
 
 class Told(NamedTuple):
-    """What a rank told of a step: its number, or epoch and number; when [s since 1970]; its loss, as it was written."""
+    """A rank's statement about a step: its number, or epoch and number; when [s since 1970]; its
+    loss, as it was written.
+    """
 
     step: Hashable
     time_s: float
@@ -35,7 +37,7 @@ class Told(NamedTuple):
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether ranks trained together (YES, NO, UNCONFIRMED), and what shows it."""
+    """The verdict whether ranks trained together (YES, NO, UNCONFIRMED), and what shows it."""
 
     together: str
     by: str

@@ -36,13 +36,15 @@ def execute(
     grace_s: float = beats.GRACE_S,
     keep_weights: bool = False,
 ) -> int:
-    """Run `command` to its end and put the record in place; `cited` is the preflight, for the record;
-    `keep_weights` adds the trained weights to it. A checkpoint is written `every` so many (epochs, minutes); None is
-    never. Ranks may be silent for `silent_s`, and take `grace_s` to stop when they are told to.
+    """Run `command` to its end and put the record in place.
 
-    Returns 0; `notes.STOPPED` if the run was asked to stop and left a checkpoint; `finish.AGAIN` if it was killed
-    because its study asks for that; else another code. Raises ConfigError if a hidden value of the command cannot be
-    found.
+    `cited` is the preflight, for the record; `keep_weights` adds the trained weights to it. A
+    checkpoint is written `every` so many (epochs, minutes); None is never. `silent_s` is the
+    heartbeat timeout of ranks, `grace_s` the time that they may take to stop when they are told to.
+
+    Returns 0; `notes.STOPPED` if the run was asked to stop and left a checkpoint; `finish.AGAIN` if
+    it was killed because its study asks for that; else another code. Raises ConfigError if a hidden
+    value of the command cannot be found.
     """
     partial = folder / ".partial"
     command_line = [*command, str(partial)]

@@ -29,7 +29,10 @@ POLL_S = 0.5
 
 @contextmanager
 def turn(what: str, timed: bool = True) -> Iterator[None]:
-    """Have the computer for a timed job `what`. Waits while another process has it, and says so in one line."""
+    """Reserve the computer for a timed job `what` while the block runs.
+
+    Waits while another process has it, and says so in one line.
+    """
     path = _file() if timed and not step.job() else None
     lock = _acquired(what, path) if path else None
     if path is None or lock is None:
@@ -46,7 +49,9 @@ def turn(what: str, timed: bool = True) -> Iterator[None]:
 
 
 def _acquired(what: str, path: Path) -> FileLock | None:
-    """The lock, as soon as nobody else has it; None where it cannot be made: a run is not worth less for it."""
+    """Return the lock, as soon as nobody else has it; None where it cannot be made: a run is not
+    worth less for it.
+    """
     from filelock import FileLock, Timeout
 
     try:
@@ -64,7 +69,7 @@ def _acquired(what: str, path: Path) -> FileLock | None:
 
 
 def waiting(what: str) -> str:
-    """The line that says for whom `what` waits."""
+    """Return the line that says for whom `what` waits."""
     other = holder()
     if not other:
         return f"{what} waits for another timed run on this machine; it starts when that one ends"
@@ -76,7 +81,7 @@ def waiting(what: str) -> str:
 
 
 def beside(other: Mapping[str, Any]) -> str:
-    """The line that a Snakemake says at its start of who has the computer then."""
+    """Return the line that a Snakemake prints at its start about who has the computer then."""
     return (
         f"another study trains on this machine: process {other['pid']}, in {printable(other['where'])}; timed runs "
         "take turns with its"
@@ -84,7 +89,7 @@ def beside(other: Mapping[str, Any]) -> str:
 
 
 def holder() -> dict[str, Any]:
-    """Who has the computer now; empty if nobody has, or does not say."""
+    """Return who has the computer now; empty if nobody has, or does not say."""
     from filelock import FileLock, Timeout
 
     path = _file()
@@ -109,7 +114,10 @@ def say(text: str) -> None:
 
 
 def _file() -> Path | None:
-    """The lock's file: of this user on this computer. A home folder is shared by the nodes of a cluster."""
+    """Return the lock's file: of this user on this computer.
+
+    A home folder is shared by the nodes of a cluster.
+    """
     folder = os.environ.get(FOLDER, f"/tmp/ddlbench-{os.getuid()}")
     if not folder:
         return None

@@ -35,7 +35,7 @@ ANSWERS = (errno.ENOSPC, errno.EDQUOT)  # a full file system is one that works
 
 @dataclass
 class WatchResult:
-    """How the launcher ended, and what was seen of its ranks before."""
+    """The result of watching: how the launcher ended, and what was seen of its ranks before."""
 
     code: int = 0  # the launcher's exit code
     stopped: bool = False  # as it was told to, with a checkpoint
@@ -49,9 +49,13 @@ class WatchResult:
 
 
 class Probe(threading.Thread):
-    """Writes a few bytes into a folder, again and again, and counts the seconds in which that worked: `good_s`. Silence
-    counts only in these: in a stalled file system nobody beats, and nobody is dead. A thread of its own, because such a
-    file system holds whoever writes, and a supervisor must still hear its launcher end and its signals."""
+    """A probe that writes a few bytes into a folder, again and again, and counts the seconds in
+    which that worked: `good_s`. Silence counts only in these: in a stalled file system there is no
+    heartbeat, and yet nobody is dead.
+
+    The probe has a thread of its own, because such a file system holds whoever writes, and a
+    supervisor must still hear its launcher end and its signals.
+    """
 
     def __init__(self, folder: Path, every_s: float) -> None:
         super().__init__(daemon=True)
@@ -81,7 +85,7 @@ class Probe(threading.Thread):
         return True
 
     def tell(self) -> None:
-        """Say once that the file system stalls, and once that it goes on."""
+        """Print once that the file system stalls, and once that it works again."""
         began = self.began
         stalls = began is not None and time.monotonic() - began > LATE_S
         if stalls != self.stalls:
@@ -91,8 +95,10 @@ class Probe(threading.Thread):
 
 
 class RankMonitor:
-    """What is known of the ranks so far. `ranks`: what each said of itself, by number; `silent`: how one stopped
-    answering."""
+    """The state of the ranks as known so far.
+
+    `ranks`: what each said of itself, by number; `silent`: how one stopped answering.
+    """
 
     def __init__(self, folder: Path, probe: Probe, silent_s: float, nodes: int) -> None:
         self.folder, self.probe = folder, probe
@@ -155,7 +161,10 @@ def watch(
     told_at = float("inf")
 
     def tell(number: int, frame: FrameType | None) -> None:
-        """The first SIGTERM or SIGUSR1 asks ranks for a checkpoint. A second one, or SIGINT, ends them at once."""
+        """Handle a signal. The first SIGTERM or SIGUSR1 asks ranks for a checkpoint.
+
+        A second one, or SIGINT, ends them at once.
+        """
         nonlocal told_at
         if seen.signal is not None or number == signal.SIGINT:
             told_at = -float("inf")
@@ -229,8 +238,11 @@ def remove_build_locks(variables: Mapping[str, str]) -> None:
 
 
 def end_survivors(folder: Path) -> None:
-    """Kill ranks of an earlier try that still live on this machine. Their supervisor was killed, and they would write
-    into the folder of the next try. Raises living.UnendedError if one does not end."""
+    """Kill ranks of an earlier try that still live on this machine.
+
+    Their supervisor was killed, and they would write into the folder of the next try. Raises
+    living.UnendedError if one does not end.
+    """
     for rank, who in notes.read(folder, "rank").items():
         with suppress(psutil.NoSuchProcess):
             process = psutil.Process(who["pid"])
@@ -258,7 +270,9 @@ def look(monitor: RankMonitor, family: dict[int, psutil.Process], seen: WatchRes
 
 
 def _killed_for_memory() -> int:
-    """How many processes of our control group the kernel has killed for memory; 0 where it does not count them."""
+    """Return how many processes of our control group the kernel has killed for memory; 0 where it
+    does not count them.
+    """
     try:
         group = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()[-1].split(":", 2)[2]
         events = Path(f"/sys/fs/cgroup{group}/memory.events").read_text(encoding="utf-8").split()

@@ -12,8 +12,11 @@ from ddlbench.settings.program import MOST_FILES, PASSED_OVER
 
 
 def lay_out(source: Path, work: Path) -> None:
-    """Make `work` look like `source`: folders are folders, files are links. A folder with more than MOST_FILES files is
-    a link as a whole. What is there from an earlier try stays."""
+    """Make `work` look like `source`: folders are folders, files are links.
+
+    A folder with more than MOST_FILES files is a link as a whole. What is there from an earlier try
+    stays.
+    """
     work.mkdir(parents=True, exist_ok=True)
     for entry in sorted(source.iterdir()):
         here = work / entry.name

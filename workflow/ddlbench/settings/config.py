@@ -60,14 +60,16 @@ NEW = {"studies": "ddlbench new study", "machines": "ddlbench new machine", "pro
 
 
 class ConfigError(ValueError):
-    """Something a person wrote cannot be used; the message is one line and is all they need."""
+    """The error that something a person wrote cannot be used; the message is one line and is all
+    they need.
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message))
 
 
 def complain(file: str | Path, key: str, value: object, allowed: str) -> ConfigError:
-    """The one form of every complaint about input."""
+    """Return an error about input. All such errors have this one form."""
     where = f"{file}: {key}" if key else str(file)
     text = json.dumps(value, default=str, ensure_ascii=False)
     shown = text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
@@ -75,7 +77,10 @@ def complain(file: str | Path, key: str, value: object, allowed: str) -> ConfigE
 
 
 def one_of(names: Iterable[str], given: object = None) -> str:
-    """'did you mean b? allowed: a, b, c': the guess at what was meant first; of many names only those near to it."""
+    """Suggest allowed names: 'did you mean b? allowed: a, b, c'.
+
+    The guess at what was meant comes first; of many names only similar ones are listed.
+    """
     names = sorted(names)
     close = difflib.get_close_matches(str(given), names, n=5) if given is not None else []
     guess = f"did you mean {close[0]}? " if close else ""
@@ -85,13 +90,18 @@ def one_of(names: Iterable[str], given: object = None) -> str:
 
 
 def names_in(folder: Path, suffix: str) -> list[str]:
-    """The names that files of this folder give to what they hold, sorted: `names_in(recipes, ".yaml")`."""
+    """List the names that files of this folder give to what they hold, sorted: `names_in(recipes,
+    ".yaml")`.
+    """
     return sorted(p.stem for p in folder.glob(f"*{suffix}") if NAME.fullmatch(p.stem))
 
 
 def expand(text: str, file: str | Path, where: str) -> str:
-    """A path with `~`, `$NAME`, `${NAME}` and `${NAME:-default}` as a shell would read them. Raises ConfigError, which
-    names the file and the key, if a variable is neither set nor has a default."""
+    """Expand a path with `~`, `$NAME`, `${NAME}` and `${NAME:-default}` as a shell would.
+
+    Raises ConfigError, which names the file and the key, if a variable is neither set nor has a
+    default.
+    """
 
     def value(match: re.Match[str]) -> str:
         name, default = match["name"] or match["bare"], match["default"]
@@ -117,7 +127,9 @@ class _Loader(SafeLoader):
     yaml_implicit_resolvers: dict[str | None, list[Any]] = {}  # noqa: RUF012
 
     def mapping(self, node: yaml.MappingNode) -> dict[str, Any]:
-        """Its own keys laid over those that `<<` brings in, of which the first mapping's win."""
+        """Return its own keys laid over those that `<<` brings in, of which the first mapping's
+        win.
+        """
         merged: dict[str, Any] = {}
         given: dict[str, Any] = {}
         lines: dict[str, int] = {}
@@ -148,7 +160,10 @@ _Loader.add_constructor(f"{TAG}map", _Loader.mapping)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file. Raises ConfigError if it is absent, broken, too large, or no mapping."""
+    """Read the mapping in a YAML file.
+
+    Raises ConfigError if it is absent, broken, too large, or no mapping.
+    """
     try:
         size = path.stat().st_size
         text = path.read_text(encoding="utf-8") if size <= MOST_BYTES else ""
@@ -177,7 +192,9 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def typed(value: Any) -> Any:
-    """A value of the command line as a file would have it: of lists and mappings there Snakemake leaves all as text."""
+    """Convert a value of the command line as a file would have it: in lists and mappings there
+    Snakemake leaves everything as text.
+    """
     if isinstance(value, dict):
         return {key: typed(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -201,7 +218,9 @@ def _fault(node: yaml.Node, problem: str) -> yaml.MarkedYAMLError:
 
 
 def _check_events(text: str, path: Path) -> None:
-    """Raises ConfigError for tags, and for more levels than MOST_LEVELS, before a reader goes down into them."""
+    """Raise ConfigError for tags, and for more levels than MOST_LEVELS, before a reader goes down
+    into them.
+    """
     level = 0
     for event in yaml.parse(text, _Loader):
         if tag := getattr(event, "tag", None):
@@ -212,8 +231,10 @@ def _check_events(text: str, path: Path) -> None:
 
 
 def _checked(value: Any, path: Path, where: str = "", level: int = 0, values: Iterator[int] | None = None) -> Any:
-    """A copy of what PyYAML made, in which each use of an alias is a value of its own. Raises ConfigError about what no
-    key can have; `where` are the keys that lead to the value."""
+    """Copy what PyYAML made, so that each use of an alias is a value of its own.
+
+    Raises ConfigError about what no key can have; `where` are the keys that lead to the value.
+    """
     values = values or count(1)
     if next(values) > MOST_VALUES:
         raise ConfigError(f"{path}: has more than {MOST_VALUES} values, those of aliases counted at each use")

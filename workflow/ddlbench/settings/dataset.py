@@ -14,7 +14,7 @@ FOLDER = CONFIG / "datasets"
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetFile(Keys):
-    """All keys of the file."""
+    """The keys of the file."""
 
     folder: str = key(
         "Where the pictures lie: class folders in `train` (or `training`) and `val` (`valid`, `validation`, else `dev` "
@@ -29,17 +29,21 @@ class DatasetFile(Keys):
     )
 
     def to_json(self) -> str:
-        """One line, as the job that prepares the pictures is told: another text makes what is prepared stale."""
+        """Return the keys on one line, for the job that prepares the pictures: another text makes
+        what is prepared stale.
+        """
         return json.dumps(vars(self), sort_keys=True)
 
 
 def lies_at(given: str) -> str:
-    """The folder, of what the job that prepares is told: a path, or what `DatasetFile.to_json` wrote."""
+    """Return the folder from what the job that prepares is given: a path, or what
+    `DatasetFile.to_json` wrote.
+    """
     return str(json.loads(given)["folder"]) if given.startswith("{") else given
 
 
 def load_dataset(name: str, folder: Path | None = None) -> DatasetFile:
-    """The description of that name. Raises ConfigError."""
+    """Load the description of that name. Raises ConfigError."""
     path = (folder or FOLDER) / f"{name}.yaml"
     if name in registry.members("datasets"):
         raise ConfigError(f"{path}: ddlbench has a data set of this name; rename the file")
@@ -49,5 +53,5 @@ def load_dataset(name: str, folder: Path | None = None) -> DatasetFile:
 
 
 def datasets(folder: Path | None = None) -> Iterable[str]:
-    """The names that a study may use for its data set."""
+    """List the names that a study may use for its data set."""
     return [*registry.members("datasets"), *names_in(folder or FOLDER, ".yaml")]

@@ -23,7 +23,9 @@ from ddlbench.settings.workflow import Config
 
 
 def page() -> str:
-    """The text of config/README.md: `README.md.jinja` with a table for each kind of file and each key with keys."""
+    """Return the text of config/README.md: `README.md.jinja` with a table for each kind of file and
+    each key with keys.
+    """
     either = {key: f"required: this or `{other}`" for key, other in zip(BATCH, BATCH[::-1], strict=True)}
     files = {"config": Config, "machine": Machine, "recipe": RecipeFile, "program": ProgramFile, "dataset": DatasetFile}
     files |= {"study": TopLevelKeys, "block": BlockKeys}
@@ -36,7 +38,9 @@ def page() -> str:
 
 
 def _inside(schema: dict[str, Any], name: str) -> dict[str, Any]:
-    """The rules of a key whose values, or the values of whose list or mapping, have keys themselves."""
+    """Return the rules of a key whose values, or the values of whose list or mapping, have keys
+    themselves.
+    """
     rules: dict[str, Any] = schema["properties"][name]
     places = [rules, rules.get("items"), rules.get("additionalProperties"), *rules.get("anyOf", ())]
     return next(place for place in places if isinstance(place, dict) and "properties" in place)
@@ -47,7 +51,7 @@ def _inner(schema: dict[str, Any], name: str, each: str = "") -> str:
 
 
 def _options(framework: str) -> str:
-    """A framework's options: a heading and a table."""
+    """Format a framework's options: a heading and a table."""
     options = registry.options(framework)
     if not options:
         return f"`{framework}` has no options.\n\n"
@@ -55,7 +59,9 @@ def _options(framework: str) -> str:
 
 
 def _table(schema: dict[str, Any], defaults: dict[str, str] | None = None) -> str:
-    """One row per key; `defaults` are texts for keys whose default the schema does not say."""
+    """Format one row per key; `defaults` are texts for keys whose default the schema does not
+    say.
+    """
     lines = ["| key | meaning | allowed | default |", "|---|---|---|---|"]
     for key, rules in schema["properties"].items():
         if key in schema.get("required", ()):

@@ -15,15 +15,20 @@ KEPT = LOADED, OTHER_NAMES = "LOADEDMODULES", "__MODULES_LMALTNAME"  # what `mod
 
 
 def export(machine: str, modules: Iterable[str]) -> str:
-    """Shell words that tell a job: NAME=value NAME=value; empty if the machine has no modules."""
+    """Return shell words that tell a job its modules: NAME=value NAME=value; empty if the machine
+    has no modules.
+    """
     asked = " ".join(modules)
     return f"{MACHINE}={shlex.quote(machine)} {ASKED}={shlex.quote(asked)}" if asked else ""
 
 
 def missing(asked: Iterable[str], environment: Mapping[str, str]) -> list[str]:
-    """Those of the modules that are not loaded. LOADED, which Lmod and Environment Modules both keep, has full names:
-    `GCC` may have loaded GCC/13.3.0, and `CUDA/12` CUDA/12.6. Environment Modules has the other names of a module (its
-    aliases) in OTHER_NAMES."""
+    """Return those of the modules that are not loaded.
+
+    LOADED, which Lmod and Environment Modules both keep, has full names: `GCC` may have loaded
+    GCC/13.3.0, and `CUDA/12` CUDA/12.6. Environment Modules has the other names of a module (its
+    aliases) in OTHER_NAMES.
+    """
     names = environment.get(LOADED, "").split(":")
     for others in environment.get(OTHER_NAMES, "").split(":"):
         names += [name.rpartition("|")[2] for name in others.split("&")]
@@ -31,7 +36,7 @@ def missing(asked: Iterable[str], environment: Mapping[str, str]) -> list[str]:
 
 
 def complaint(machine: str, asked: Iterable[str], environment: Mapping[str, str]) -> str | None:
-    """One line about modules that are not loaded, with what to do; None if all are."""
+    """Return one line about modules that are not loaded, with what to do; None if all are."""
     lacking = missing(asked, environment)
     if not lacking:
         return None

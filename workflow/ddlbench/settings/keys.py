@@ -50,7 +50,9 @@ def each_once(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def mapping(values: Any, names: Any = str, in_order: bool = True) -> GetPydanticSchema:
-    """Marks a field of (name, value) pairs, a mapping in YAML: sorted by name, or as they are written."""
+    """Return the schema for a field of (name, value) pairs, a mapping in YAML: sorted by name, or
+    in the order given.
+    """
 
     def pairs(given: Any, check: Any) -> tuple[tuple[str, Any], ...]:
         check(given)
@@ -82,7 +84,7 @@ def _adapter_and_rules(cls: Any) -> tuple[TypeAdapter[Any], dict[str, Any]]:
 
 
 def schema_of(cls: type) -> dict[str, Any]:
-    """The JSON schema of a dataclass of keys, without references."""
+    """Return the JSON schema of a dataclass of keys, without references."""
     return _adapter_and_rules(cls)[1]
 
 
@@ -103,8 +105,9 @@ def _resolved(rules: Any, shared: Mapping[str, Any]) -> Any:
 
 
 def value_of(cls: type[T], data: Mapping[str, Any], file: str | Path, under: str = "", **more: Any) -> T:
-    """The dataclass that `data` gives, which lie under a key of a file; `more` are fields that are no keys. Raises
-    ConfigError at the first fault."""
+    """Make the dataclass from `data`, which lie under a key of a file; `more` are fields that are
+    no keys. Raises ConfigError at the first fault.
+    """
     adapter, rules = _adapter_and_rules(cast(Hashable, cls))
     for name in data:
         if name not in _keys(rules):
@@ -130,7 +133,7 @@ def value_of(cls: type[T], data: Mapping[str, Any], file: str | Path, under: str
 
 
 def class_of(schemas: Mapping[str, Mapping[str, Any]]) -> type:
-    """A dataclass of keys from the JSON schema of each, such as a framework's options."""
+    """Make a dataclass of keys from the JSON schema of each, such as a framework's options."""
     types = {"string": str, "integer": int, "number": float, "boolean": bool}
     fields = []
     for name, rule in schemas.items():
@@ -143,7 +146,7 @@ def class_of(schemas: Mapping[str, Mapping[str, Any]]) -> type:
 def _explained(
     error: ValidationError, data: Mapping[str, Any], rules: dict[str, Any], file: str | Path, under: str
 ) -> ConfigError:
-    """The first fault, of those nearest to the file's top."""
+    """Explain the first fault, of those nearest to the file's top."""
     faults = [(*_place(fault["loc"], data), fault) for fault in error.errors(include_url=False)]
     paths = [path for path, _, _ in faults]
     # Of a value with several types each may complain: the one that got farthest says most.
@@ -175,7 +178,9 @@ def _refused(file: str | Path, where: str, value: object, rules: dict[str, Any])
 
 
 def _place(loc: Sequence[int | str], data: Any) -> tuple[list[int | str], Any]:
-    """(the keys that lead to a fault, its value); pydantic also names the types that it tried."""
+    """Return (the keys that lead to a fault, its value); pydantic also names the types that it
+    tried.
+    """
     path = []
     for part in loc:
         inside = part in data if isinstance(data, Mapping) else isinstance(data, list) and isinstance(part, int)
@@ -203,7 +208,7 @@ def _inside(rules: dict[str, Any], part: int | str) -> Iterator[dict[str, Any]]:
 
 
 def _keys(rules: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The keys of a mapping, which may also be null."""
+    """Return the keys of a mapping, which may also be null."""
     keys: dict[str, dict[str, Any]] = next(kind for kind in (rules, *rules.get("anyOf", ())) if "properties" in kind)
     return keys["properties"]
 
@@ -228,7 +233,7 @@ def _hint(rules: dict[str, Any], given: object) -> str:
 
 
 def in_words(rules: dict[str, Any], name: str = "a name") -> str:
-    """What a value may be, by its JSON schema; `name` is what a name is called."""
+    """Describe what a value may be, by its JSON schema; `name` is what a name is called."""
     if "enum" in rules:
         return ", ".join(f"`{value}`" for value in rules["enum"]) + (", or null" if "anyOf" in rules else "")
     if "anyOf" in rules:

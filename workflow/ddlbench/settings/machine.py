@@ -67,7 +67,10 @@ class Partition(Keys):
 
 @dataclass(frozen=True, kw_only=True)
 class Machine(Keys):
-    """One machine. A key is declared here and nowhere else: schema and `config/README.md` follow."""
+    """A machine where runs happen.
+
+    A key is declared here and nowhere else: schema and `config/README.md` follow.
+    """
 
     name: str
     launcher: str = key(
@@ -270,33 +273,38 @@ class Machine(Keys):
 
     @property
     def workers(self) -> int:
-        """The most workers that one run can have."""
+        """Return the most workers that one run can have."""
         return self.nodes * self.workers_per_node
 
     def rate(self, model: str, image_size: int) -> float | None:
-        """Images per second of one worker by `images_per_s`, for pictures of this size; None if nothing is said of it.
-        A rate of one size says little of another: operations grow with the area, and a GPU with little to do waits."""
+        """Return the images per second of one worker by `images_per_s`, for pictures of this size;
+        None if the file gives none. A rate of one size says little of another: operations grow with
+        the area, and a GPU with little to do waits.
+        """
         rates = dict(self.images_per_s)
         usual = image_size == 224 or model in registry.SMALL_MODELS
         return rates.get(f"{model}@{image_size}", rates.get(model) if usual else None)
 
     def partition(self, nodes: int, minutes: int | None = None) -> Partition | None:
-        """The first partition with room for so many nodes and minutes, else the one that gives them most minutes. None
-        if none holds so many nodes. `minutes` is None where nobody knows how long it will take."""
+        """Return the first partition with room for so many nodes and minutes, else the one that
+        gives them most minutes. None if none holds so many nodes. `minutes` is None where nobody
+        knows how long it will take.
+        """
         wide = [p for p in self.partitions if nodes <= p.max_nodes]
         enough = (p for p in wide if minutes is not None and minutes <= p.max_minutes)
         return next(enough, max(wide, key=lambda p: p.max_minutes, default=None))
 
     def limit_minutes(self, nodes: int, guess: int | None = None) -> int:
-        """The run time limit of a job that is guessed to take so long, within its partition's limit; a day without one.
-        Without a guess it is all that a partition gives."""
+        """Return the run time limit of a job that is guessed to take so long, within its
+        partition's limit; a day without one. Without a guess it is all that a partition gives.
+        """
         partition = self.partition(nodes, guess)
         longest = partition.max_minutes if partition else 24 * 60
         return longest if guess is None else min(longest, guess)
 
 
 def load_machine(name: str, folder: Path = CONFIG / "machines") -> Machine:
-    """The machine of that name. Raises ConfigError."""
+    """Load the machine of that name. Raises ConfigError."""
     path = folder / f"{name}.yaml"
     machine = value_of(Machine, read_yaml(path), path, name=name)
     if machine.launcher == "slurm":
@@ -336,7 +344,9 @@ def load_machine(name: str, folder: Path = CONFIG / "machines") -> Machine:
 
 
 def _rules(machine: Machine) -> Iterator[tuple[str, bool, str]]:
-    """(key, whether its value does not go with those of other keys, what is allowed instead)."""
+    """Yield (key, whether its value conflicts with those of other keys, what is allowed
+    instead).
+    """
     launcher = machine.launcher
     only: dict[str, dict[str, Any]] = {
         "local": {"nodes": 1},
@@ -360,7 +370,9 @@ def _rules(machine: Machine) -> Iterator[tuple[str, bool, str]]:
 
 
 def _check_slurm(machine: Machine, path: Path) -> None:
-    """Raises ConfigError without a partition, or `workers_per_node`, or if no partition holds so many nodes."""
+    """Raise ConfigError without a partition, or `workers_per_node`, or if no partition holds so
+    many nodes.
+    """
     for name, needs in (("partitions", "at least one"), ("workers_per_node", "it")):  # a login node's cores say nothing
         if not getattr(machine, name):
             raise ConfigError(f"{path}: {name}: is missing; a machine with launcher slurm needs {needs}")
@@ -375,7 +387,9 @@ def _check_slurm(machine: Machine, path: Path) -> None:
 
 
 def refused(flag: str) -> str | None:
-    """Why a flag that matches PATTERN must not stand there, as the end of a sentence; None if it may."""
+    """Return why a flag that matches PATTERN must not stand there, as the end of a sentence; None
+    if it may.
+    """
     name = flag.removeprefix("--").partition("=")[0]
     if name in REFUSED:
         return REFUSED[name]

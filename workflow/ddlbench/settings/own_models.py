@@ -26,8 +26,11 @@ NAMED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
 @dataclass(frozen=True)
 class OwnModel:
-    """Where a model's function is. `root` is the folder that `module` is imported from; `files` are the module's file,
-    the first, and what it imports from `root`; `sha256` is the digest of their names and contents."""
+    """The place of a model's function.
+
+    `root` is the folder that `module` is imported from; `files` are the module's file, the first,
+    and what it imports from `root`; `sha256` is the digest of their names and contents.
+    """
 
     name: str
     module: str
@@ -38,13 +41,16 @@ class OwnModel:
 
 
 def is_own(model: str) -> bool:
-    """Whether a model's name is a module and a function in it, and no name of timm's."""
+    """Tell whether a model's name is a module and a function in it, and no name of timm's."""
     return ":" in model
 
 
 def find(name: str, folder: Path | None = None) -> OwnModel:
-    """The source of a model. Raises ConfigError, which names file and line, if there is no such module or function, or
-    a file cannot be read as Python."""
+    """Find the source of a model.
+
+    Raises ConfigError, which names file and line, if there is no such module or function, or a file
+    cannot be read as Python.
+    """
     folder, (module, _, function) = folder or FOLDER, name.partition(":")
     if not NAMED.fullmatch(name):
         raise complain("models", "", name, "allowed: <module>:<function>, such as nets.wide:build, in ASCII letters")
@@ -67,16 +73,18 @@ def find(name: str, folder: Path | None = None) -> OwnModel:
 
 
 def _file(root: Path, module: str) -> Path | None:
-    """The file of a module below a folder; a package goes before a module, as in Python."""
+    """Return the file of a module below a folder; a package goes before a module, as in Python."""
     place = root.joinpath(*module.split("."))
     return next((file for file in (place / "__init__.py", Path(f"{place}.py")) if file.is_file()), None)
 
 
 def sources_of(root: Path, module: str) -> Iterator[tuple[Path, bytes]]:
-    """(path from `root`, source) of a module and of what it imports from there, each once. Raises ConfigError.
+    """Yield (path from `root`, source) of a module and of what it imports from there, each once.
 
-    Of a folder that packages are installed into, only what lies in the module's own folder: all of timm would take
-    seconds to read.
+    Raises ConfigError.
+
+    In a folder that packages are installed into, only files in the module's own folder are
+    followed: all of timm would take seconds to read.
     """
     inside = first.parent if (first := _file(root, module)) and any(root.glob("*.dist-info")) else None
     seen, waiting = set(), [module]
@@ -101,7 +109,10 @@ def sources_of(root: Path, module: str) -> Iterator[tuple[Path, bytes]]:
 
 
 def _named_files(file: Path, tree: ast.Module) -> Iterator[Path]:
-    """The files beside a module that it says it reads: `FILES = ["words.json"]`. Raises ConfigError."""
+    """Yield the files beside a module that it says it reads: `FILES = ["words.json"]`.
+
+    Raises ConfigError.
+    """
     for node in tree.body:
         if not isinstance(node, ast.Assign) or [getattr(one, "id", "") for one in node.targets] != [FILES]:
             continue
@@ -141,7 +152,7 @@ def _names(file: Path, source: bytes) -> list[symtable.Symbol]:
 
 
 def _imported(tree: ast.Module, package: str) -> Iterator[str]:
-    """The modules that a file may import, wherever in it that stands."""
+    """Yield the modules that a file may import, wherever in it that stands."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -153,7 +164,10 @@ def _imported(tree: ast.Module, package: str) -> Iterator[str]:
 
 
 def _check_function(file: Path, source: bytes, function: str) -> None:
-    """Raises ConfigError unless the file makes something of this name. `import *` may bring anything."""
+    """Raise ConfigError unless the file makes something of this name.
+
+    `import *` may bring anything.
+    """
     names = [name.get_name() for name in _names(file, source) if name.is_assigned() or name.is_imported()]
     if function not in names and not re.search(rb"import\s*\(?\s*\*", source):
         raise ConfigError(f"{file}: has no function {function}; {one_of(names, function) if names else 'it has none'}")

@@ -43,13 +43,13 @@ PASSED_OVER = {"__pycache__", ".git"}  # in folders of `files`: what a run itsel
 
 
 def explained(names: Mapping[str, str]) -> str:
-    """Names, each with its meaning, as part of a sentence."""
+    """Format names, each with its meaning, as part of a sentence."""
     return ", ".join(f"{name} ({meaning})" for name, meaning in names.items())
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramFile(Keys):
-    """A program as its file says; `settings` are axes here."""
+    """The keys of a program's file; `settings` are axes here."""
 
     command: str = key(
         "What starts it, in `folder`, or from the folder that holds config/. It is cut into words as a shell would, "
@@ -146,12 +146,12 @@ class ProgramFile(Keys):
     dated: tuple[tuple[str, str], ...] = ()  # `data`, each with its digest or date
 
     def programs(self) -> list[Program]:
-        """One program per combination of its settings' values, in the order of the file."""
+        """Return one program per combination of its settings' values, in the order of the file."""
         names = [name for name, _ in self.settings]
         return [self.at(dict(zip(names, values, strict=True))) for values in product(*(v for _, v in self.settings))]
 
     def at(self, settings: Mapping[str, Scalar]) -> Program:
-        """The program with one value for each of its settings."""
+        """Return the program with one value for each of its settings."""
         shared = ("name", "ranks", "sample", "digest", "folder", "stop_after", *READS)
         patterns = (self.lines,) if isinstance(self.lines, str) else self.lines
         return Program(
@@ -169,8 +169,10 @@ SET = "SET"  # stands where only a person knows
 
 
 def load_program(name: str, folder: Path = CONFIG / "programs", draft: bool = False) -> ProgramFile:
-    """Return the program of that name; its files lie beside the folder config/. Of a draft, lines may be SET. Raises
-    ConfigError."""
+    """Return the program of that name; its files lie beside the folder config/.
+
+    Of a draft, lines may be SET. Raises ConfigError.
+    """
     given = load_reading(name, folder, draft)
     project = folder.parent.parent
     return replace(
@@ -213,7 +215,9 @@ def _check_settings(given: ProgramFile, path: Path) -> None:
 
 
 def _check_words(text: str, settings: Mapping[str, Any], path: Path, where: str) -> None:
-    """Raises ConfigError unless a shell could cut the text into words, and all names in its braces are known."""
+    """Raise ConfigError unless a shell could cut the text into words, and all names in its braces
+    are known.
+    """
     try:
         words, names = shlex.split(text), placeholders(text)
     except ValueError as error:
@@ -226,7 +230,9 @@ def _check_words(text: str, settings: Mapping[str, Any], path: Path, where: str)
 
 
 def _check_patterns(given: ProgramFile, path: Path) -> None:
-    """Raises ConfigError unless reading `lines` has patterns whose groups are known, and one of them a step."""
+    """Raise ConfigError unless reading `lines` has patterns whose groups are known, and one of them
+    a step.
+    """
     patterns = (given.lines,) if isinstance(given.lines, str) else given.lines
     if (given.reads == "lines") != bool(patterns):
         needs = "is missing: patterns of the lines" if given.reads == "lines" else "belongs to reads: lines; leave out"
@@ -249,7 +255,7 @@ def _check_patterns(given: ProgramFile, path: Path) -> None:
 
 
 def _check_folder(folder: str, path: Path, project: Path) -> None:
-    """Raises ConfigError unless it is a folder below the project that no run changes."""
+    """Raise ConfigError unless it is a folder below the project that no run changes."""
     place = project / folder
     below = not Path(folder).is_absolute() and ".." not in Path(folder).parts and Path(folder) != Path()
     if not below or not place.is_dir() or (project / RESULTS).resolve().is_relative_to(place.resolve()):
@@ -292,7 +298,10 @@ def _digest_of(files: Iterable[Path], place: Path, contents: bool) -> str:
 
 
 def _digest(files: Iterable[str], path: Path, project: Path) -> str:
-    """SHA-256 over names and contents of the files, in the order of their names. Raises ConfigError."""
+    """Return the SHA-256 over names and contents of the files, in the order of their names.
+
+    Raises ConfigError.
+    """
     digest = hashlib.sha256()
     for name in files:
         place = project / name
@@ -314,8 +323,9 @@ def _digest(files: Iterable[str], path: Path, project: Path) -> str:
 
 
 def reveal(program: Program, folder: Path = CONFIG / "programs") -> tuple[Program, list[str]]:
-    """The program with its secrets, and these: they are in no record, so its file says them. Raises ConfigError if the
-    file has another command by now."""
+    """Return the program with its secrets, and the secrets: they are in no record, so they are read
+    from its file. Raises ConfigError if the file has another command by now.
+    """
     if HIDDEN not in f"{program.command} {program.resume}":
         return program, []
     path = folder / f"{program.name}.yaml"

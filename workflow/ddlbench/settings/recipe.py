@@ -39,12 +39,13 @@ class RecipeFile(Recipe, Keys):
 
     @cached_property
     def recipe(self) -> Recipe:
-        """What its keys say, whatever the batch size."""
+        """Return the recipe as its keys give it, whatever the batch size."""
         return Recipe(**{f.name: getattr(self, f.name) for f in fields(Recipe)})
 
     def at(self, global_batch: int) -> Recipe:
-        """The recipe at a batch size: values of `by_batch` are interpolated linearly, and its rate is the peak's.
-        Raises ConfigError for a batch size outside the table."""
+        """Return the recipe at a batch size: values of `by_batch` are interpolated linearly, and
+        its rate is the peak's. Raises ConfigError for a batch size outside the table.
+        """
         if not self.by_batch:
             return self.recipe
         rows = [{key: value for key, value in vars(row).items() if value is not None} for row in self.by_batch]
@@ -61,7 +62,7 @@ class RecipeFile(Recipe, Keys):
 
 
 def load_recipe(name: str, folder: Path = CONFIG / "recipes") -> RecipeFile:
-    """The recipe of that name. Raises ConfigError."""
+    """Load the recipe of that name. Raises ConfigError."""
     path = folder / f"{name}.yaml"
     data = read_yaml(path)
     recipe = value_of(RecipeFile, data, path, name=name)

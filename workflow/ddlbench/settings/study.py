@@ -66,15 +66,20 @@ class Figure(FigureKeys):
 
     @property
     def reference_file(self) -> str | None:
-        """The file of published numbers that is drawn beside, relative to the working directory."""
+        """Return the file of published numbers that is drawn for comparison, relative to the
+        working directory.
+        """
         return os.path.relpath(CONFIG / "references" / f"{self.reference}.csv") if self.reference else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Study(StudyKeys):
-    """A checked study file. It does not say on which machine it runs. Its own blocks come first; those that figures
-    borrow from other studies follow, by the name `study/block`. A study of `records` of others plans no runs and has no
-    blocks. `until` is what its key `repeats` says where that is no number."""
+    """A checked study file. It does not say on which machine it runs.
+
+    Its own blocks come first; those that figures borrow from other studies follow, by the name
+    `study/block`. A study of `records` of others plans no runs and has no blocks. `until` is what
+    its key `repeats` says where that is no number.
+    """
 
     name: str
     path: Path
@@ -84,7 +89,7 @@ class Study(StudyKeys):
 
 
 def load_study(name: str, folder: Path = CONFIG / "studies") -> Study:
-    """The study of that name, with recipes found beside its folder. Raises ConfigError."""
+    """Load the study of that name, with recipes found beside its folder. Raises ConfigError."""
     path = folder / f"{name}.yaml"
     data, keys = _read(path)
     if keys.records:
@@ -119,7 +124,7 @@ def _read(path: Path) -> tuple[dict[str, Any], FileKeys]:
 
 
 def _blocks(path: Path, data: Mapping[str, Any], keys: FileKeys) -> tuple[Block, ...]:
-    """A study's own blocks; `data` tell which keys are given. Raises ConfigError."""
+    """Return a study's own blocks; `data` tell which keys are given. Raises ConfigError."""
     common = _given(keys, data)
     frameworks = {name: Variant(name) for name in registry.members("frameworks")}
     frameworks |= {name: _variant(path, name, variant) for name, variant in keys.variants.items()}
@@ -129,12 +134,14 @@ def _blocks(path: Path, data: Mapping[str, Any], keys: FileKeys) -> tuple[Block,
 
 
 def _given(keys: BlockKeys, data: Mapping[str, Any]) -> dict[str, Any]:
-    """Those keys of blocks that the file gives, with their values."""
+    """Return those keys of blocks that the file gives, with their values."""
     return {field.name: getattr(keys, field.name) for field in fields(BlockKeys) if field.name in data}
 
 
 def _borrowed(path: Path, figures: Iterable[Figure]) -> tuple[Block, ...]:
-    """Blocks of other studies that figures show, `study/block`; runs of one id are made once. Raises ConfigError."""
+    """Return the blocks of other studies that figures show, `study/block`; runs of one id are made
+    once. Raises ConfigError.
+    """
     lent: dict[str, tuple[Block, ...]] = {}
     taken: dict[str, Block] = {}
     for figure in figures:
@@ -158,7 +165,7 @@ def _borrowed(path: Path, figures: Iterable[Figure]) -> tuple[Block, ...]:
 
 
 def _variant(path: Path, name: str, keys: dict[str, Any]) -> Variant:
-    """A framework with options, which its adapter knows. Raises ConfigError."""
+    """Return a framework with options, which its adapter knows. Raises ConfigError."""
     members = registry.members("frameworks")
     if name in members:
         raise ConfigError(f"{path}: variants.{name}: is a framework's own name; allowed: any other name")
@@ -173,7 +180,7 @@ def _variant(path: Path, name: str, keys: dict[str, Any]) -> Variant:
 
 @cache
 def _options(adapter: str | None) -> type:
-    """What a variant of a framework may say; of None, which framework it is of."""
+    """Return the keys of a variant of a framework; for None, the key that names its framework."""
     framework = {
         "description": "A member of workflow/ddlbench/train/frameworks.",
         "enum": registry.members("frameworks"),
@@ -307,7 +314,9 @@ def _figure(path: Path, name: str, keys: FigureKeys, study: FileKeys, config: Pa
 
 
 def published(path: Path) -> set[str]:
-    """What a reference file offers to figures: its quantities, or its columns where it has no column `quantity`."""
+    """Return what a reference file offers to figures: its quantities, or its columns where it has
+    no column `quantity`.
+    """
     rows = read_csv(path) or [{}]
     return {row["quantity"] for row in rows} if "quantity" in rows[0] else {*rows[0]}
 
@@ -323,7 +332,7 @@ OWN = {
 
 
 def _is_one_of(names: Iterable[str], value: str, path: Path, key: str) -> None:
-    """Raises ConfigError if `value` is none of the names."""
+    """Raise ConfigError if `value` is none of the names."""
     names = list(names)
     if value not in names:
         hint = OWN.get(key.rpartition(".")[2], "")

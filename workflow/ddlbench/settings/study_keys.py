@@ -27,7 +27,9 @@ class Interrupt(Keys):
 
 @dataclass(frozen=True, kw_only=True)
 class Until(Keys):
-    """Key `repeats` as a mapping: more repeats of those settings only whose verdict is open (`plan/rounds.py`)."""
+    """The key `repeats` as a mapping: more repeats only for settings whose verdict is open
+    (`plan/rounds.py`).
+    """
 
     until: str = key(
         "decided: until every question of the first screen that more repeats could change is decided.",
@@ -44,7 +46,10 @@ class Until(Keys):
 
 @dataclass(frozen=True, kw_only=True)
 class BlockKeys(Keys):
-    """What a block says, or the top level for all blocks. One of the batch sizes is given: per worker, or global."""
+    """The keys of a block, or of the top level for all blocks.
+
+    One of the batch sizes is given: per worker, or global.
+    """
 
     dataset: str = key("Data set, a member of workflow/ddlbench/data/datasets or a file in config/datasets.", None)
     recipe: Name = key("Name of a file in config/recipes, without .yaml.", None)
@@ -113,7 +118,7 @@ class BlockKeys(Keys):
 
 @dataclass(frozen=True, kw_only=True)
 class Published(Keys):
-    """Key `records`: results of others that a study shows."""
+    """The key `records`: results of others that a study shows."""
 
     kind: str = key("Whose records, a member of workflow/ddlbench/records. mlperf, MLCommons' training results.")
     folder: str = key("Folder of results, from where Snakemake starts; of mlperf, a checkout of training_results_vX.Y.")
@@ -122,7 +127,9 @@ class Published(Keys):
 
 @dataclass(frozen=True, kw_only=True)
 class Inference(Keys):
-    """Key `inference`. Members that split a model do so over each of `workers`; the others take one."""
+    """The key `inference`. Members that split a model do so over each of `workers`; the others take
+    one.
+    """
 
     runs: Name = key(
         "The block of this study whose models serve: each model and recipe once, of its run with framework ddp on "
@@ -144,7 +151,7 @@ class Inference(Keys):
 
     @property
     def trained(self) -> bool:
-        """Whether models serve with the weights that their run ended with."""
+        """Tell whether models serve with the weights that their run ended with."""
         return self.weights == "trained"
 
 
@@ -181,7 +188,7 @@ class FigureKeys(Keys):
 
 @dataclass(frozen=True, kw_only=True)
 class StudyKeys(Keys):
-    """What only the top level says, and the plan takes as it is."""
+    """The keys that only the top level has, and that the plan takes as they are."""
 
     title: str = key("What the study asks, for the report.")
     goal: str = key(
@@ -218,4 +225,4 @@ class TopLevelKeys(StudyKeys):
 
 @dataclass(frozen=True, kw_only=True)
 class FileKeys(BlockKeys, TopLevelKeys):
-    """All keys of the file."""
+    """The keys of the whole file."""

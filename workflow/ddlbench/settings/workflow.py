@@ -52,7 +52,10 @@ class Config(Keys):
 
 
 def check_config(data: dict[str, Any], file: str = "config/config.yaml") -> dict[str, Any]:
-    """What config.yaml and the command line say, with defaults filled in. Raises ConfigError at the first fault."""
+    """Return the settings of config.yaml and the command line, with defaults filled in.
+
+    Raises ConfigError at the first fault.
+    """
     # What was given stays as it was written: 30, not 30.0.
     config = laid_over(asdict(value_of(Config, data, file)), data)
     names, sources = registry.members("datasets"), config["data"]["sources"]
@@ -64,7 +67,7 @@ def check_config(data: dict[str, Any], file: str = "config/config.yaml") -> dict
 
 
 def laid_over(defaults: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """The defaults with what is given in their place, mapping by mapping."""
+    """Return the defaults with what is given in their place, mapping by mapping."""
     merged = dict(defaults)
     for name, value in given.items():
         inside = isinstance(value, dict) and isinstance(merged.get(name), dict)

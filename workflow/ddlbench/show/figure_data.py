@@ -28,19 +28,19 @@ COUNTS = {"nodes", "batch_per_worker"} | {field.name for field in _SETTINGS if s
 
 
 def load(folder: Path, names: Iterable[str], runs: Sequence[str]) -> Tables:
-    """Tables in a folder by name, only the rows of these runs (ids)."""
+    """Load tables in a folder by name, only the rows of these runs (ids)."""
     tables = ((name, pd.read_parquet(folder / f"{name}.parquet")) for name in names)
     return {name: table[table["run"].isin(runs)] for name, table in tables}
 
 
 def write(data: pd.DataFrame, path: Path) -> None:
-    """A figure's data as csv: the same bytes for the same data. Null is an empty field."""
+    """Write a figure's data as csv: the same bytes for the same data. Null is an empty field."""
     with aside(path) as hidden:
         as_cells(data).to_csv(hidden, index=False, lineterminator="\n", quoting=csv.QUOTE_MINIMAL)
 
 
 def read(path: Path) -> pd.DataFrame:
-    """What `write` wrote, value for value. Whole numbers with nulls among them are `Int64`."""
+    """Read what `write` wrote, value for value. Whole numbers with nulls among them are `Int64`."""
     names = pd.read_csv(path, nrows=0).columns
     words = {name: "str" for name in names if name in WORDS}
     data = pd.read_csv(path, dtype=words, keep_default_na=False, na_values=[""])
@@ -51,8 +51,10 @@ def read(path: Path) -> pd.DataFrame:
 
 
 def shown(folder: Path, runs: Sequence[str]) -> pd.DataFrame:
-    """Which of these runs, or other jobs, the tables in a folder have: columns `run`, `status`, which is `success`,
-    `failed`, `refused` or `missing`, and `day`, when it began (UTC), empty where nobody knows."""
+    """Return which of these runs, or other jobs, the tables in a folder have: columns `run`,
+    `status`, which is `success`, `failed`, `refused` or `missing`, and `day`, when it began (UTC),
+    empty where nobody knows.
+    """
     status = dict.fromkeys(runs, "missing")
     days: dict[str, str] = {}
     says = {"failures": "failed", "refused": "refused", **dict.fromkeys(BESIDE, "success"), "runs": ""}
@@ -74,17 +76,20 @@ def day(shown: pd.DataFrame) -> str:
 
 
 def counted(shown: pd.DataFrame) -> str:
-    """`7 of 9 runs`, from what `shown` gave."""
+    """Format `7 of 9 runs`, from what `shown` gave."""
     return f"{ended_well(shown).sum()} of {count_of(len(shown), 'run')}"
 
 
 def finished(tables: Tables, name: str, columns: Sequence[str]) -> pd.DataFrame:
-    """Rows of a table by its name, successful runs only, with these columns of `runs` beside them."""
+    """Return rows of a table by its name, successful runs only, with these columns of `runs`
+    added.
+    """
     return tables[name].merge(successful(tables["runs"])[["run", *columns]], on="run")
 
 
 def distinguishing(rows: pd.DataFrame, within: Sequence[str], candidates: Sequence[str]) -> list[str]:
-    """The candidates, in their order, that tell rows apart which are alike in the columns `within`.
+    """Return the candidates, in their order, that distinguish rows which are alike in the columns
+    `within`.
 
     A column that says nothing new is left out: if each worker count has its own batch size, only the first of them.
     """
@@ -100,11 +105,13 @@ def distinguishing(rows: pd.DataFrame, within: Sequence[str], candidates: Sequen
 
 
 def references(options: Options, quantity: str, points: pd.DataFrame) -> pd.DataFrame:
-    """Published numbers of a quantity for what `points` shows: rows of runs, whose columns must fit.
+    """Return published numbers of a quantity for what `points` shows: rows of runs, whose columns
+    must fit.
 
-    In the reference `any` and nothing fit everything, a loader's family (`dali`) fits all of its members, `step|cosine`
-    fits either schedule. Column `recipe` may be left out.
-    Adds `name`, the source as authors and year, and `note`, which of several shown members a number is of.
+    In the reference `any` and nothing fit everything, a loader's family (`dali`) fits all of its
+    members, `step|cosine` fits either schedule. Column `recipe` may be left out. The result also
+    has `name`, the source as authors and year, and `note`, which of several shown members a number
+    is of.
     """
     if options.reference is None:
         return pd.DataFrame()

@@ -39,7 +39,9 @@ def write_drawable(plot: str, tables: Path, runs: Sequence[str], out: Path, opti
 
 
 def selected(tables: Path, select: Sequence[tuple[str, Sequence[Any]]] = ()) -> list[str]:
-    """Ids of the runs in a folder of tables that have one of the selected values in each column."""
+    """Return the ids of the runs in a folder of tables that have one of the selected values in each
+    column.
+    """
     runs = pd.read_parquet(tables / "runs.parquet")
     for column, values in select:
         runs = runs[runs[column].isin(values)]

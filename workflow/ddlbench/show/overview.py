@@ -29,10 +29,10 @@ WIDTH, HEIGHT = 120.0, 24.0  # of a sparkline [pixels]
 
 @dataclass(frozen=True)
 class Entry:
-    """What one `study.json` says; `problem` is why nothing can be read of it.
+    """The contents of one `study.json`; `problem` is why nothing can be read of it.
 
-    `kept` is the name under which it was kept, "" of the study's present state. `rates`: samples per second, by the
-    settings as JSON.
+    `kept` is the name under which it was kept, "" for the study's present state. `rates`: samples
+    per second, by the settings as JSON.
     """
 
     study: str

@@ -20,9 +20,12 @@ INFINIBAND = 32  # ARPHRD_INFINIBAND, Linux's if_arp.h: what /sys/class/net/<int
 
 @dataclass(frozen=True)
 class Node:
-    """A node by its name, or what most nodes of a partition are. `gres` are SLURM's words for generic resources. `cpus`
-    are those that SLURM counts and jobs may have; the rest is None where nobody says. `cores` are real ones, `threads`
-    the hardware threads of each; `memory_mb` is what jobs may get [MiB]."""
+    """A node by its name, or what most nodes of a partition are.
+
+    `gres` are SLURM's words for generic resources. `cpus` are those that SLURM counts and jobs may
+    have; the rest is None where nobody says. `cores` are real ones, `threads` the hardware threads
+    of each; `memory_mb` is what jobs may get [MiB].
+    """
 
     gres: str
     cpus: int
@@ -73,7 +76,7 @@ class Interface:
 
 
 def ask(command: Sequence[str]) -> str:
-    """What a command prints. Raises ConfigError, of one line."""
+    """Return what a command prints. Raises ConfigError, of one line."""
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, errors="replace").stdout
     except FileNotFoundError:
@@ -86,20 +89,24 @@ def ask(command: Sequence[str]) -> str:
 
 
 def fields(text: str) -> list[dict[str, str]]:
-    """What `scontrol --oneliner show` prints: one dict per line, of `Name=value`. The first of a name counts: behind
-    the facts, a line may end in what somebody wrote as a reason."""
+    """Parse what `scontrol --oneliner show` prints: one dict per line, of `Name=value`.
+
+    The first of a name counts: behind the facts, a line may end in what somebody wrote as a reason.
+    """
     lines = (re.findall(r"(?:^|\s)([A-Za-z]\w*)=(\S*)", line) for line in text.splitlines())
     return [dict(reversed(pairs)) for pairs in lines if pairs]
 
 
 def config(text: str) -> dict[str, str]:
-    """What `scontrol show config` prints, `Name = value` per line."""
+    """Parse what `scontrol show config` prints, `Name = value` per line."""
     return {name: value.strip() for name, value in re.findall(r"^([A-Za-z]\w*) *=([^\n]*)$", text, re.M)}
 
 
 def queues(sinfo: str, partitions: str = "", nodes: str = "", site: Mapping[str, str] | None = None) -> list[Queue]:
-    """The partitions of `SINFO`'s output, with GPUs first, giving way last, large before small. `partitions` and
-    `nodes` are what `scontrol --oneliner show` says of these. A partition that is closed is left out."""
+    """Return the partitions of `SINFO`'s output: with GPUs first, preemptible ones last, large
+    before small. `partitions` and `nodes` are what `scontrol --oneliner show` says of these. A
+    partition that is closed is left out.
+    """
     facts = {line["PartitionName"]: line for line in fields(partitions) if "PartitionName" in line}
     members: dict[str, list[Node]] = {}
     for line in fields(nodes):
@@ -129,14 +136,16 @@ def queues(sinfo: str, partitions: str = "", nodes: str = "", site: Mapping[str,
 
 
 def _default_memory(*facts: Mapping[str, str]) -> str | None:
-    """What a job gets that asks for none: a partition's word goes before the site's; None where nobody says."""
+    """Return the memory of a job that asks for none: a partition's setting goes before the site's;
+    None where nobody says.
+    """
     names = ("DefMemPerNode", "DefMemPerCPU")
     words = [f"{name}={place[name]}" for place in facts for name in names if name in place]
     return next((word for word in words if not word.endswith("UNLIMITED")), words[0] if words else None)
 
 
 def _node(facts: Mapping[str, str]) -> Node | None:
-    """A node as `scontrol show node` says it; None of what is none."""
+    """Parse a node from what `scontrol show node` prints; None if it is not a node."""
     cpus, sockets, cores = (_number(facts.get(name, "")) for name in ("CPUTot", "Sockets", "CoresPerSocket"))
     if not cpus:
         return None
@@ -148,13 +157,13 @@ def _node(facts: Mapping[str, str]) -> Node | None:
 
 
 def _number(text: str) -> int | None:
-    """The number that a text begins with: `96+` -> 96; None of `UNLIMITED` and of 0."""
+    """Return the number that a text begins with: `96+` -> 96; None for `UNLIMITED` and for 0."""
     match = re.match(r"\d+", text)
     return int(match[0]) or None if match else None
 
 
 def minutes(limit: str) -> int:
-    """SLURM's time, `1-00:00:00` or `30:00`, in minutes; a year for none."""
+    """Convert SLURM's time, `1-00:00:00` or `30:00`, to minutes; a year for none."""
     match = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", limit)
     if not match:
         return YEAR_MINUTES
@@ -163,7 +172,9 @@ def minutes(limit: str) -> int:
 
 
 def interfaces(ip: str, system: Path = Path("/sys/class/net")) -> list[Interface]:
-    """The interfaces that `ip -brief address` shows as up with an address: InfiniBand first, then fast ones."""
+    """Return the interfaces that `ip -brief address` shows as up with an address: InfiniBand first,
+    then fast ones.
+    """
 
     def fact(path: Path) -> int | None:
         try:

@@ -12,7 +12,10 @@ WARNING_S = 120
 
 
 class Ranks(Protocol):
-    """How many are started, and whose launcher starts them on one machine: a RunSpec, or `preflight.Trial`."""
+    """The ranks of a job: how many are started, and whose launcher starts them on one machine.
+
+    A RunSpec, or `preflight.Trial`.
+    """
 
     @property
     def adapter(self) -> str: ...
@@ -31,7 +34,7 @@ class Ranks(Protocol):
 
 
 def srun(spec: Ranks, machine: Machine, program: tuple[str, ...]) -> list[str]:
-    """The argv that starts all ranks of a run within its job: one task per worker."""
+    """Return the argv that starts all ranks of a run within its job: one task per worker."""
     # Every count is said: inside a job SLURM_NTASKS is not always what was asked for, and srun then starts fewer
     # ranks without an error.
     argv = [
@@ -49,11 +52,12 @@ def srun(spec: Ranks, machine: Machine, program: tuple[str, ...]) -> list[str]:
 
 
 def job_resources(spec: Ranks, machine: Machine, minutes: int, account: str | None) -> dict[str, str | int | None]:
-    """What Snakemake asks of SLURM for a run; `asks` is for people who plan.
+    """Return what Snakemake asks of SLURM for a run; `asks` is for people who plan.
 
-    The keys are those of snakemake-executor-plugin-slurm. `mpi` keeps it from wrapping the job in `srun -n1`, where our
-    own srun would wait forever for the cores that the outer one holds; for one task the plugin takes only an empty
-    `mpi`. `tasks_per_gpu=0` stops it from multiplying tasks by GPUs. What it has no key for is in `slurm_extra`.
+    The keys are those of snakemake-executor-plugin-slurm. `mpi` keeps it from wrapping the job in
+    `srun -n1`, where our own srun would wait forever for the cores that the outer one holds; for
+    one task the plugin takes only an empty `mpi`. `tasks_per_gpu=0` stops it from multiplying tasks
+    by GPUs. What the plugin has no key for is in `slurm_extra`.
     """
     gpus = spec.workers if machine.device == "cuda" else 0
     counts = f"{count_of(spec.nodes, 'node')}, {count_of(spec.workers, 'task')}, {count_of(gpus, 'GPU')}"
@@ -88,8 +92,11 @@ def job_resources(spec: Ranks, machine: Machine, minutes: int, account: str | No
 
 
 def node_resources(machine: Machine, account: str | None) -> dict[str, str | int | None]:
-    """What Snakemake asks for a job that trains nothing, such as `prepare`: one node. Where the machine's file says
-    nothing of such jobs: without GPUs, for as long as a partition for runs gives it."""
+    """Return what Snakemake asks for a job that trains nothing, such as `prepare`: one node.
+
+    Where the machine's file says nothing of such jobs: without GPUs, for as long as a partition for
+    runs gives it.
+    """
     partition = machine.partition(1)
     if machine.launcher != "slurm" or partition is None:
         return {}
@@ -107,24 +114,30 @@ def node_resources(machine: Machine, account: str | None) -> dict[str, str | int
 
 
 def _nodes(machine: Machine) -> dict[str, str | int | None]:
-    """The SLURM plugin's keys for which nodes and which queue it is to be; it quotes them itself."""
+    """Return the SLURM plugin's keys for which nodes and which queue to use; the plugin quotes them
+    itself.
+    """
     keys = {"qos": machine.qos, "constraint": machine.constraint}
     return {name: value for name, value in keys.items() if value is not None}
 
 
 def _comment(machine: Machine) -> dict[str, str | int | None]:
-    """The site's words for a job's comment, which `mends/slurm_plugin.py` sets before the plugin's own."""
+    """Return the site's text for a job's comment, which `mends/slurm_plugin.py` sets before the
+    plugin's own.
+    """
     return {"site_comment": machine.comment} if machine.comment else {}
 
 
 def _for_shell(flags: list[str]) -> str:
-    """Flags for `slurm_extra`, which the plugin hands to a shell as it stands. It also takes any `-J` in it, as in
-    `--reservation=team-Jan`, for a flag of its own, and refuses the job: so empty quotes stand behind each hyphen of a
-    value."""
+    """Quote flags for `slurm_extra`, which the plugin hands to a shell as it stands.
+
+    It also takes any `-J` in it, as in `--reservation=team-Jan`, for a flag of its own, and refuses
+    the job: so empty quotes stand behind each hyphen of a value.
+    """
     pairs = (flag.partition("=") for flag in flags)
     return " ".join(name + at + (shlex.quote(value).replace("-", "-''") if at else "") for name, at, value in pairs)
 
 
 def _excluded(machine: Machine) -> list[str]:
-    """sbatch's option that keeps a job off nodes; none without any."""
+    """Return sbatch's option that keeps a job off nodes; an empty list without any."""
     return [f"--exclude={','.join(machine.exclude_nodes)}"] if machine.exclude_nodes else []

@@ -57,7 +57,9 @@ _MISSING = re.compile(
 
 @dataclass(frozen=True)
 class Where:
-    """Where a job ran, and since when [s since 1970]; `blind` if it ended because it could not open its log there."""
+    """The place where a job ran, and since when [s since 1970]; `blind` if it ended because it
+    could not open its log there.
+    """
 
     nodes: str
     started_s: float
@@ -77,20 +79,26 @@ def squeue(arguments: list[str], timeout_s: float = 60) -> subprocess.CompletedP
 
 
 def marked(*fields: str) -> str:
-    """The fields of a job between our marks: what squeue is to print, or has printed. The one that anybody may write
-    into comes last."""
+    """Return the fields of a job between our marks: what squeue is to print, or has printed.
+
+    The field that anybody may write into comes last.
+    """
     return f"{_OPEN}{_NEXT.join(fields)}{_SHUT}"
 
 
 def rows(printed: str, fields: int) -> list[list[str]]:
-    """The jobs in what squeue printed for `marked`; all that is not between marks is passed over."""
+    """Parse the jobs in what squeue printed for `marked`; all that is not between marks is passed
+    over.
+    """
     found = re.findall(f"{re.escape(_OPEN)}(.*?){re.escape(_SHUT)}", printed, re.S)
     split = (text.split(_NEXT, fields - 1) for text in found)
     return [row for row in split if len(row) == fields]
 
 
 def lives(job: str) -> bool | None:
-    """Whether SLURM still has the job running or ending; None if SLURM does not answer, or nothing that can be read."""
+    """Tell whether SLURM still has the job running or ending; None if SLURM does not answer, or
+    with nothing that can be read.
+    """
     try:  # in all states: of a job that SLURM knows there is a row
         answer = squeue([f"--jobs={job}", "--states=all", f"--format={marked('%i', '%T')}"])
     except (OSError, subprocess.SubprocessError):
@@ -102,8 +110,10 @@ def lives(job: str) -> bool | None:
 
 
 def nodes_of_this_job() -> list[Node]:
-    """The nodes of the job that this process is of; none outside, or if SLURM does not answer. Snakemake's SLURM plugin
-    takes SLURM_JOB_NODELIST away from what a job executes."""
+    """Return the nodes of the job that this process belongs to; none outside of a job, or if SLURM
+    does not answer. Snakemake's SLURM plugin takes SLURM_JOB_NODELIST away from what a job
+    executes.
+    """
     job = step.job()
     answer = printed("squeue", "--noheader", f"--jobs={job}", f"--format={marked('%N')}") if job else ""
     names = next((names for (names,) in rows(answer, 1)), "")
@@ -111,7 +121,7 @@ def nodes_of_this_job() -> list[Node]:
 
 
 def nodes(names: str) -> list[Node]:
-    """The nodes of SLURM's list `node[1-2]`; none if SLURM does not answer."""
+    """Return the nodes of SLURM's list `node[1-2]`; none if SLURM does not answer."""
     lines = printed("sinfo", "--noheader", "--all", "--Node", f"--nodes={names}", "--format=%N|%c|%X|%Y|%G")
     found = []
     for line in sorted(set(lines.splitlines())):  # one line for each partition of a node
@@ -122,14 +132,17 @@ def nodes(names: str) -> list[Node]:
 
 
 def in_queue(jobs: list[str]) -> dict[str, str] | None:
-    """The reason why it waits, by job of these that is in the queue; None if SLURM does not answer."""
+    """Return, for each of these jobs that is in the queue, the reason why it waits; None if SLURM
+    does not answer.
+    """
     pairs = _rows("%i", "%r", only=_only(jobs)) if jobs else []
     return None if pairs is None else {job: reason for job, reason in pairs if job in jobs}
 
 
 def states(jobs: list[str]) -> dict[str, str] | None:
-    """SLURM's word for the state of each of these jobs that it knows, by number, whatever their names are: squeue's,
-    else sacct's. None if neither answers."""
+    """Return SLURM's state of each of these jobs that it knows, by number, whatever their names
+    are: squeue's, else sacct's. None if neither answers.
+    """
     queued = _rows("%i", "%T", only=_only(jobs), states="--states=all")
     known = {job: state for job, state in queued or () if job in jobs}
     others = [job for job in jobs if job not in known]
@@ -138,14 +151,16 @@ def states(jobs: list[str]) -> dict[str, str] | None:
 
 
 def _accounts(jobs: list[str]) -> dict[str, str]:
-    """The states of these jobs as sacct knows them; none if it does not answer."""
+    """Return the states of these jobs as sacct knows them; none if it does not answer."""
     asked = ["--noheader", "--allocations", "--parsable2", "--format=JobIDRaw,State", f"--jobs={','.join(jobs)}"]
     rows = (line.split("|") for line in printed("sacct", *asked).splitlines())
     return {row[0]: row[1] for row in rows if len(row) == 2 and row[0] in jobs}
 
 
 def completing(jobs: list[str]) -> set[str]:
-    """Those of the jobs of which processes still run or nodes still tidy up; none if SLURM does not answer."""
+    """Return those of the jobs of which processes still run or nodes still clean up; none if SLURM
+    does not answer.
+    """
     if not jobs:
         return set()
     still = _rows("%i", only=_only(jobs), states="--states=COMPLETING")
@@ -153,7 +168,7 @@ def completing(jobs: list[str]) -> set[str]:
 
 
 def _rows(*fields: str, only: str, states: str = "") -> list[list[str]] | None:
-    """These fields of each job that squeue is asked for; None if SLURM does not answer."""
+    """Return these fields of each job that squeue is asked for; None if SLURM does not answer."""
     try:
         answer = squeue([only, *filter(None, [states]), f"--format={marked(*fields)}"])
     except (OSError, subprocess.SubprocessError):
@@ -162,13 +177,16 @@ def _rows(*fields: str, only: str, states: str = "") -> list[list[str]] | None:
 
 
 def _only(jobs: list[str]) -> str:
-    """squeue's option for these jobs. Of one job that SLURM has forgotten it would complain, of several it says
-    nothing: the first job of all is asked for too. (0 is no job's number, and an error.)"""
+    """Return squeue's option for these jobs.
+
+    Asked for one job that SLURM has forgotten, squeue complains; asked for several, it does not. So
+    job 1 is asked for too. (0 is no job's number, and an error.)
+    """
     return f"--jobs={','.join([*jobs, '1'])}"
 
 
 def advice(job: str, reason: str) -> str:
-    """What a job waits for and what to do, if it waits for a person; else ""."""
+    """Return what a job waits for and what to do, if it waits for a person; else ""."""
     if "held" in reason.lower():
         who = "its administrator" if reason == "JobHeldAdmin" else f"scontrol release {job}"
         return f"is held ({reason}) and will not start; to let it: {who}; else: scancel {job}"
@@ -181,7 +199,9 @@ def advice(job: str, reason: str) -> str:
 
 
 def shared_limit(reason: str) -> str:
-    """What to say of a job that waits for other jobs of its account or QOS; "" if it waits for something else."""
+    """Return a message about a job that waits for other jobs of its account or QOS; "" if it waits
+    for something else.
+    """
     if not _SHARED.fullmatch(reason):
         return ""
     limit = "sacctmgr show qos" if reason.startswith("QOS") else "sacctmgr show assoc user=$USER"
@@ -189,7 +209,9 @@ def shared_limit(reason: str) -> str:
 
 
 def later(refusal: str) -> str | None:
-    """Why SLURM refused a job that it may take later, by what the plugin says of it; None if it will never take it."""
+    """Return why SLURM refused a job that it may take later, from the plugin's message; None if it
+    will never take it.
+    """
     why = _LATER.search(refusal.split("sbatch call:")[0])
     return why[0] if why else None
 
@@ -212,8 +234,10 @@ OTHER_TODO = "what jobs ask for stands in the machine's file"
 
 
 def maintenance(reason: str) -> str:
-    """What to say of a job that waits for a maintenance; "" if it waits for something else. SLURM writes `_` for a
-    space in some releases."""
+    """Return a message about a job that waits for a maintenance; "" if it waits for something else.
+
+    SLURM writes `_` for a space in some releases.
+    """
     if "maintenance" not in reason.lower():
         return ""
     why = f"could not end before a maintenance begins, and waits for its end ({reason.replace('_', ' ')})"
@@ -221,7 +245,10 @@ def maintenance(reason: str) -> str:
 
 
 def refusal(said: str) -> str:
-    """What SLURM says of a job that it does not take, on one line, and what to do. `said` is what the plugin says."""
+    """Format SLURM's refusal of a job on one line, with what to do.
+
+    `said` is the plugin's message.
+    """
     text = said.split("    sbatch call:")[0]
     lines = re.findall(r"sbatch: (?:error: )?(.+?)['.\s]*$", text, re.M) or [" ".join(text.split())]
     sentence = "; ".join(dict.fromkeys(lines))
@@ -230,13 +257,16 @@ def refusal(said: str) -> str:
 
 
 def is_own_limit(refusal: str) -> bool:
-    """Whether this limit counts the user's own jobs only: with none in the queue, SLURM will never take one."""
+    """Tell whether this limit counts the user's own jobs only: with none in the queue, SLURM will
+    never take one.
+    """
     return refusal.endswith(("AssocMaxSubmitJobLimit", "PerUserLimit"))
 
 
 def most_jobs(reason: str) -> str:
-    """The number of a limit on submitted jobs (`4`, or `4 or 9` where it differs by account or QOS); "" if SLURM does
-    not say it."""
+    """Return the number of a limit on submitted jobs (`4`, or `4 or 9` where it differs by account
+    or QOS); "" if SLURM does not say it.
+    """
     if "Submit" not in reason:
         return ""
     each = "PerAccount" if "PerAccount" in reason else "PerUser" if reason.startswith("QOSMax") else ""
@@ -248,13 +278,16 @@ def most_jobs(reason: str) -> str:
 
 
 def jobs_of_mine() -> int | None:
-    """How many jobs of this user are in the queue; None if SLURM does not answer."""
+    """Return how many jobs of this user are in the queue; None if SLURM does not answer."""
     jobs = _rows("%i", only=f"--user={getpass.getuser()}")
     return None if jobs is None else len(jobs)
 
 
 def own_comment(comment: str) -> str:
-    """What Snakemake wrote into a job's comment: its last word. A site's words may stand before it."""
+    """Return what Snakemake wrote into a job's comment: its last word.
+
+    A site's words may stand before it.
+    """
     return next(reversed(comment.split()), "")
 
 
@@ -272,7 +305,9 @@ def cancel(name: str, comment: str | None = None) -> None:
 
 
 def no_accounting() -> str | None:
-    """Why sacct cannot tell how jobs ended, where SLURM keeps no accounts; None where it does or may."""
+    """Return why sacct cannot tell how jobs ended, where SLURM keeps no accounts; None where it
+    does or may.
+    """
     try:
         answer = _ask("sacct", "--noheader", "--allocations", "--starttime=now")
     except FileNotFoundError:
@@ -285,7 +320,9 @@ def no_accounting() -> str | None:
 
 
 def where(job: str) -> Where | None:
-    """Where a job ran, while SLURM remembers it; None if it does not, or if the job never started."""
+    """Return where a job ran, while SLURM remembers it; None if it does not, or if the job never
+    started.
+    """
     facts = dict(
         re.findall(r"\b(NodeList|BatchHost|StartTime|ExitCode)=(\S+)", printed("scontrol", "show", "job", job))
     )
@@ -298,13 +335,15 @@ def where(job: str) -> Where | None:
 
 
 def missing(log: str) -> str | None:
-    """The first line of a job's log that says that a file or module is not there; None without one."""
+    """Return the first line of a job's log that says that a file or module is not there; None
+    without one.
+    """
     match = _MISSING.search(log)
     return match[0].strip()[:300] if match else None
 
 
 def printed(*command: str) -> str:
-    """What a SLURM command prints; "" if it fails or does not answer."""
+    """Return what a SLURM command prints; "" if it fails or does not answer."""
     with suppress(OSError, subprocess.SubprocessError):
         return _ask(*command).stdout
     return ""

@@ -16,7 +16,10 @@ MOST_BYTES = 1 << 20  # of the log's end: what SLURM says comes last
 
 @dataclass(frozen=True)
 class End:
-    """Why a step ended: `cause` in words that tables can count. Rank and host are None where no task is named."""
+    """The reason why a step ended: `cause` in words that tables can count.
+
+    Rank and host are None where no task is named.
+    """
 
     cause: str
     message: str
@@ -25,7 +28,9 @@ class End:
 
 
 def log_position() -> tuple[Path, int] | None:
-    """The file that this process and srun write their errors into, and its size now; None if it is no file."""
+    """Return the file that this process and srun write their errors into, and its size now; None if
+    it is no file.
+    """
     try:
         at = os.fstat(2)
         return (Path("/proc/self/fd/2").readlink(), at.st_size) if stat.S_ISREG(at.st_mode) else None
@@ -34,7 +39,7 @@ def log_position() -> tuple[Path, int] | None:
 
 
 def written_since(position: tuple[Path, int] | None) -> str:
-    """What was written there since; "" where that cannot be known."""
+    """Return what was written there since; "" where that cannot be known."""
     if position is None:
         return ""
     path, start = position
@@ -61,9 +66,10 @@ _LAUNCH = re.compile(
 
 
 def end(text: str, workers: int, innocent: Collection[int] = ()) -> End | None:
-    """What ended the step of `workers` tasks whose srun wrote `text`, or None if that does not say. SLURM's own reasons
-    (a lost node, memory, a limit) come before what they did to tasks. `innocent` are ranks that ended only because they
-    had lost another one."""
+    """Return what ended the step of `workers` tasks whose srun wrote `text`, or None if that does
+    not say. SLURM's own reasons (a lost node, memory, a limit) come before what they did to tasks.
+    `innocent` are ranks that ended only because they had lost another one.
+    """
     if node := _NODE.search(text):
         return End("node failed", "the node failed", host=node["host"])
     task = _first_task(text, workers, innocent)
@@ -93,7 +99,9 @@ def end(text: str, workers: int, innocent: Collection[int] = ()) -> End | None:
 
 
 def _first_task(text: str, workers: int, innocent: Collection[int]) -> End | None:
-    """The first task that srun names: it ends the others after that one (`--kill-on-bad-exit`)."""
+    """Return the end of the first task that srun names: it ends the others after that one
+    (`--kill-on-bad-exit`).
+    """
     for line in _TASK.finditer(text):
         numbers = expand(line["tasks"])
         blamed = [number for number in numbers if number not in innocent]
@@ -111,7 +119,7 @@ def _first_task(text: str, workers: int, innocent: Collection[int]) -> End | Non
 
 
 def expand(numbers: str) -> list[int]:
-    """SLURM's list of numbers: `0-2,5` and `[0-2,5]` are 0, 1, 2 and 5."""
+    """Expand SLURM's list of numbers: `0-2,5` and `[0-2,5]` are 0, 1, 2 and 5."""
     every: list[int] = []
     for part in numbers.strip("[]").split(","):
         first, _, last = part.partition("-")

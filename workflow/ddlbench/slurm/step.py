@@ -20,28 +20,29 @@ HOSTNAMES = ("scontrol", "show", "hostnames")  # the names in a list such as nod
 
 
 def outside(e: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables without those of a step: of ranks that another launcher starts they would say wrong
-    things."""
+    """Return the variables without those of a step: for ranks that another launcher starts they
+    would be wrong.
+    """
     return {name: value for name, value in e.items() if name not in OF_TASKS and not name.startswith(OF_STEPS)}
 
 
 def job(e: Mapping[str, str] = os.environ) -> str | None:
-    """The job's number; None outside of jobs."""
+    """Return the job's number; None outside of jobs."""
     return e.get("SLURM_JOB_ID")
 
 
 def requeued_job() -> str | None:
-    """The job's number, if SLURM has queued it again since it began for the first time."""
+    """Return the job's number, if SLURM has requeued it since it first began."""
     return job() if os.environ.get("SLURM_RESTART_COUNT", "0") != "0" else None
 
 
 def node(e: Mapping[str, str] = os.environ) -> str:
-    """This node by the name that SLURM has for it; outside of jobs this host's."""
+    """Return this node's name in SLURM; outside of jobs this host's."""
     return e.get("SLURMD_NODENAME") or socket.gethostname()
 
 
 def variables(e: Mapping[str, str], first_host: str) -> dict[str, str]:
-    """torch.distributed's variables for a task of srun.
+    """Return torch.distributed's variables for a task of srun.
 
     The port follows from the job's id, and the next port is kept free for Horovod. `first_host` is the name of the
     job's first node on the network that the ranks use.
@@ -60,7 +61,10 @@ def variables(e: Mapping[str, str], first_host: str) -> dict[str, str]:
 
 
 def first_host() -> str:
-    """The job's first node on the network that ranks use. Raises OSError, CalledProcessError if SLURM does not say."""
+    """Return the job's first node on the network that ranks use.
+
+    Raises OSError, CalledProcessError if SLURM does not say.
+    """
     if os.environ.get("SLURM_NNODES", "1") == "1":
         return "127.0.0.1"
     nodes = os.environ["SLURM_JOB_NODELIST"]

@@ -27,7 +27,9 @@ TELLING = (
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The run; where its data lies (None: its loader reads none); when to write checkpoints (None: never)."""
+    """The assignment of a run's ranks: the run; where its data lies (None: its loader reads none);
+    when to write checkpoints (None: never).
+    """
 
     folder: Path  # the record goes here
     spec: RunSpec
@@ -41,20 +43,25 @@ class Assignment:
 
     @classmethod
     def read(cls, folder: Path) -> Assignment:
-        """What `write` left there. Raises OSError if there is nothing; ValueError, KeyError or TypeError if it is not
-        whole, or another version's."""
+        """Read what `write` left there.
+
+        Raises OSError if there is nothing; ValueError, KeyError or TypeError if it is incomplete or
+        another version's.
+        """
         values = json.loads((folder / FILE).read_text(encoding="utf-8"))
         spec, data = RunSpec.from_json(json.dumps(values["spec"])), values["data"]
         return cls(folder, **values | {"spec": spec, "data": Path(data) if data else None})
 
     def write(self) -> None:
-        """Leave it in its folder, for the ranks."""
+        """Write it into its folder, for the ranks."""
         values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "folder"}
         as_text = {"spec": json.loads(self.spec.to_json()), "data": str(self.data) if self.data else None}
         write_json(self.folder / FILE, values | as_text)
 
     def sizes(self) -> tuple[dict[str, int], int]:
-        """Images by split, and the number of classes: the manifest's, or the data set's own where nothing is read."""
+        """Return the images by split and the number of classes: the manifest's, or the data set's
+        own where nothing is read.
+        """
         if self.data is None:
             dataset = datasets.get(self.spec.dataset)
             return dict(dataset.IMAGES), dataset.NUM_CLASSES
@@ -63,8 +70,10 @@ class Assignment:
 
 
 def seen_here(facts: dict[str, Any], device: str) -> dict[str, Any]:
-    """The facts with versions and variables as this rank finds them: in a container they are others than the
-    supervisor's, and launchers set some."""
+    """Return the facts with versions and variables as this rank finds them.
+
+    In a container they differ from the supervisor's, and launchers set some.
+    """
     versions = {name: registry.release(name) or version for name, version in facts.get("versions", {}).items()}
     here = {"python": platform.python_version(), "versions": versions, "environment": telling(os.environ)}
     return facts | here | {"nccl_version": _nccl_version() if device == "cuda" else None}
@@ -77,7 +86,7 @@ def telling(environment: Mapping[str, str]) -> str:
 
 
 def _nccl_version() -> str | None:
-    """The version of the NCCL that PyTorch has; None without one."""
+    """Return the version of the NCCL that PyTorch has; None without one."""
     import torch
 
     try:

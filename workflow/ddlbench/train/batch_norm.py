@@ -44,7 +44,7 @@ def _convert(model: nn.Module, changed: Callable[[type], type], attributes: dict
 
 
 def _after(module: nn.Module, y: torch.Tensor) -> torch.Tensor:
-    """What timm's batch norm does after normalising: drop-out and activation."""
+    """Apply what timm's batch norm does after normalising: drop-out and activation."""
     for name in ("drop", "act"):
         if hasattr(module, name):
             y = getattr(module, name)(y)

@@ -33,11 +33,13 @@ Place = tuple[Any, ...]  # of a tensor in a part: keys and numbers
 
 
 class UnreadableError(RuntimeError):
-    """A part of a checkpoint is damaged; one line."""
+    """The error that a part of a checkpoint is damaged; one line."""
 
 
 def latest(folder: Path) -> Path | None:
-    """The newest checkpoint in a run's folder that this version can read; None without one. Raises OSError.
+    """Return the newest checkpoint in a run's folder that this version can read; None without one.
+
+    Raises OSError.
 
     Rows of steps lie beside it, in bytes: those of other columns cannot be gone on with.
     """
@@ -50,7 +52,10 @@ def latest(folder: Path) -> Path | None:
 
 
 def set_damaged_aside(folder: Path) -> None:
-    """Before ranks start: take damaged checkpoints out of their sight, and say so. Raises OSError."""
+    """Rename damaged checkpoints, so that no rank finds them, and print why.
+
+    Called before ranks start. Raises OSError.
+    """
     for found in _all(folder):
         try:
             for name, size in summary(found).get("parts", {}).items():
@@ -63,12 +68,12 @@ def set_damaged_aside(folder: Path) -> None:
 
 
 def _all(folder: Path) -> list[Path]:
-    """All checkpoints in a run's folder, the newest first."""
+    """List all checkpoints in a run's folder, the newest first."""
     return sorted((path.parent for path in (folder / FOLDER).glob(f"[0-9]*/{SUMMARY}")), reverse=True)
 
 
 def summary(checkpoint: Path) -> dict[str, Any]:
-    """What the checkpoint says of itself: where in training it was made.
+    """Read the summary of a checkpoint: where in training it was made.
 
     Raises ValueError if that is damaged, OSError.
     """
@@ -132,7 +137,9 @@ def save(
 
 
 def load(checkpoint: Path, rank: int) -> dict[str, Any]:
-    """This rank's part, whole, on the CPU. Raises UnreadableError if a part that it needs is damaged.
+    """Load this rank's part, whole, on the CPU.
+
+    Raises UnreadableError if a part that it needs is damaged.
 
     Then the checkpoint is set aside, so that the next try goes on from an older one or begins anew.
     """
@@ -161,7 +168,10 @@ def load(checkpoint: Path, rank: int) -> dict[str, Any]:
 
 
 def same_as_first(part: dict[str, Any], gather: Callable[[torch.Tensor], torch.Tensor]) -> set[Place]:
-    """Where this rank's tensors are those of rank 0, by their SHA-256. All ranks call it at once."""
+    """Return the places where this rank's tensors equal those of rank 0, by their SHA-256.
+
+    All ranks call it at once.
+    """
     import torch
 
     places, digests = [], []
@@ -188,7 +198,7 @@ def same_as_first(part: dict[str, Any], gather: Callable[[torch.Tensor], torch.T
 
 
 def tensors(tree: Any, place: Place = ()) -> Iterator[tuple[Place, torch.Tensor]]:
-    """All tensors of a part, and where they are."""
+    """Yield all tensors of a part, each with its place."""
     import torch
 
     if isinstance(tree, torch.Tensor):
@@ -202,7 +212,9 @@ def tensors(tree: Any, place: Place = ()) -> Iterator[tuple[Place, torch.Tensor]
 
 
 def _changed(tree: Any, change: Callable[[Place, Any], Any], place: Place = ()) -> Any:
-    """A part with `change(place, value)` for its tensors, and for what stands for them."""
+    """Return a part with `change(place, value)` in place of its tensors, and of the marks that
+    stand for them.
+    """
     import torch
 
     if isinstance(tree, torch.Tensor) or (isinstance(tree, str) and tree == AS_RANK_0):
@@ -215,7 +227,7 @@ def _changed(tree: Any, change: Callable[[Place, Any], Any], place: Place = ()) 
 
 
 def random_state() -> dict[str, torch.Tensor]:
-    """The state of torch's generators on this rank."""
+    """Return the state of torch's generators on this rank."""
     import torch
 
     state = {"cpu": torch.get_rng_state()}

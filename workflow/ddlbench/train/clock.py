@@ -15,7 +15,9 @@ NEAR_MS = 2000.0
 
 
 class Clock:
-    """`base_s` is what the time line starts with: of a run that goes on from a checkpoint, what it took so far [s]."""
+    """The time line of a run. It starts with `base_s`: for a run that goes on from a checkpoint,
+    what it took so far [s].
+    """
 
     def __init__(self, device: str, base_s: float = 0.0) -> None:
         self.on_gpu = device == "cuda"
@@ -26,11 +28,11 @@ class Clock:
         self.start()
 
     def start(self) -> None:
-        """The time line begins now. Moments marked before are not on it."""
+        """Start the time line. Moments marked before are not on it."""
         self._zero, self._zero_s = self.mark(), 0.0
 
     def mark(self) -> Moment:
-        """Now; on a GPU, when its current stream comes to this point."""
+        """Mark this moment; on a GPU, the moment when its current stream comes to this point."""
         if not self.on_gpu:
             return perf_counter()
         import torch
@@ -40,13 +42,16 @@ class Clock:
         return event
 
     def now_s(self) -> float:
-        """Seconds of the time line up to now. On a GPU this waits for the device."""
+        """Return the seconds of the time line up to now. On a GPU this waits for the device."""
         return self.seconds([self.mark()])[0]
 
     def seconds(self, moments: Sequence[Moment]) -> list[float]:
-        """Each moment's seconds since the clock was started, plus `base_s`. A moment may be asked for once only.
+        """Return each moment's seconds since the clock was started, plus `base_s`.
 
-        They are about in order: on a GPU, which this waits for, each counts from one that is shortly before.
+        A moment may be asked for once only.
+
+        Moments must be roughly in order: on a GPU, which this waits for, each is timed from one
+        shortly before.
         """
         if not self.on_gpu:
             return [self.base_s + moment - self._zero for moment in moments]

@@ -16,12 +16,13 @@ INFINIBAND = 32  # ARPHRD_INFINIBAND of linux/if_arp.h: a network interface over
 
 
 class NotMeasuredError(Exception):
-    """Its text is the reason why a column is null."""
+    """The error that a column cannot be measured; its text is the reason why the column is null."""
 
 
 class Rapl:
-    """The node's CPU energy since this object was made [J]. Counters start again at their maximum; read often enough,
-    they are followed.
+    """The node's CPU energy since this object was made [J].
+
+    Counters start again at their maximum; read often enough, they are followed.
 
     Zones of the kernel's powercap interface (Documentation/power/powercap): packages, and their memory (`dram`), which
     packages do not include. `psys` is left out because it includes the packages.
@@ -41,7 +42,10 @@ class Rapl:
         self._last = [_number(path) for path, _ in self._zones]
 
     def joules(self) -> float:
-        """Raises NotMeasuredError where the counters may not be read: on most systems only root may."""
+        """Return the energy since this object was made [J].
+
+        Raises NotMeasuredError where the counters may not be read: on most systems only root may.
+        """
         with self._lock:
             for number, (path, largest) in enumerate(self._zones):
                 now = _number(path)
@@ -51,7 +55,10 @@ class Rapl:
 
 
 def nvml(uuid: str, what: str, *args: int) -> float:
-    """What NVML's function `nvmlDeviceGet<what>` says of a GPU, in its units. Raises NotMeasuredError."""
+    """Return the value of NVML's function `nvmlDeviceGet<what>` for a GPU, in its units.
+
+    Raises NotMeasuredError.
+    """
     try:
         import pynvml
     except ImportError:
@@ -64,7 +71,10 @@ def nvml(uuid: str, what: str, *args: int) -> float:
 
 
 def near_cores(sys: Path, device: Any) -> set[int]:
-    """The cores on the NUMA node of a GPU, of which torch's properties are given. Raises NotMeasuredError."""
+    """Return the cores on the NUMA node of a GPU, of which torch's properties are given.
+
+    Raises NotMeasuredError.
+    """
     number = f"{device.pci_domain_id:04x}:{device.pci_bus_id:02x}:{device.pci_device_id:02x}.0"
     ranges = _read(sys / "bus/pci/devices" / number / "local_cpulist")
     ends = ([int(end) for end in part.split("-")] for part in ranges.split(",") if part)
@@ -72,7 +82,9 @@ def near_cores(sys: Path, device: Any) -> set[int]:
 
 
 def network_bytes(sys: Path) -> tuple[int, int]:
-    """(sent, received) bytes of the node since its interfaces came up. Raises NotMeasuredError.
+    """Return (sent, received) bytes of the node since its interfaces came up.
+
+    Raises NotMeasuredError.
 
     Counted are network interfaces that are devices, because bridges, bonds and the like carry the same bytes again.
     Where no interface is a device (a container), all but loopback count. InfiniBand ports count too; their counters are
@@ -93,7 +105,7 @@ def network_bytes(sys: Path) -> tuple[int, int]:
 
 
 def cpu_s() -> float:
-    """CPU time of this process and all that it started, ended ones included [s]."""
+    """Return the CPU time of this process and all that it started, ended ones included [s]."""
     process = psutil.Process()
     total = 0.0
     for member in (process, *process.children(recursive=True)):
@@ -104,13 +116,15 @@ def cpu_s() -> float:
 
 
 def node_cpu_s() -> float:
-    """CPU time of all processes of this node since it was started, and what other guests of its host took of it [s]."""
+    """Return the CPU time of all processes of this node since it was started, plus what other
+    guests of its host took [s].
+    """
     times = psutil.cpu_times()
     return float(times.user + times.nice + times.system + times.irq + times.softirq + times.steal)
 
 
 def loader_processes() -> list[Any]:
-    """All that this process started, less those in which torch.compile compiles."""
+    """List all processes that this one started, except those in which torch.compile compiles."""
     found = []
     for child in psutil.Process().children():
         with suppress(psutil.Error):
@@ -120,7 +134,10 @@ def loader_processes() -> list[Any]:
 
 
 def peak_resident_bytes(process: str) -> int:
-    """The most main memory that a process had, by its number or `self` (VmHWM). Raises NotMeasuredError."""
+    """Return the peak main memory of a process, given by its number or `self` (VmHWM) [bytes].
+
+    Raises NotMeasuredError.
+    """
     line = re.search(r"^VmHWM:\s+(\d+) kB", _read(Path("/proc", process, "status")), re.M)
     if not line:
         raise NotMeasuredError(f"/proc/{process}/status has no VmHWM")
@@ -128,7 +145,7 @@ def peak_resident_bytes(process: str) -> int:
 
 
 def waited_s() -> float:
-    """CPU time of child processes that have ended [s]."""
+    """Return the CPU time of child processes that have ended [s]."""
     times = os.times()
     return times.children_user + times.children_system
 

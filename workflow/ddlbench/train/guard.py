@@ -18,11 +18,13 @@ AGREE_S = 5.0
 
 
 class Stopped(Exception):
-    """A signal asked the run to end; its checkpoint is written."""
+    """The exception that a signal asked the run to end; its checkpoint is written."""
 
 
 class Guard:
-    """Lets all ranks agree about what comes next. `gather` gives a tensor of each rank, [ranks, *shape].
+    """The agreement of all ranks about what comes next.
+
+    `gather` gives a tensor of each rank, [ranks, *shape].
 
     A checkpoint is due every `minutes` of training; never if that is None. `first` is the process's first step, counted
     over the whole run as everywhere here.
@@ -43,11 +45,13 @@ class Guard:
         self.signal = number
 
     def due(self, step: int) -> bool:
-        """Whether ranks agree after this step. The answer is the same on all ranks."""
+        """Tell whether ranks agree after this step. The answer is the same on all ranks."""
         return step >= self.next
 
     def agree(self, rank: int, losses: list[torch.Tensor], first_step: int) -> bool:
-        """Whether all ranks write a checkpoint now. `losses` are tensors, of the steps from `first_step` on.
+        """Decide whether all ranks write a checkpoint now.
+
+        `losses` are tensors, of the steps from `first_step` on.
 
         Raises LossError if one of them is not a finite number.
         """

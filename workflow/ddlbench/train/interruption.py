@@ -18,7 +18,8 @@ LEAVE_S = 1.0
 
 
 def checkpoint_step(interrupt_steps: int | None, steps: int) -> int | None:
-    """Steps of the run after which it writes the checkpoint that it will go on from: half of those before its death.
+    """Return the number of steps after which the run writes the checkpoint that it resumes from:
+    half of those before its death.
 
     `steps` are those of an epoch. None for a run that is left alone.
     """
@@ -30,7 +31,10 @@ def checkpoint_step(interrupt_steps: int | None, steps: int) -> int | None:
 
 
 def die(folder: Path, rank: int, step: int, checkpoint_s: float | None) -> None:
-    """Kill this rank after `step` steps of the run. `checkpoint_s`: what its last checkpoint took."""
+    """Kill this rank after `step` steps of the run.
+
+    `checkpoint_s`: what its last checkpoint took.
+    """
     time.sleep(LEAVE_S)
     if rank == 0:
         write_json(folder / NOTE, {"step": step, "checkpoint_s": checkpoint_s, "time_s": time.time()})

@@ -28,7 +28,7 @@ from ddlbench.train.validation import count_correct, share_batch_norm
 
 
 class Training:
-    """All epochs of a run that are still to do, on one rank."""
+    """The training of all epochs of a run that are still to do, on one rank."""
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
@@ -40,7 +40,7 @@ class Training:
         self.checkpoint_s: float | None = None  # what the last one took
 
     def run(self) -> None:
-        """Train and validate every epoch, then say what it took.
+        """Train and validate every epoch, then log what it took.
 
         Raises LossError if a loss is not finite, Stopped after a checkpoint that a signal asked for.
         """
@@ -66,7 +66,10 @@ class Training:
                 torch.save(s.model.state_dict(), hidden)
 
     def train(self, epoch: int, done: int) -> tuple[float, bool]:
-        """The epoch's steps after those `done`: their mean loss; whether ranks agreed to write a checkpoint now."""
+        """Train the epoch's steps after those `done`.
+
+        Return their mean loss, and whether ranks agreed to write a checkpoint now.
+        """
         s = self.setup
         if not done:
             s.log.start("epoch_start", epoch_num=epoch + 1)
@@ -100,7 +103,7 @@ class Training:
         return loss * s.spec.workers / s.steps, save
 
     def step(self, epoch: int, step: int, batch: Batch) -> None:
-        """One step on this rank's share of it; `step` counts within the epoch."""
+        """Train one step on this rank's share of the batch; `step` counts within the epoch."""
         s, recipe = self.setup, self.setup.spec.recipe
         lr = learning_rate(s.spec, epoch + step / s.steps)
         for group in s.engine.optimizer.param_groups:
@@ -120,7 +123,9 @@ class Training:
         self.taken.append(this)
 
     def validate(self, epoch: int, loss: float) -> None:
-        """Accuracy over all validation images, each counted once; `loss` is that of training, for the log."""
+        """Measure the accuracy over all validation images, each counted once; `loss` is that of
+        training, for the log.
+        """
         s = self.setup
         s.log.start("eval_start", epoch_num=epoch + 1)
         share_batch_norm(s.model, s.framework)
@@ -141,7 +146,10 @@ class Training:
             print(f"epoch {epoch + 1}/{s.spec.epochs}: loss {loss:.4f}{said}", flush=True)
 
     def agree(self) -> bool:
-        """Whether all ranks write a checkpoint now. Raises LossError if the loss of a step is not finite."""
+        """Decide whether all ranks write a checkpoint now.
+
+        Raises LossError if the loss of a step is not finite.
+        """
         losses = [step.loss for step in self.taken]
         try:
             return self.setup.guard.agree(self.setup.rank, losses, self.taken[0].step if self.taken else 0)
@@ -149,7 +157,10 @@ class Training:
             raise notes.LossError("; ".join([str(error), *diverging(self.setup.spec)]), error.step) from None
 
     def write_rows(self, began: Moment) -> None:
-        """Rows for the steps taken since `began`. All ranks call it at once: rank 0 writes for all of them."""
+        """Write rows for the steps taken since `began`.
+
+        All ranks call it at once: rank 0 writes for all of them.
+        """
         s = self.setup
         table = rows(self.taken, began, s.clock, s.rank)
         if table[0].step % s.steps == 0:
@@ -161,7 +172,10 @@ class Training:
         self.taken.clear()
 
     def save(self, step: int) -> None:
-        """A checkpoint after `step` steps of the run. Raises Stopped if a signal asked for it."""
+        """Save a checkpoint after `step` steps of the run.
+
+        Raises Stopped if a signal asked for it.
+        """
         s, began_s = self.setup, time.monotonic()
         part = {
             "engine": s.engine.state(),
@@ -180,7 +194,7 @@ class Training:
 
 
 def diverging(spec: RunSpec) -> list[str]:
-    """What the run's options say of themselves that can make a loss no number."""
+    """List the run's options that, by their own description, can make a loss not finite."""
     rules = registry.options(spec.adapter)
     return [
         f"option {name}: {value}: {rules[name]['diverges']}"

@@ -31,8 +31,10 @@ UNREAD = "the process that wrote the checkpoint did not measure it"
 
 @dataclass(frozen=True)
 class Measure:
-    """A column and how a rank reads it. Of a counter, the value is its growth from `start` to `stop`; restarts add up.
-    What is no counter is a peak or a level, read at the end; over restarts the largest counts.
+    """A column and how a rank reads it.
+
+    The value of a counter is its growth from `start` to `stop`, and restarts add up. Anything else
+    is a peak or a level, read at the end; over restarts the largest counts.
     """
 
     column: Column
@@ -70,12 +72,14 @@ class Meter:
         self._first = {column: _attempt(read) for column, read in self._readers(counters=True).items()}
 
     def stop(self) -> dict[str, Any]:
-        """What `read` gives, for the last time."""
+        """Stop measuring, and return what `read` gives for the last time."""
         self._ended.set()
         return self.read()
 
     def read(self) -> dict[str, Any]:
-        """`{"values": {column: number or None}, "not_measured": {column: reason of each None}}`."""
+        """Return `{"values": {column: number or None}, "not_measured": {column: reason of each
+        None}}`.
+        """
         wall_s = time.monotonic() - self._began
         used: dict[str, float | Why] = {}
         for column, read in self._readers(counters=True).items():
@@ -94,7 +98,9 @@ class Meter:
         }
 
     def _readers(self, counters: bool) -> dict[str, Callable[[], float]]:
-        """What reads each column of this rank: of counters, or of peaks and levels."""
+        """Return the function that reads each column of this rank: of counters, or of peaks and
+        levels.
+        """
         mine = [m for m in MEASURES if m.counter == counters and (self._local_rank == 0 or not m.column.once_a_node)]
         readers: dict[str, Callable[[], float]] = {"cpu_s": cpu_s} if counters else {}
         if counters and self._local_rank == 0:
@@ -102,7 +108,9 @@ class Meter:
         return readers | {measure.column.in_record: partial(measure.read, self) for measure in mine}
 
     def gpu(self, otherwise: str) -> Any:
-        """`torch.cuda`. Raises NotMeasuredError on CPUs, where the same is in column `otherwise`."""
+        """Return `torch.cuda`. Raises NotMeasuredError on CPUs, where the same is in column
+        `otherwise`.
+        """
         if not self._cuda:
             raise NotMeasuredError(f"the device is the CPU: {otherwise}")
         import torch
@@ -110,30 +118,36 @@ class Meter:
         return torch.cuda
 
     def device_used_bytes(self) -> float:
-        """Memory in use on this rank's GPU, by whomever [bytes]. Raises NotMeasuredError on CPUs."""
+        """Return the memory in use on this rank's GPU, by whomever [bytes].
+
+        Raises NotMeasuredError on CPUs.
+        """
         free, total = self.gpu(OF_CPU).mem_get_info()
         return int(total - free)
 
     def device_energy_j(self) -> float:
-        """The counter of this rank's GPU [J]. Raises NotMeasuredError."""
+        """Return the energy counter of this rank's GPU [J]. Raises NotMeasuredError."""
         self.gpu("its energy is in host_energy_j")
         return self.device_level("TotalEnergyConsumption") / 1e3
 
     def device_level(self, what: str, *args: int) -> float:
-        """What NVML's function says of this rank's GPU. Raises NotMeasuredError."""
+        """Return the value of NVML's function for this rank's GPU. Raises NotMeasuredError."""
         cuda = self.gpu("it has no such level")
         # By its UUID: NVML counts all GPUs of the node, PyTorch those that the process may see.
         return counters.nvml(f"GPU-{cuda.get_device_properties(cuda.current_device()).uuid}", what, *args)
 
     def near_cores_share(self) -> float:
-        """Of the cores that this rank may run on, those on its GPU's NUMA node. Raises NotMeasuredError."""
+        """Return the share of the cores that this rank may run on which lie on its GPU's NUMA node.
+
+        Raises NotMeasuredError.
+        """
         cuda = self.gpu("it is no GPU, which could be far")
         near = counters.near_cores(self.sys, cuda.get_device_properties(cuda.current_device()))
         mine = os.sched_getaffinity(0)
         return len(mine & near) / len(mine)
 
     def host_energy_j(self) -> float:
-        """RAPL's counters of this node [J]. Raises NotMeasuredError."""
+        """Return RAPL's counters of this node [J]. Raises NotMeasuredError."""
         return (self._rapl or Rapl(self.sys)).joules()
 
     def _watch(self, rapl: Rapl) -> None:
@@ -142,7 +156,10 @@ class Meter:
                 rapl.joules()
 
     def loader_resident_bytes(self) -> float:
-        """Most main memory of this process's children, added up [bytes]. Raises NotMeasuredError."""
+        """Return the peak main memory of this process's children, added up [bytes].
+
+        Raises NotMeasuredError.
+        """
         children = counters.loader_processes()
         if not children and counters.waited_s() > self._waited_s:
             raise NotMeasuredError("the loader's processes had ended when training did")
@@ -161,24 +178,24 @@ CPU_CORES = Column(
 
 
 def _peak(name: str, description: str, read: Callable[[Meter], float], **more: Any) -> Measure:
-    """A peak or a level of each rank [bytes]; the largest rank's counts."""
+    """Define a peak or a level of each rank [bytes]; the largest rank's counts."""
     return Measure(Column(name, "Int64", description, "bytes", over_ranks="max", **more), read)
 
 
 def _level(name: str, description: str, unit: str, read: Callable[[Meter], float], over_ranks: str = "mean") -> Measure:
-    """What a rank's GPU says when training has ended."""
+    """Define a level that a rank's GPU reports when training has ended."""
     return Measure(Column(name, "float64", description, unit, over_ranks=over_ranks), read)
 
 
 def _least(name: str, description: str, unit: str, recorded_as: str) -> Column:
-    """What the rank with the least of a level has."""
+    """Define a column for the rank with the least of a level."""
     return Column(name, "float64", description, unit, over_ranks="min", recorded_as=recorded_as)
 
 
 def _counter(
     name: str, kind: str, description: str, unit: str, read: Callable[[Meter], float], once_a_node: bool = True
 ) -> Measure:
-    """A counter, added up over ranks or nodes."""
+    """Define a counter, added up over ranks or nodes."""
     spoiled = (SHARING, PROFILER)
     column = Column(name, kind, description, unit, over_ranks="sum", once_a_node=once_a_node, spoiled_by=spoiled)
     return Measure(column, read, counter=True)
@@ -281,8 +298,9 @@ COLUMNS = (*(measure.column for measure in MEASURES), CPU_CORES, *LEAST)
 
 
 def merge(parts: list[dict[str, Any]]) -> dict[str, Any]:
-    """Usage over restarts, from what each process of a rank read: counters add up, peaks take the maximum, and
-    `cpu_share` is computed anew. Null where one of the processes has no value.
+    """Merge the usage over restarts, from what each process of a rank read: counters add up, peaks
+    take the maximum, and `cpu_share` is computed anew. Null where one of the processes has no
+    value.
     """
     # A checkpoint may be from before a column was added.
     reasons = {column: UNREAD for part in parts for column in parts[-1]["values"] if column not in part["values"]}
@@ -299,7 +317,7 @@ def merge(parts: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _attempt(read: Callable[[], float]) -> float | Why:
-    """What it reads, or the reason why it cannot."""
+    """Return what it reads, or the reason why it cannot."""
     try:
         return read()
     except NotMeasuredError as error:

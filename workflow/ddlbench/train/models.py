@@ -18,7 +18,7 @@ from ddlbench.train import batch_norm, own_models
 def build(
     name: str, classes: int, image_size: int, zero_init_last: bool | None = None, sha256: str | None = None
 ) -> nn.Module:
-    """The untrained model for RGB pictures of `image_size` pixels a side.
+    """Build the untrained model for RGB pictures of `image_size` pixels a side.
 
     Its batch norm trains on a batch of one value per channel too (`batch_norm.accept_one_value`). `zero_init_last` is
     the recipe's key, `sha256` that of the source of a model of the user's (`own_models.py`). Raises RuntimeError on a
@@ -65,7 +65,8 @@ def _from_timm(name: str, classes: int, image_size: int, zero_init_last: bool | 
 
 
 def lenet(classes: int, image_size: int, padding: int = 2) -> nn.Module:
-    """LeNet-5 (LeCun et al. 1998, doi:10.1109/5.726791) with three input channels, max pooling and ReLU.
+    """Build LeNet-5 (LeCun et al. 1998, doi:10.1109/5.726791) with three input channels, max
+    pooling and ReLU.
 
     Without padding (`lenet5`) it has the 62 006 weights of DeepSpeed's CIFAR example at 32 pixels and 10 classes, and
     LeCun's 61 706 but for two input channels; with the padding of `lenet`, which is ours, 83 126.
@@ -88,7 +89,8 @@ def lenet(classes: int, image_size: int, padding: int = 2) -> nn.Module:
 
 
 def resnet8_half(classes: int, zero_init_last: bool = False) -> nn.Module:
-    """The smallest ResNet of He et al. 2016 for small pictures (arXiv:1512.03385, section 4.2), half as wide.
+    """Build the smallest ResNet of He et al. 2016 for small pictures (arXiv:1512.03385, section
+    4.2), half as wide.
 
     6n+2 layers with n = 1: one block in each of three stages, of 8, 16 and 32 filters in place of 16, 32 and 64.
     Between stages the shortcut takes every second pixel and pads the new channels with zeros (their option A).
@@ -113,7 +115,8 @@ def resnet8_half(classes: int, zero_init_last: bool = False) -> nn.Module:
 
 
 def squeezenet1_1(classes: int) -> nn.Module:
-    """SqueezeNet 1.1 (Iandola et al. 2016, arXiv:1602.07360) as torchvision has it; timm has none.
+    """Build SqueezeNet 1.1 (Iandola et al. 2016, arXiv:1602.07360) as torchvision has it; timm has
+    none.
 
     Pictures have at least 17 pixels a side.
     """
@@ -125,7 +128,10 @@ def squeezenet1_1(classes: int) -> nn.Module:
 
 
 class _Residual(nn.Module):
-    """Two 3x3 convolutions with a shortcut around them; where the channels grow, the picture halves its sides."""
+    """A residual block: two 3x3 convolutions with a shortcut around them.
+
+    Where the channels grow, the picture halves its sides.
+    """
 
     def __init__(self, before: int, after: int) -> None:
         super().__init__()
@@ -146,7 +152,8 @@ class _Residual(nn.Module):
 
 
 def complaint(name: str, image_size: int) -> str | None:
-    """Why a model cannot be trained on pictures of `image_size` pixels a side, in one line; None if it can.
+    """Return why a model cannot be trained on pictures of `image_size` pixels a side, in one line;
+    None if it can.
 
     Asked on the meta device: it takes a second, and no memory.
     """
@@ -171,7 +178,8 @@ def _made_for(name: str) -> str:
 
 
 def flops_per_image(model: nn.Module, image_size: int) -> int:
-    """Floating-point operations of a forward and a backward pass over one RGB picture of `image_size` pixels a side.
+    """Count the floating-point operations of a forward and a backward pass over one RGB picture of
+    `image_size` pixels a side.
 
     Matrix products, convolutions and attention count, an addition and a multiplication as one each; normalisation and
     activations are left out. Only shapes are computed: the model is not changed, and no random number is drawn.
@@ -180,7 +188,8 @@ def flops_per_image(model: nn.Module, image_size: int) -> int:
 
 
 def forward_flops(model: nn.Module, image_size: int) -> dict[str, int]:
-    """The same of the forward pass alone, by module: "" is the whole model, "layer1.0" a part of it.
+    """Count the operations of the forward pass alone, by module: "" is the whole model, "layer1.0"
+    a part of it.
 
     Modules in which nothing is counted are left out.
     """
@@ -189,8 +198,10 @@ def forward_flops(model: nn.Module, image_size: int) -> dict[str, int]:
 
 
 def _count(build: Callable[[], nn.Module], image_size: int, backward: bool) -> dict[str, int]:
-    """Operations by module of a copy that is made for it, as PyTorch's FlopCounterMode counts all but a convolution's
-    backward pass."""
+    """Count the operations by module of a copy that is made for it.
+
+    PyTorch's FlopCounterMode counts all but a convolution's backward pass.
+    """
     from torch.utils.flop_counter import FlopCounterMode
 
     def counted(model: nn.Module, pictures: torch.Tensor) -> FlopCounterMode:

@@ -16,7 +16,8 @@ from ddlbench.mends.sgd_momentum import Sgd
 
 
 def groups(recipe: Recipe, model: torch.nn.Module) -> list[dict[str, Any]]:
-    """The trainable parameters in groups for an optimiser, each with `params`, `weight_decay` and `adapt`.
+    """Return the trainable parameters in groups for an optimiser, each with `params`,
+    `weight_decay` and `adapt`.
 
     There is one group. If norm and bias do not decay, a second one holds all parameters of one dimension: the biases,
     and those of normalisation layers. `adapt` says whether lars and lamb set layer-wise rates in a group: not where
@@ -34,7 +35,8 @@ def groups(recipe: Recipe, model: torch.nn.Module) -> list[dict[str, Any]]:
 
 
 def build(recipe: Recipe, model: torch.nn.Module) -> torch.optim.Optimizer:
-    """The recipe's optimiser over a model's parameters; its rate is `base_lr` until the loop sets it before each step.
+    """Build the recipe's optimiser over a model's parameters; its rate is `base_lr` until the loop
+    sets it before each step.
 
     Raises ValueError on a name that it does not know.
     """
@@ -90,7 +92,7 @@ class Lars(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
-        """One update. `closure` is called first, with gradients, if there is one."""
+        """Update the weights once. `closure` is called first, with gradients, if there is one."""
         loss = None
         if closure is not None:
             with torch.enable_grad():

@@ -20,15 +20,18 @@ from ddlbench.settings.own_models import OwnModel, find
 
 
 class ModelError(RuntimeError):
-    """A model cannot be used; the line names its file and the line in it."""
+    """The error that a model cannot be used; the line names its file and the line in it."""
 
 
 class RefusedError(ModelError):
-    """A model that no device makes better."""
+    """The error of a model that fails on every device."""
 
 
 class HangError(BaseException):
-    """A model does not come to an end. It passes through a model's own `except Exception`."""
+    """The error that a model does not come to an end.
+
+    It passes through a model's own `except Exception`.
+    """
 
 
 # A file may end the process instead of raising an error.
@@ -36,7 +39,7 @@ FAULTS = (Exception, SystemExit, HangError)
 
 
 def build(name: str, classes: int, image_size: int, sha256: str | None = None) -> nn.Module:
-    """The module that the function returns.
+    """Build the module that the function returns.
 
     Raises ModelError if it does not, or if the source is not the planned one (`sha256`); ConfigError as `find` does.
     """
@@ -53,7 +56,7 @@ def build(name: str, classes: int, image_size: int, sha256: str | None = None) -
 
 
 def _imported(source: OwnModel) -> Any:
-    """The module of a model."""
+    """Import the module of a model."""
     torchvision_operators.mend()  # a model may import it
     if str(source.root) not in sys.path:
         sys.path.append(str(source.root))  # last: a file there must not hide a package that others import
@@ -68,7 +71,7 @@ def _imported(source: OwnModel) -> Any:
 
 
 def complaint(name: str, classes: int, image_size: int, patience_s: float) -> str | None:
-    """Why a model cannot be trained, in one line; None if it can.
+    """Return why a model cannot be trained, in one line; None if it can.
 
     It is asked on the meta device, which takes no memory; a model that looks at values is asked on the CPU. Both
     together may take `patience_s`. It is called in a process's main thread, the only one that hears signals.
@@ -98,7 +101,9 @@ def complaint(name: str, classes: int, image_size: int, patience_s: float) -> st
 
 
 def _ask(name: str, classes: int, image_size: int, device: str) -> None:
-    """Raises ModelError unless the model can be trained: a forward and a backward pass over two pictures."""
+    """Raise ModelError unless the model can be trained: a forward and a backward pass over two
+    pictures.
+    """
     with torch.device(device):
         model, pictures = build(name, classes, image_size).train(), torch.rand(2, 3, image_size, image_size)
     source = find(name)
@@ -119,7 +124,9 @@ def _ask(name: str, classes: int, image_size: int, device: str) -> None:
 
 
 def unfit(model: nn.Module) -> str | None:
-    """What of a model's weights no framework trains, or no memory holds; None if nothing."""
+    """Return which of a model's weights no framework can train, or that they do not fit into
+    memory; None if nothing is wrong.
+    """
     size = 0
     for name, weight in model.named_parameters():
         if isinstance(weight, nn.parameter.UninitializedParameter):
@@ -136,7 +143,9 @@ def unfit(model: nn.Module) -> str | None:
 
 
 def _wrong(model: nn.Module, pictures: torch.Tensor, scores: Any, classes: int) -> str | None:
-    """What is wrong with the scores of a batch of pictures, and with what the model did to it."""
+    """Return what is wrong with the scores of a batch of pictures, and with what the model did to
+    it.
+    """
     if not isinstance(scores, torch.Tensor) or not scores.is_floating_point():
         kind = scores.dtype if isinstance(scores, torch.Tensor) else type(scores).__name__
         return f"returns {kind}; allowed: a tensor of floating-point scores"
@@ -150,8 +159,9 @@ def _wrong(model: nn.Module, pictures: torch.Tensor, scores: Any, classes: int) 
 
 
 def _explained(source: OwnModel, error: BaseException, model: Any = None) -> ModelError:
-    """An error with the last line of the model's files that it came through; else where the model, or its function, is
-    defined."""
+    """Return an error with the last line of the model's files that it came through; else where the
+    model, or its function, is defined.
+    """
     files = {str(file): file for file in source.files}
     at = [(files[f.filename], f.lineno) for f in traceback.extract_tb(error.__traceback__) if f.filename in files]
     if isinstance(error, SyntaxError) and error.filename in files:

@@ -9,7 +9,7 @@ from ddlbench.train.loaders import Batch
 
 
 class Parts:
-    """Cuts batches into the recipe's `accumulation` parts.
+    """The cutting of batches into the recipe's `accumulation` parts.
 
     Every rank computes as many parts in a step. Where no image is left for one, it computes `spare` with weight 0.
     """
@@ -22,7 +22,7 @@ class Parts:
     def cut(
         self, x: torch.Tensor, y: torch.Tensor, keep: bool
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor, float, bool]]:
-        """(images, labels, weight, whether it is the last) of each part.
+        """Yield (images, labels, weight, whether it is the last) of each part.
 
         `keep` makes the last part with images the spare one. That is for the step before an epoch's last: kept in every
         step, each batch would take other memory than the one before. No checkpoint is written between these two steps,

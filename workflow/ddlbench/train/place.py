@@ -21,7 +21,9 @@ TRANSLATED = "DDLBENCH_UNDER_SRUN"
 
 @dataclass(frozen=True)
 class Rank:
-    """Rank number `rank` of `world` ranks, and number `local_rank` on its node; all count from 0."""
+    """A rank: number `rank` of `world` ranks, and number `local_rank` on its node; all count from
+    0.
+    """
 
     rank: int
     world: int
@@ -29,24 +31,32 @@ class Rank:
 
 
 class WorldError(RuntimeError):
-    """The launcher started another number of ranks than the run promised, or left one without a GPU."""
+    """The error that the launcher started another number of ranks than the run promised, or left
+    one without a GPU.
+    """
 
 
 def under_srun() -> bool:
-    """Whether srun started this process and no framework's launcher did. `here` does not change the answer."""
+    """Tell whether srun started this process and no framework's launcher did.
+
+    `here` does not change the answer.
+    """
     e = os.environ
     launched = not {"TORCHELASTIC_RUN_ID", "HOROVOD_RANK"}.isdisjoint(e)
     return TRANSLATED in e or (step.TASK in e and not launched)
 
 
 def number() -> int:
-    """This process's rank, before `here` was called; 0 if no launcher says it."""
+    """Return this process's rank, before `here` was called; 0 if no launcher says it."""
     names = [names[0] for names in LAUNCHERS] + [step.TASK]
     return next((int(os.environ[name]) for name in names if name in os.environ), 0)
 
 
 def here(workers: int) -> Rank:
-    """This process's rank. Raises WorldError if the world is not `workers` ranks, or no launcher said who we are."""
+    """Return this process's rank.
+
+    Raises WorldError if the world is not `workers` ranks, or no launcher said who we are.
+    """
     e = os.environ
     if under_srun():
         e.update(step.variables(e, step.first_host()), **{TRANSLATED: "1"})
@@ -61,7 +71,8 @@ def here(workers: int) -> Rank:
 
 
 def device_number(local_rank: int, visible: int) -> int | None:
-    """The GPU of a rank among the `visible` ones, counted from 0; None if there is none for it.
+    """Return the GPU of a rank among the `visible` ones, counted from 0; None if there is none for
+    it.
 
     Some launchers show all GPUs of a node to each rank, others each rank one of its own: JSC's psslurm does, unless
     CUDA_VISIBLE_DEVICES is set by the user. Of several that are visible a rank takes its own, and never one that

@@ -12,8 +12,9 @@ from ddlbench.core.spec import RunSpec
 
 
 def set_precision(spec: RunSpec) -> None:
-    """How this process multiplies fp32 matrices on GPUs: in TensorFloat-32 if the recipe says tf32, else exactly. And
-    whether cuDNN times its algorithms before it takes one (option `cudnn_benchmark`).
+    """Set how this process multiplies fp32 matrices on GPUs: in TensorFloat-32 if the recipe says
+    tf32, else exactly. And whether cuDNN times its algorithms before it takes one (option
+    `cudnn_benchmark`).
 
     PyTorch's own default is neither: exact products, but convolutions in TensorFloat-32. Both of its switches are set
     (torch 2.13), because reading one where only the other was set is an error, and torch.compile reads the old one.
@@ -28,7 +29,8 @@ def set_precision(spec: RunSpec) -> None:
 
 
 def autocast(spec: RunSpec) -> Any:
-    """What a forward pass runs under: PyTorch's autocast to bf16 or fp16, which does nothing for fp32 and tf32.
+    """Return what a forward pass runs under: PyTorch's autocast to bf16 or fp16, which does nothing
+    for fp32 and tf32.
 
     A context manager and a decorator. Loss scaling, which fp16 needs, is the framework's part.
     """

@@ -41,7 +41,8 @@ def start(spec: RunSpec, rank: int, folder: Path, steps: int, done: int = 0) -> 
 
 
 def nsys_prefix(spec: RunSpec, executable: str | None, folder: Path, rank: int) -> tuple[str, ...]:
-    """What goes before a rank's command so that Nsight Systems writes its timeline into `folder`. Pure.
+    """Return what goes before a rank's command so that Nsight Systems writes its timeline into
+    `folder`. Pure.
 
     Empty if the run is not profiled, or if there is no `nsys` (`executable` is None), or for ranks other than 0: traces
     of 1024 ranks slow the run down and fill a disk. Nsight traces NVTX, with which

@@ -30,7 +30,7 @@ from ddlbench.train.measure import Meter
 
 @dataclass(frozen=True, slots=True)
 class StartingPoint:
-    """Where training begins in this process: at the run's first step, or at a checkpoint's."""
+    """The point where training begins in this process: the run's first step, or a checkpoint's."""
 
     step: int = 0  # counted over the whole run
     elapsed_s: float = 0.0
@@ -60,7 +60,7 @@ class Arrived:
 
 @dataclass(frozen=True)
 class Setup(Arrived):
-    """What a rank has."""
+    """The parts that a rank has before its first step."""
 
     loaders: dict[str, Loader]
     ahead: dict[str, Iterator[Batch]]  # by split, of the first epoch: the loaders were asked for them already
@@ -73,7 +73,9 @@ class Setup(Arrived):
     profiled_step: Callable[[], None]  # to call after every step
 
     def gather(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A tensor of each rank, [ranks, *shape], the same on all; from and to the CPU, so that it waits for all."""
+        """Return a tensor of each rank, [ranks, *shape], the same on all; from and to the CPU, so
+        that it waits for all.
+        """
         return _gathering(self.framework, self.device)(tensor)
 
     def meet(self) -> None:
@@ -81,7 +83,7 @@ class Setup(Arrived):
         self.gather(torch.zeros(1))
 
     def batches(self, split: str, epoch: int) -> Iterator[Batch]:
-        """The batches of an epoch that are still to do."""
+        """Return the batches of an epoch that are still to do."""
         ahead = self.ahead.pop(split, None)
         return iter(self.loaders[split].epoch(epoch) if ahead is None else ahead)
 
@@ -120,7 +122,9 @@ def set_up(assignment: Assignment) -> Setup:
 
 
 def arrive(assignment: Assignment) -> tuple[Arrived, Saved]:
-    """First stage: take a place among the ranks and a device, read the checkpoint, open the log."""
+    """Run the first stage: take a place among the ranks and a device, read the checkpoint, open the
+    log.
+    """
     spec, folder = assignment.spec, assignment.folder
     who = place.here(spec.workers)
     notes.introduce(folder, who.rank, who.local_rank)
@@ -139,7 +143,9 @@ def arrive(assignment: Assignment) -> tuple[Arrived, Saved]:
 
 
 def open_loaders(arrived: Arrived, saved: Saved) -> tuple[dict[str, Loader], dict[str, Iterator[Batch]]]:
-    """Second stage: open the loaders and ask for their first epoch, while there are no threads; then begin to beat."""
+    """Run the second stage: open the loaders and ask for their first epoch, while there are no
+    threads; then start the heartbeat.
+    """
     assignment, spec, rank = arrived.assignment, arrived.spec, arrived.rank
     member, kept = registry.member("loaders", spec.loader), saved["loaders"] if saved else {}
     loaders: dict[str, Loader] = {}
@@ -153,7 +159,10 @@ def open_loaders(arrived: Arrived, saved: Saved) -> tuple[dict[str, Loader], dic
 
 
 def join_others(arrived: Arrived) -> tuple[Framework, Guard]:
-    """Third stage: join the other ranks. Raises RuntimeError if the framework lacks what the run needs."""
+    """Run the third stage: join the other ranks.
+
+    Raises RuntimeError if the framework lacks what the run needs.
+    """
     spec, assignment = arrived.spec, arrived.assignment
     framework: Framework = registry.member("frameworks", spec.adapter)
     if wrong := framework.lacks(spec.device, spec.all_options()):
@@ -164,7 +173,7 @@ def join_others(arrived: Arrived) -> tuple[Framework, Guard]:
 
 
 def wrap_model(arrived: Arrived, framework: Framework, saved: Saved) -> tuple[torch.nn.Module, Engine, Clock]:
-    """Fourth stage: make the model, the same on all ranks, and hand it to the framework."""
+    """Run the fourth stage: make the model, the same on all ranks, and hand it to the framework."""
     spec, recipe, log, folder = arrived.spec, arrived.spec.recipe, arrived.log, arrived.assignment.folder
     precision.set_precision(spec)
     torch.manual_seed(spec.seed)  # every rank makes the same model
@@ -202,7 +211,10 @@ def _all_have_images(arrived: Arrived) -> None:
 
 
 def begin(setup: Setup, asked: float) -> None:
-    """Last of all: start the clock when all ranks are ready. `asked`: when loaders were asked for batches [s]."""
+    """Start the clock when all ranks are ready, last of all.
+
+    `asked`: when loaders were asked for batches [s].
+    """
     setup.meet()
     log, start = setup.log, setup.start
     if start.step:
@@ -221,7 +233,7 @@ def _gathering(framework: Framework, device: torch.device) -> Callable[[torch.Te
 
 
 def _start(folder: Path, rank: int) -> tuple[StartingPoint, Saved]:
-    """Where training begins, and this rank's part of the checkpoint."""
+    """Return where training begins, and this rank's part of the checkpoint."""
     newest = checkpoint.latest(folder)
     if newest is None:
         return StartingPoint(), None
@@ -230,7 +242,9 @@ def _start(folder: Path, rank: int) -> tuple[StartingPoint, Saved]:
 
 
 def weights_sha256(model: torch.nn.Module) -> str:
-    """SHA-256 over names and bytes of a model's state dict: runs that begin alike have the same."""
+    """Return the SHA-256 over names and bytes of a model's state dict: runs that begin alike have
+    the same.
+    """
     digest = hashlib.sha256()
     for name, tensor in model.state_dict().items():
         digest.update(name.encode())

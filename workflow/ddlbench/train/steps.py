@@ -32,22 +32,27 @@ class Step:
         self.waits: Sequence[tuple[Moment, Moment]] | None = None
 
     def forward(self, moment: Moment, loss: torch.Tensor) -> None:
-        """The forward pass of a part of the batch is done."""
+        """Note that the forward pass of a part of the batch is done."""
         self.loss = loss if len(self.moments) == 1 else self.loss + loss
         self.moments.append(moment)
 
     def backward(self, moment: Moment) -> None:
-        """The backward pass of that part is done."""
+        """Note that the backward pass of that part is done."""
         self.moments.append(moment)
 
     def end(self, moment: Moment, waits: Sequence[tuple[Moment, Moment]] | None) -> None:
-        """The step is done. `waits`: when it waited for gradients; None if the framework cannot tell."""
+        """Note that the step is done.
+
+        `waits`: when it waited for gradients; None if the framework cannot tell.
+        """
         self.moments.append(moment)
         self.waits = waits
 
 
 def rows(taken: Sequence[Step], began: Moment, clock: Clock, rank: int) -> list[StepRow]:
-    """One row per step. Steps follow each other; the first one's wait for data begins at `began`."""
+    """Return one row per step. Steps follow each other; the first one's wait for data begins at
+    `began`.
+    """
     if not taken:
         return []
     losses: list[float] = torch.stack([step.loss for step in taken]).tolist()
@@ -83,7 +88,9 @@ def rows(taken: Sequence[Step], began: Moment, clock: Clock, rank: int) -> list[
 
 
 def gathered(mine: Sequence[StepRow], gather: Callable[[torch.Tensor], torch.Tensor]) -> Rows:
-    """The rows of all ranks, one rank after the other, to the last bit. Each gives as many; all call it at once.
+    """Return the rows of all ranks, one rank after the other, to the last bit.
+
+    Each gives as many; all call it at once.
 
     So a run of any number of ranks writes one file. `gather` gives the tensors of all ranks, [ranks, bytes].
     """
@@ -91,6 +98,6 @@ def gathered(mine: Sequence[StepRow], gather: Callable[[torch.Tensor], torch.Ten
 
 
 def _without(spans: list[Span], waits: list[Span]) -> float:
-    """Seconds of the spans that are not waits."""
+    """Return the seconds of the spans that are not waits."""
     overlap = sum(max(0.0, min(b, y) - max(a, x)) for a, b in spans for x, y in waits)
     return sum(b - a for a, b in spans) - overlap

@@ -9,7 +9,9 @@ from ddlbench.train.loaders import Batch
 
 
 def share_batch_norm(model: torch.nn.Module, framework: Framework) -> None:
-    """Each rank has seen other pictures: all validate with the mean of the running statistics over ranks."""
+    """Average the running statistics of batch norm over ranks before validation: each rank has seen
+    other pictures.
+    """
     for name, buffer in model.named_buffers():
         if buffer.is_floating_point() and name.rsplit(".", 1)[-1].startswith("running_"):
             buffer.copy_(framework.average(buffer.clone()))
@@ -17,7 +19,7 @@ def share_batch_norm(model: torch.nn.Module, framework: Framework) -> None:
 
 @torch.no_grad()
 def count_correct(engine: Engine, batches: Iterator[Batch], spare: Batch) -> torch.Tensor:
-    """[correct, correct among the first five, seen] of this rank's images, float64.
+    """Count [correct, correct among the first five, seen] of this rank's images, float64.
 
     Every rank takes as many passes, because ranks meet in each where weights are sharded: without images it takes one
     over `spare`, which counts for nothing.

@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 
 
 class TooLittleError(ValueError):
-    """The measured points do not suffice; the message says what is missing."""
+    """The error that the measured points do not suffice; the message says what is missing."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One series: training alike in all but the number of workers. Points are sorted by workers, each count once.
+    """A measured series: training alike in all but the number of workers.
+
+    Points are sorted by workers, each count once.
 
     `images_per_s` counts all workers together; `batch_per_worker` is in images.
     """
@@ -35,7 +37,7 @@ class Measured:
     workers_per_node: int
 
     def __post_init__(self) -> None:
-        """Raises ValueError if the points are no series."""
+        """Raise ValueError if the points are no series."""
         if not self.workers or len({len(self.workers), len(self.images_per_s), len(self.batch_per_worker)}) != 1:
             raise ValueError("a series needs at least one point, and a rate and a batch for each number of workers")
         if list(self.workers) != sorted(set(self.workers)) or self.workers[0] < 1 or self.workers_per_node < 1:
@@ -44,7 +46,7 @@ class Measured:
             raise ValueError(f"rates and batches must be positive, not {self.images_per_s}, {self.batch_per_worker}")
 
     def first(self, points: int) -> Measured:
-        """The series of its smallest worker counts."""
+        """Return the series of its smallest worker counts."""
         return Measured(
             self.workers[:points], self.images_per_s[:points], self.batch_per_worker[:points], self.workers_per_node
         )
@@ -52,7 +54,9 @@ class Measured:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Images/s of all workers, one value per asked count; `low` and `high` hold the truth in 95 % of cases."""
+    """The predicted images/s of all workers, one value per asked count; `low` and `high` hold the
+    truth in 95 % of cases.
+    """
 
     images_per_s: Floats
     low: Floats
@@ -60,10 +64,14 @@ class Prediction:
 
 
 class Predictor(Protocol):
-    """One file of this room that the plan asks. Importing it imports no numpy: the plan runs where there is none."""
+    """The contract of a file of this room that the plan asks.
+
+    Importing it imports no numpy: the plan runs where there is none.
+    """
 
     def of_worker(
         self, rates: Mapping[int, float], workers: int, batch_per_worker: float, workers_per_node: int
     ) -> tuple[float, float, float] | None:
-        """(low, likely, high rate of one worker) at another number of workers, from rates of one at others; None where
-        nothing can be predicted."""
+        """Predict (low, likely, high rate of one worker) at another number of workers, from rates
+        of one at others; None where nothing can be predicted.
+        """

@@ -39,8 +39,10 @@ SEEN = 3  # doublings beyond the largest known count that published series tell 
 
 
 def parts(workers: Floats, batch: Floats, node: int, rate0: float) -> Floats:
-    """What s1, s2, s3 and 1 are multiplied with, shape (points, 4). `rate0` is the first point's images/s of one
-    worker."""
+    """Return the factors of s1, s2, s3 and 1 in the model, shape (points, 4).
+
+    `rate0` is the first point's images/s of one worker.
+    """
     import numpy as np
 
     beyond = np.maximum(workers / node, 1)
@@ -49,8 +51,9 @@ def parts(workers: Floats, batch: Floats, node: int, rate0: float) -> Floats:
 
 
 def steps(measured: Measured, slope: Sequence[float]) -> tuple[Floats, Floats]:
-    """(what points have beyond the line, by how much that changes from one to the next per root of their distance);
-    the step beyond a node is no such change."""
+    """Return (the residuals of points from the line, how much these change from one point to the
+    next per root of their distance); the step beyond a node is no such change.
+    """
     import numpy as np
 
     counts, node = np.array(measured.workers, float), measured.workers_per_node
@@ -64,7 +67,7 @@ def steps(measured: Measured, slope: Sequence[float]) -> tuple[Floats, Floats]:
 def predict(
     measured: Measured, workers: Sequence[int], batch_per_worker: Sequence[float], priors: Priors
 ) -> Prediction:
-    """Return images/s of all workers with their 95 % intervals.
+    """Predict the images/s of all workers with their 95 % confidence intervals.
 
     Raises TooLittleError if it is asked beyond a node from points within one, because nobody predicts the network; or
     for less than an image per worker.
@@ -88,7 +91,7 @@ def predict(
 
 
 def _expected(measured: Measured, asked: Floats, batch: Floats, priors: Priors) -> tuple[Floats, Floats]:
-    """(ln x at `asked`, its standard deviation), the noise of runs included."""
+    """Return (ln x at `asked`, its standard deviation), the noise of runs included."""
     import numpy as np
 
     counts, node, first = np.array(measured.workers, float), measured.workers_per_node, measured.images_per_s[0]
@@ -104,7 +107,7 @@ def _expected(measured: Measured, asked: Floats, batch: Floats, priors: Priors) 
 
 
 def _away(counts: Floats, asked: Floats) -> Floats:
-    """Doublings to the nearest known count."""
+    """Return the doublings to the nearest known count."""
     import numpy as np
 
     away: Floats = np.abs(np.log2(asked)[:, None] - np.log2(counts)).min(axis=1)
@@ -112,7 +115,9 @@ def _away(counts: Floats, asked: Floats) -> Floats:
 
 
 def _reach(measured: Measured, asked: Floats, priors: Priors) -> Floats:
-    """How many standard deviations a 95 % interval reaches; beyond `SEEN` doublings more, because few series do."""
+    """Return how many standard deviations a 95 % interval reaches; more beyond `SEEN` doublings,
+    because few series go so far.
+    """
     import numpy as np
 
     within, beyond = priors.reach
@@ -122,7 +127,8 @@ def _reach(measured: Measured, asked: Floats, priors: Priors) -> Floats:
 
 
 def next_run(measured: Measured, target: int, candidates: dict[int, float]) -> int | None:
-    """Which count to measure next for the rate at `target`: the one that narrows its interval most per GPU hour.
+    """Choose the worker count to measure next for the rate at `target`: the one that narrows its
+    interval most per GPU hour.
 
     `candidates` are worker counts with the GPU hours of a run each. None if no candidate helps.
     """
@@ -142,8 +148,9 @@ def next_run(measured: Measured, target: int, candidates: dict[int, float]) -> i
 def of_worker(
     rates: Mapping[int, float], workers: int, batch_per_worker: float, workers_per_node: int
 ) -> tuple[float, float, float] | None:
-    """(low, likely, high rate of one worker) at another number of workers, from rates of one at others; None where
-    nothing can be predicted, or where there is no numpy."""
+    """Predict (low, likely, high rate of one worker) at another number of workers, from rates of
+    one at others; None where nothing can be predicted, or where there is no numpy.
+    """
     totals = tuple(count * rate for count, rate in rates.items())
     measured = Measured(tuple(rates), totals, (batch_per_worker,) * len(rates), workers_per_node)
     try:

@@ -26,7 +26,9 @@ Rows = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Terms:
-    """What a machine and the configuration say of costs: None where nobody knows, of `checkpoint_minutes`: never."""
+    """The terms of costs in a machine's file and the configuration: None where nobody knows; None
+    in `checkpoint_minutes` means never.
+    """
 
     node_hours_between: float | None = None  # mean time between interruptions of one node [h]
     node_hour_price: float | None = None  # of a whole node
@@ -97,7 +99,7 @@ class Sheet:
 
 
 class SheetMember(Protocol):
-    """One file of this room."""
+    """The contract of a file of this room."""
 
     SHEET: Sheet
 

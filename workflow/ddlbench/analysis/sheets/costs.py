@@ -50,12 +50,13 @@ COLUMNS = (
 
 
 def young_s(checkpoint_s: float, between_s: float) -> float:
-    """Young's best interval between checkpoints [s]: sqrt(2 C M). Source: Young 1974."""
+    """Compute Young's optimal interval between checkpoints [s]: sqrt(2 C M). Source: Young 1974."""
     return math.sqrt(2 * checkpoint_s * between_s)
 
 
 def daly_s(checkpoint_s: float, between_s: float) -> float:
-    """Daly's best interval [s]: sqrt(2 C M) (1 + x/3 + x^2/9) - C with x = sqrt(C / 2M); M where C is 2M or more.
+    """Compute Daly's optimal interval [s]: sqrt(2 C M) (1 + x/3 + x^2/9) - C with x = sqrt(C / 2M);
+    M where C is 2M or more.
 
     Source: Daly 2006, the higher order estimate.
     """
@@ -68,7 +69,8 @@ def daly_s(checkpoint_s: float, between_s: float) -> float:
 def expected_s(
     train_s: float, interval_s: float | None, checkpoint_s: float, restart_s: float, between_s: float
 ) -> float:
-    """Expected time of `train_s` of training [s]; infinite where a double is too small for it.
+    """Compute the expected time of `train_s` of training [s]; infinite where a double is too small
+    for it.
 
     With checkpoints it is M exp(R/M) (exp((t + C)/M) - 1) train_s / t, the complete model of Daly 2006, for a training
     that is long beside the interval t. Without (`interval_s` None) all work is one piece: M exp(R/M) (exp(train_s/M) -
@@ -82,7 +84,9 @@ def expected_s(
 
 
 def rows(runs: pd.DataFrame, terms: Terms) -> list[dict[str, Any]]:
-    """Rows of table `costs`, from table `runs`: of each setting the chosen interval, the best ones, and a curve."""
+    """Return rows of table `costs`, from table `runs`: for each setting the chosen interval, the
+    best ones, and a curve.
+    """
     done = runs[runs["full_train_s"].notna()]
     undisturbed, killed = together.usable(done), together.successful(done[together.was_killed(done)])
     table: list[dict[str, Any]] = []

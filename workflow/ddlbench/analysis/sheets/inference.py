@@ -55,12 +55,15 @@ COLUMNS = (
 
 
 def rows(folders: Iterable[Path], specs: Iterable[InferSpec]) -> Rows:
-    """The rows of these jobs, in their order. Raises RefusedError for a record that cannot be true, or be read."""
+    """Return the rows of these jobs, in their order.
+
+    Raises RefusedError for a record that cannot be true, or be read.
+    """
     return [row for folder, spec in zip(folders, specs, strict=True) for row in of_job(folder / RECORD, spec)]
 
 
 def of_job(path: Path, spec: InferSpec) -> Rows:
-    """The rows of one job, one per batch size. Raises RefusedError."""
+    """Return the rows of one job, one per batch size. Raises RefusedError."""
     again = "remove it, and start the workflow again"
     try:
         record = json.loads(read_bytes(path))
@@ -97,7 +100,7 @@ def _rows(path: Path, record: dict[str, Any], spec: InferSpec) -> Iterable[dict[
 
 
 def times(path: Path, asked: dict[str, Any]) -> dict[str, Any]:
-    """What the latencies of a batch size come to. Raises RefusedError for times that cannot be."""
+    """Summarise the latencies of a batch size. Raises RefusedError for impossible times."""
     taken: Sequence[float] = asked["latencies_s"]
     if not taken or not all(isinstance(s, float) and math.isfinite(s) and s > 0 for s in (*taken, asked["first_s"])):
         raise RefusedError(path, f"has times that cannot be at batch {asked['batch']}")

@@ -34,7 +34,10 @@ _OPERATION = re.compile(r"^\w+$")
 
 
 def parse(text: str) -> list[dict[str, Any]]:
-    """What `comms.txt` says: one row per operation and size. Raises ValueError for a line that cannot be."""
+    """Parse `comms.txt`: one row per operation and size.
+
+    Raises ValueError for an impossible line.
+    """
     lines = text.splitlines()
     if not lines or not lines[0].startswith(HEAD):
         raise ValueError("is no log of messages of DeepSpeed's")
@@ -54,7 +57,9 @@ def parse(text: str) -> list[dict[str, Any]]:
 
 
 def of_run(folder: Path, spec: RunSpec) -> list[dict[str, Any]] | Why:
-    """The rows of a run with a log of messages, none of a run without, or the reason why its log gives none."""
+    """Return the rows of a run with a log of messages, none for a run without, or the reason why
+    its log gives none.
+    """
     path = folder / COMMS
     if not path.exists():
         return []

@@ -49,8 +49,9 @@ WHOLE = "(model)"
 
 
 def rows(profile: Mapping[str, Any], counted: Mapping[str, float], spec: RunSpec) -> list[dict[str, Any]]:
-    """One row per module of what DeepSpeed counts, without what was published. `counted` is PyTorch's count by place,
-    "" for the model.
+    """Return one row per module of what DeepSpeed counts, without published values.
+
+    `counted` is PyTorch's count by place, "" for the model.
 
     Raises KeyError, TypeError or ValueError for what is no such count.
     """
@@ -76,7 +77,9 @@ def rows(profile: Mapping[str, Any], counted: Mapping[str, float], spec: RunSpec
 
 
 def of_run(folder: Path, spec: RunSpec) -> list[dict[str, Any]] | Why:
-    """The rows of a run with a profile, none of a run without, or the reason why its profile gives none."""
+    """Return the rows of a run with a profile, none for a run without, or the reason why its
+    profile gives none.
+    """
     if not (folder / FLOPS).exists():
         return []
     try:
@@ -89,7 +92,7 @@ def of_run(folder: Path, spec: RunSpec) -> list[dict[str, Any]] | Why:
 def add_published(
     table: Iterable[dict[str, Any]], published: Mapping[tuple[str, int], tuple[float, str]]
 ) -> list[dict[str, Any]]:
-    """The rows, with what was published of whole models."""
+    """Return the rows with the published operations of whole models."""
     nothing = (None, None)
     both = []
     for row in table:

@@ -7,7 +7,7 @@ from ddlbench.core import registry
 
 
 class QuestionMember(Protocol):
-    """One file of this room."""
+    """The contract of a file of this room."""
 
     PLACE: int  # among the others on the page
     DECIDES: tuple[str, ...]  # the fields of `Choice` that its answer decides

@@ -85,7 +85,9 @@ def below(ours: Row, theirs: Row) -> bool:
 
 
 def of_intervals(rows: list[Row]) -> Certainty:
-    """Return how surely the first row is the least, by its interval and those of the others."""
+    """Return how certain it is that the first row is the least, by its interval and those of the
+    others.
+    """
     best, *others = rows
     if best.low is None:
         return Certainty.FEW

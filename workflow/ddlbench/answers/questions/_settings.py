@@ -26,7 +26,9 @@ Run = Mapping[Any, Any]  # a row of table `runs`
 
 @dataclass(frozen=True)
 class Setting:
-    """Runs that share everything but their side and repeat: rates (logarithms) and top-1 by side and repeat."""
+    """A setting with its runs, which share everything except their side and repeat: rates
+    (logarithms) and top-1 by side and repeat.
+    """
 
     where: Candidate
     rates: Block
@@ -117,8 +119,10 @@ def _setting(part: Sequence[Run], axis: str, wide: set[str], tell: Sequence[str]
 
 
 def _repeat(run: Run) -> int | str:
-    """Return by what a run is paired: its repeat. Runs of others go by their name, which makes no pair
-    (`together.by_repeat`)."""
+    """Return by what a run is paired: its repeat.
+
+    Runs of others go by their name, which makes no pair (`together.by_repeat`).
+    """
     ours = pd.isna(run.get("records")) or run["records"] == "ours"
     return int(run["repeat"]) if ours else str(run["run"])
 

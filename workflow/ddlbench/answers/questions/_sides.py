@@ -38,10 +38,12 @@ Fair = Callable[[Candidate, Candidate], bool]  # whether two sides may be compar
 
 
 def answer(given: Given, choice: Choice, axis: str) -> Answer | None:
-    """Return which side to take: the one that is ahead over all settings and does not surely lose accuracy.
+    """Return which side to take: the one that is ahead over all settings and does not lose accuracy
+    significantly.
 
-    Where the lead surely turns round along the workers, or with what another answer takes beside it, only the settings
-    on the side of the choice count. Of sides that are alike to 5 % one that comes with PyTorch is taken.
+    Where the lead changes significantly along the workers, or with what another answer takes, only
+    the settings on the side of the choice count. Of sides that are alike to 5 % one that comes with
+    PyTorch is taken.
     """
     found = settings(given, axis)
     if not found:
@@ -162,7 +164,9 @@ def _ceiling(sides: Sequence[Candidate], axis: str) -> list[Candidate]:
 
 
 def losing(given: Given, axis: str) -> frozenset[Candidate]:
-    """Return the sides that surely lose more than a point of accuracy: none of them is taken."""
+    """Return the sides that lose significantly more than a point of accuracy: none of them is
+    taken.
+    """
 
     def find() -> frozenset[Candidate]:
         found = settings(given, axis)
@@ -176,11 +180,12 @@ def losing(given: Given, axis: str) -> frozenset[Candidate]:
 
 
 def _losses(given: Given, found: Sequence[Setting], judged: Sequence[Candidate]) -> list[Fact]:
-    """Return the sides whose top-1 differs by more than a point from that of the side that comes with PyTorch: surely,
-    or as far as one run of each says.
+    """Return the sides whose top-1 differs by more than a point from that of the side that comes
+    with PyTorch: significantly, or as far as one run of each shows.
 
-    One is dropped if the whole interval, at the level of one of all of them, is more than a point below. One run of
-    each, in fewer than three settings, has no interval: it is said, and nothing is dropped.
+    A side is dropped if its whole interval, at the level of one of all of them, is more than a
+    point below. One run of each, in fewer than three settings, has no interval: then the loss is
+    said, and nothing is dropped.
     """
     blocks = [setting.top1 for setting in found]
     known = [side for side in judged if any(side in block.cells for block in blocks)]
@@ -204,7 +209,9 @@ def _losses(given: Given, found: Sequence[Setting], judged: Sequence[Candidate])
 def _where_it_turns(
     found: list[Setting], fit: Sequence[Candidate], choice: Choice, axis: str, one_of: float, fair: Fair
 ) -> tuple[list[Setting], Turns | None]:
-    """Return the settings that count for the choice, and where along the workers the lead turns round, if it does."""
+    """Return the settings that count for the choice, and where along the workers the lead changes,
+    if it does.
+    """
     used, turns = found, None
     blocks = [setting.rates for setting in used]
     best, *others = pooled.ranked(blocks, fit, fair)
@@ -235,7 +242,9 @@ def _where_it_turns(
 
 
 def _depends(used: Sequence[Setting], taken: Candidate, others: Sequence[Candidate], one_of: float) -> list[Fact]:
-    """Return with which value of a setting, such as a model or a precision, the lead surely turns round, if it does."""
+    """Return with which value of a setting, such as a model or a precision, the lead changes
+    significantly, if it does.
+    """
     known = [dict([("model", setting.where.model), *setting.where.more]) for setting in used]
     values = {(name, value) for one in known for name, value in one.items()}
     for name, value in sorted(values, key=str):
@@ -257,7 +266,7 @@ def _outside(places: set[Candidate]) -> Callable[[Block], float]:
 
 
 def certainty(overs: Iterable[Over], alone: Sequence[Candidate] = ()) -> Certainty:
-    """Return how surely what is taken is ahead of all others."""
+    """Return how certain it is that what is taken is ahead of all others."""
     found = {certainty_of(over) for over in overs}
     if Certainty.AHEAD in found or alone or not found:
         return Certainty.AHEAD

@@ -21,9 +21,12 @@ GIB = 2**30
 
 
 def answer(given: Given, choice: Choice) -> Answer | None:
-    """Return the side that takes the least memory of a device, where another surely takes a tenth more; and the largest
-    batch of a worker, or the largest model, that fitted. None where no memory of a device was measured: what a process
-    holds on a CPU is mostly what it has imported."""
+    """Return the side that takes the least memory of a device, where another takes significantly
+    more, by a tenth; and the largest batch of a worker, or the largest model, that fitted.
+
+    None where no memory of a device was measured: what a process holds on a CPU is mostly what it
+    has imported.
+    """
     measured = given.learning
     peak = measured["peak_device_memory_bytes"].astype("float64") / GIB
     held = measured.assign(peak=peak)[peak > 0]

@@ -57,7 +57,9 @@ SHARE = 0.05  # of what a step grew by: less is not told
 
 @dataclass(frozen=True)
 class Series:
-    """Runs that differ in their workers and repeat alone: logarithms of speed and of the goal's score."""
+    """A series of runs that differ only in their workers and repeat: logarithms of speed and of the
+    goal's score.
+    """
 
     where: Candidate
     speed: Block
@@ -139,8 +141,10 @@ def _all_series(given: Given) -> tuple[float | None, list[Series]]:
 
 
 def _to_target(runs: pd.DataFrame, targets: pd.DataFrame) -> pd.DataFrame:
-    """Return the runs that reached the target, in series, compared by the time [s] that took. One without a rate may be
-    among them."""
+    """Return the runs that reached the target, in series, compared by the time [s] that took.
+
+    One without a rate may be among them.
+    """
     table = in_series(together.usable(runs))
     table = table.assign(named=names)
     parts = [table[:0].assign(compared_s=0.0)]
@@ -214,15 +218,17 @@ def _score(blocks: Sequence[Block], n: int, base: int) -> float:
 
 
 def _certainty(overs: Mapping[int, Over], series: Series) -> Certainty:
-    """Return how surely one number of workers serves the goal best."""
+    """Return how certain it is that one number of workers serves the goal best."""
     found = {certainty_of(over) for over in overs.values()}
     order = (Certainty.AHEAD, Certainty.FEW, Certainty.TIE, Certainty.SURE)
     return next(one for one in order if one in found)
 
 
 def _keeps_accuracy(given: Given, series: Series, counts: Sequence[int], best: int) -> Fact | None:
-    """Return what the larger batch of more workers costs in top-1, of the same model and schedule; and the most workers
-    that surely, or as far as is measured, cost no more than a point, if fewer. None where the batch stays."""
+    """Return what the larger batch of more workers costs in top-1, of the same model and schedule;
+    and the most workers that cost no more than a point, significantly or as far as is measured, if
+    fewer. None where the batch stays.
+    """
     each = series.runs["batch_per_worker"].iloc[0]
     if pd.isna(each) or best == counts[0]:
         return None
@@ -248,7 +254,7 @@ def _keeps_accuracy(given: Given, series: Series, counts: Sequence[int], best: i
 
 
 def _loses(given: Given, top1: Mapping[int, Mapping[Any, float]], n: int, base: int) -> bool:
-    """Return whether n workers' batch surely costs more than a point."""
+    """Return whether n workers' batch costs significantly more than a point."""
     points = _series.points(top1, n, base, given.one_of(len(top1) - 1))
     return points.verdict < 0 and points.high is not None and points.high < -LOSS
 
@@ -274,7 +280,9 @@ def _losses(given: Given, series: Series, base: int, most: int) -> list[Fact]:
 
 
 def _of_step(table: pd.DataFrame, series: Series, n: int) -> dict[str, float] | None:
-    """Return the seconds of one step by parts, over all repeats; what frameworks cannot tell apart as `together_s`."""
+    """Return the seconds of one step by parts, over all repeats; parts that frameworks cannot
+    separate are `together_s`.
+    """
     runs = series.runs[series.runs["workers"] == n]
     rows = table[table["run"].isin(runs["run"])].merge(runs[["run", "global_batch"]], on="run")
     batch = int(series.runs["batch_per_worker"].iloc[0]) * n

@@ -18,7 +18,7 @@ from ddlbench.core import registry
     f"the training script of Aach et al. 2023 prints the last batch's accuracy; {MLCOMMONS}, Quality measure",
 )
 def whole_validation_set(material: Material) -> Findings:
-    """An accuracy rests on all images of the validation split.
+    """Check that an accuracy rests on all images of the validation split.
 
     Scripts that print the accuracy of the last batch, or of one rank, say little: of 64 images one is 1.6 percent.
     """
@@ -36,7 +36,8 @@ def whole_validation_set(material: Material) -> Findings:
     ["best_top1", "best_top5"],
 )
 def top1_is_not_top5(material: Material) -> Findings:
-    """Top-1 and top-5 accuracy are two numbers: of 20 pictures that top-1 misses, one is among the next four.
+    """Check that top-1 and top-5 accuracy are two numbers: of 20 pictures that top-1 misses, one is
+    among the next four.
 
     Where they are equal, one is the other under a second name.
     """
@@ -56,7 +57,8 @@ def top1_is_not_top5(material: Material) -> Findings:
     "seen in public data sets, whose shards say train and validation in the middle of their names",
 )
 def validation_set_of_its_own(material: Material) -> Findings:
-    """Pictures for validation are a set of their own, and were not cut from those for training.
+    """Check that pictures for validation are a set of their own, and were not cut from those for
+    training.
 
     Such an accuracy is fair among the runs of a study, and not comparable with published ones: fewer pictures were
     trained on, and other ones validated.
@@ -74,11 +76,12 @@ def validation_set_of_its_own(material: Material) -> Findings:
     f"{TWELVE_WAYS}, number 1",
 )
 def diverged(material: Material) -> Findings:
-    """A run's loss is finite, lower at its end than in its first epoch, and lower than that of guessing.
+    """Check that a run's loss is finite, lower at its end than in its first epoch, and lower than
+    that of guessing.
 
-    A run that diverged says nothing about speed that anybody wants. Who gives each of C classes the same probability
-    has a loss of ln(C), with and without label smoothing; runs that train a part of their epochs are not asked for
-    that.
+    A run that diverged says nothing about speed that anybody wants. Giving each of C classes the
+    same probability has a loss of ln(C), with and without label smoothing. This is not asked of
+    runs that train only a part of their epochs.
     """
     first = material["epochs"].query("epoch == 1").set_index("run")["loss"].rename("first_loss")
     runs = material.runs.join(first, on="run")
@@ -92,7 +95,7 @@ def diverged(material: Material) -> Findings:
 
 
 def _loss_of_guessing(dataset: str) -> float:
-    """NaN of a data set that is not one of ours."""
+    """Return the loss of guessing; NaN for a data set that is not one of ours."""
     if dataset not in registry.members("datasets"):
         return math.nan
     return math.log(registry.member("datasets", dataset).NUM_CLASSES)
@@ -105,8 +108,8 @@ def _loss_of_guessing(dataset: str) -> float:
     f"{MLCOMMONS}, Reference Convergence Points",
 )
 def convergence(material: Material) -> Findings:
-    """ResNet-50 on ImageNet does not reach 75.9 percent in fewer epochs than MLPerf's reference convergence points
-    allow.
+    """Check that ResNet-50 on ImageNet does not reach 75.9 percent in fewer epochs than MLPerf's
+    reference convergence points allow.
 
     A run that converges earlier than the tolerance allows has other data or a leak from the validation set. Between two
     batches of one recipe the reference is interpolated; between two recipes it is the fewer epochs of the two. Logs of
@@ -124,7 +127,9 @@ def convergence(material: Material) -> Findings:
 
 
 def _expected_epochs(points: pd.DataFrame, batch: float) -> float:
-    """The epochs of the reference at a batch; of a smaller or larger one than all, those of the nearest."""
+    """Return the epochs of the reference at a batch; for a smaller or larger one than all, those of
+    the nearest.
+    """
     recipe = present(points, ["origin", "optimizer", "momentum", "weight_decay"])
     epochs = points.groupby("global_batch")["mean_epochs_to_0.759"].mean().sort_index()
     below, above = epochs.index[epochs.index <= batch], epochs.index[epochs.index >= batch]
@@ -143,7 +148,8 @@ def _expected_epochs(points: pd.DataFrame, batch: float) -> float:
     f"{TWELVE_WAYS}, numbers 1 and 2",
 )
 def speed_without_accuracy(material: Material) -> Findings:
-    """Where a larger batch makes training faster, the accuracy at that batch is known, too.
+    """Check that, where a larger batch makes training faster, the accuracy at that batch is known,
+    too.
 
     Large batches cost accuracy; a speed at which nothing is learned is worth nothing.
     """
@@ -164,7 +170,7 @@ def speed_without_accuracy(material: Material) -> Findings:
     also=["final_top1"],
 )
 def accuracy_of_other_settings(material: Material) -> Findings:
-    """Speed and accuracy of a model come of the same settings.
+    """Check that speed and accuracy of a model come from the same settings.
 
     A fast recipe beside the accuracy of a careful one is a model that nobody trained.
     """
@@ -184,7 +190,8 @@ def accuracy_of_other_settings(material: Material) -> Findings:
     f"{TWELVE_WAYS}, numbers 1 and 11",
 )
 def batch_confounded(material: Material) -> Findings:
-    """Where the batch grows with the workers, a difference in accuracy may come of either.
+    """Check whether the batch grows with the workers: a difference in accuracy may then come from
+    either.
 
     Weak scaling is drawn over workers; its accuracy is that of the batch.
     """

@@ -11,7 +11,7 @@ from ddlbench.audit._compare import each, frameworks_apart, ids
     f"{SC15}, rule 10",
 )
 def timed_share(material: Material) -> Findings:
-    """It is said which share of a training the speed rests on.
+    """Say which share of a training the speed rests on.
 
     A short run spends most of its time in warm-up; its throughput is that of a few steps.
     """
@@ -30,7 +30,7 @@ def timed_share(material: Material) -> Findings:
     f"{SC15}, rules 5 and 10; White 1997, doi:10.1177/003754979706900601",
 )
 def steady(material: Material) -> Findings:
-    """Step times became steady before they were counted.
+    """Check that step times became steady before they were counted.
 
     Where half of a run or more is warm-up, its rate says how the machine warms up. The rule for warm-up is MSER-5
     (docs/statistics.md).
@@ -46,8 +46,12 @@ def steady(material: Material) -> Findings:
     f"{SC15}, rules 5 and 9",
 )
 def same_cut(material: Material) -> Findings:
-    """Frameworks that are compared count about the same part of their steps, within a quarter and chance: each run is
-    cut by itself, and the rate of one that counts less is of a later part of the training."""
+    """Check that frameworks that are compared count about the same part of their steps, within a
+    quarter and chance.
+
+    Each run is cut by itself, and the rate of one that counts less is of a later part of the
+    training.
+    """
     runs = material.runs
     runs = runs.assign(share=1 - runs["cut_steps"] / runs["steps"])
     return frameworks_apart(runs, "share", "the share of steps that count", 0.25)
@@ -61,7 +65,7 @@ def same_cut(material: Material) -> Findings:
     {"clock_resolution_s": 1.0},
 )
 def fine_clock(material: Material) -> Findings:
-    """The clock of the steps tells apart much less than a step takes: a tenth at most.
+    """Check that the clock of the steps resolves much less than a step takes: a tenth at most.
 
     Else parts of steps are multiples of the clock's tick.
     """
@@ -77,9 +81,10 @@ def fine_clock(material: Material) -> Findings:
     f"{SC15}, rule 8",
 )
 def stalls(material: Material) -> Findings:
-    """Stalls are shown, not dropped: single steps that took far longer than the others.
+    """Check that stalls are few: single steps that took far longer than the others (outliers).
 
-    They stay in all measures. Where they are more than one in a hundred, a mean says little, and the p95 says more.
+    They are shown, not dropped, and stay in all measures. Where they are more than one in a
+    hundred, a mean says little, and the p95 says more.
     """
     runs = material.runs
     says = "{stalls} of {timed_steps} steps stalled; the longest took {step_max_s} s, the median is {step_median_s} s"
@@ -93,7 +98,8 @@ def stalls(material: Material) -> Findings:
     "Micikevicius et al. 2018, arXiv:1710.03740",
 )
 def skipped_steps(material: Material) -> Findings:
-    """Steps whose update was left out are few: fp16 overflows now and then, not in one step of a hundred.
+    """Check that steps whose update was left out are few: fp16 overflows now and then, not in one
+    step of a hundred.
 
     Steps without an update are fast and teach nothing.
     """
@@ -103,13 +109,13 @@ def skipped_steps(material: Material) -> Findings:
 
 @rule("note", "runs.resumes", "compare their times with those of runs that were not interrupted", f"{SC15}, rule 9")
 def resumed_runs(material: Material) -> Findings:
-    """Runs that were interrupted are named: their caches were cold a second time."""
+    """Name runs that were interrupted: their caches were cold a second time."""
     return each(material.runs, material.runs["resumes"] > 0, "went on from a checkpoint {resumes} times")
 
 
 @rule("note", "runs.extrapolated runs.epochs runs.of_epochs", "say so beside the number", "Hoefler 2018, number 10")
 def extrapolated(material: Material) -> Findings:
-    """Times of whole trainings of which only some epochs were trained are marked."""
+    """Name times of whole trainings of which only some epochs were trained."""
     part = material.runs[material.runs["extrapolated"].astype("bool")]
     if len(part):
         low, high = part["epochs"].min(), part["of_epochs"].max()
@@ -123,7 +129,7 @@ def extrapolated(material: Material) -> Findings:
     "Yang et al. 2023, arXiv:2312.02741",
 )
 def energy_window(material: Material) -> Findings:
-    """Energy is measured over a window much longer than its counter's period.
+    """Check that energy is measured over a window much longer than its counter's period.
 
     GPUs' sensors look at a part of the time only (a quarter on A100 and H100); in a short run chance decides.
     """
@@ -140,9 +146,10 @@ def energy_window(material: Material) -> Findings:
     "Chowdhery et al. 2022, arXiv:2204.02311, section 4.1; Hoefler 2018, number 7",
 )
 def impossible_utilisation(material: Material) -> Findings:
-    """A utilisation is above 0 and at most 1, and counts the model's operations only.
+    """Check that a utilisation is above 0 and at most 1, and counts the model's operations only.
 
-    Above 1, a peak is wrong, or operations are counted that the model does not ask for (recomputation).
+    Above 1, a peak is wrong, or operations are counted that the model does not need
+    (recomputation).
     """
     bad = ~material.runs["mfu"].between(0, 1, "right")
     return each(material.runs, bad, "utilisation {mfu}; allowed: above 0, at most 1")

@@ -23,7 +23,7 @@ OVER_LIMIT = 1.1  # peaks of milliseconds go over a power limit, means of a trai
     ["gpu"],
 )
 def same_power_limit(material: Material) -> Findings:
-    """Runs that are compared ran on GPUs that may draw the same power.
+    """Check that runs that are compared ran on GPUs that may draw the same power.
 
     A GPU that is held to less lowers its clock: the side that had it looks slower.
     """
@@ -40,7 +40,8 @@ def same_power_limit(material: Material) -> Findings:
     ["device_temperature_c"],
 )
 def one_slow_device(material: Material) -> Findings:
-    """No GPU of a run has a clock far below that of the others, and none is so hot that it lowers it.
+    """Check that no GPU of a run has a clock far below that of the others, and that none is so hot
+    that it lowers it.
 
     All ranks wait for the slowest one.
     """
@@ -63,7 +64,7 @@ def one_slow_device(material: Material) -> Findings:
     ["near_cores_least_share", "near_cores_share"],
 )
 def cores_of_ranks(material: Material) -> Findings:
-    """Each rank has a core at least, and cores near its GPU.
+    """Check that each rank has at least one core, and cores near its GPU.
 
     Ranks that share a core take turns. Cores on another NUMA node copy and launch more slowly.
     """
@@ -83,7 +84,7 @@ def cores_of_ranks(material: Material) -> Findings:
     ["device_energy_j", "host_energy_j", "device_power_limit_w"],
 )
 def possible_power(material: Material) -> Findings:
-    """Energy by time is a power that GPUs and nodes can draw.
+    """Check that energy by time is a power that GPUs and nodes can draw.
 
     GPUs draw at most their limit. A node draws something, however little it does.
     """
@@ -115,7 +116,8 @@ def possible_power(material: Material) -> Findings:
     {"others_cores": 1.0},
 )
 def busy_machine(material: Material) -> Findings:
-    """Nothing else keeps the machine busy while a timed run trains: others take at most half a core.
+    """Check that nothing else keeps the machine busy while a timed run trains: others take at most
+    half a core.
 
     What others do is in no part of a step, and differs from run to run.
     """
@@ -129,7 +131,7 @@ def busy_machine(material: Material) -> Findings:
 
 
 def _column(runs: pd.DataFrame, name: str) -> pd.Series[float]:
-    """A column as numbers, nulls where the table has none."""
+    """Return a column as numbers, nulls where the table has none."""
     if name not in runs:
         return pd.Series(float("nan"), runs.index)
     return pd.to_numeric(runs[name], errors="coerce")

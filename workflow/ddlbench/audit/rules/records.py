@@ -18,10 +18,10 @@ LEAST_TOP1 = 0.749  # MLPerf's target of ResNet-50 in its first round; 0.759 sin
     f"{MLCOMMONS}, Benchmark Results (non-converging runs)",
 )
 def failed_runs(material: Material) -> Findings:
-    """Runs that failed are counted, not hidden.
+    """Count runs that failed, so that they are not hidden.
 
-    Who shows the runs that came through shows the lucky ones. Jobs of inference are not counted here:
-    their table is made of all of them, or not at all.
+    To show only the runs that ended well is to show the lucky ones. Jobs of inference are not
+    counted here: their table is made of all of them, or not at all.
     """
     failures = material["failures"]
     if "rule" in failures:
@@ -35,7 +35,7 @@ def failed_runs(material: Material) -> Findings:
 
 @rule("warning", "refused.run", "do what is said of each", "ddlbench/records/_sound.py")
 def refused_records(material: Material) -> Findings:
-    """Records that cannot be true are named; they are in no table and no figure."""
+    """Name records that cannot be true; they are in no table and no figure."""
     return each(material["refused"], material["refused"]["run"].notna(), "{file}: {what}; {what_to_do}")
 
 
@@ -47,8 +47,10 @@ def refused_records(material: Material) -> Findings:
     "seen in public programs: epochs read as steps, samples of one rank as those of all",
 )
 def proved_readings(material: Material) -> Findings:
-    """What was read of a program's output agrees with something else: its own rate, a count of samples, the size of an
-    epoch. Otherwise its rates may be those of another unit, by any factor.
+    """Check that what was read of a program's output agrees with something else: its own rate, a
+    count of samples, the size of an epoch.
+
+    Otherwise its rates may be those of another unit, by any factor.
     """
     runs = material.runs
     yield from each(runs, ~runs["reading_proved"].astype("bool"), "{reading}: nothing confirms its steps and samples")
@@ -62,9 +64,10 @@ def proved_readings(material: Material) -> Findings:
     "seen in public programs: rates of one rank, of steps, or without the wait for data",
 )
 def printed_rates(material: Material) -> Findings:
-    """A rate that a program prints is the one of its steps and the clock.
+    """Check that a rate that a program prints is the one of its steps and the clock.
 
-    Tables and figures have the rate of the clock. Where the program says another one, either counts something else.
+    Tables and figures have the rate of the clock. Where the program prints another one, one of the
+    two counts something else.
     """
     runs = material.runs
     runs = runs.assign(ratio=runs["printed_samples_per_s"] / runs["clock_samples_per_s"])
@@ -79,10 +82,11 @@ def printed_rates(material: Material) -> Findings:
     "seen in published logs: rates of one rank, of steps, or with other samples",
 )
 def said_rates(material: Material) -> Findings:
-    """A rate that another's log says is the one that its samples, epochs and clocks give.
+    """Check that a rate that another's log says is the one that its samples, epochs and clocks
+    give.
 
-    Tables and figures have the rate of the clocks. Where a log has no marks of time to check its rate with, tables have
-    what it says, and this rule says so.
+    Tables and figures have the rate of the clocks. Where a log has no marks of time to check its
+    rate with, tables have what it says, and this rule says so.
     """
     logs = material["submissions"]
     logs = logs.assign(ratio=logs["said_images_per_s"] / logs["clock_images_per_s"])
@@ -101,7 +105,8 @@ def said_rates(material: Material) -> Findings:
     "seen in published logs: marks written when work is queued, epochs counted several times per block",
 )
 def rate_of_the_run(material: Material) -> Findings:
-    """The rate of another's log fits what the whole run took: samples seen, by the time from `run_start` to `run_stop`.
+    """Check that the rate of another's log fits what the whole run took: samples seen, by the time
+    from `run_start` to `run_stop`.
 
     The run also starts up and evaluates, so a rate may lie above by half. Beyond, marks do not time the training, or
     count something else: the record has no rate, and is in no figure of rates.
@@ -122,7 +127,9 @@ def rate_of_the_run(material: Material) -> Findings:
     f"{MLCOMMONS}, Benchmark Results: a run ends when it reaches the target",
 )
 def ended_as_said(material: Material) -> Findings:
-    """A log that says success says so on all ranks, and its accuracy reached the benchmark's target (`resnet`)."""
+    """Check that a log that says success says so on all ranks, and that its accuracy reached the
+    benchmark's target (`resnet`).
+    """
     logs = material["submissions"]
     several = logs["statuses"].fillna("").str.contains("; ")
     yield from each(logs, several, "ranks end with different statuses: {statuses}")
@@ -138,7 +145,10 @@ def ended_as_said(material: Material) -> Findings:
     f"{MLCOMMONS}, Benchmark Results (5 runs of ResNet)",
 )
 def five_results(material: Material) -> Findings:
-    """A closed submission of ResNet has five results. Who keeps the best three has other medians and less spread."""
+    """Check that a closed submission of ResNet has five results.
+
+    The best three of them have another median and less spread.
+    """
     logs = material["submissions"]
     logs = logs[(logs["benchmark"] == "resnet") & (logs["division"] == "closed")]
     for _, rows in groups(logs, ["org", "system"]):
@@ -153,7 +163,8 @@ def five_results(material: Material) -> Findings:
     "seen in published logs (retinanet: steps)",
 )
 def said_samples(material: Material) -> Findings:
-    """The samples of an epoch that another's log says are those of the benchmark's data set, where the rules fix it.
+    """Check that the samples of an epoch that another's log says are those of the benchmark's data
+    set, where the rules fix it.
 
     Some writers log the steps of an epoch there. Rates would be wrong by a factor of the batch; tables count the data
     set.
@@ -171,7 +182,7 @@ def said_samples(material: Material) -> Findings:
     f"{MLCOMMONS}: results are differences of the log's times",
 )
 def clocks_back(material: Material) -> Findings:
-    """Times in another's log do not go back while it trains.
+    """Check that times in another's log do not go back while it trains.
 
     Ranks' lines may come in another order; here the times of one epoch after the other are compared. Where they go back
     by more than 1 s, and 1 % of the training, its time is in no table; rates are of the epochs whose times can be true.

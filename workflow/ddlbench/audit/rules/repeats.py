@@ -22,9 +22,11 @@ from ddlbench.core.spec import id_of_repeat
     f"{SC15}, rules 5 and 6; {MLCOMMONS}, Benchmark Results (5 runs of ResNet)",
 )
 def few_repeats(material: Material) -> Findings:
-    """A point has three runs at least: of one nobody knows how far another would lie from it, and two give no verdict.
+    """Check that a point has at least three runs: with one nobody knows how far another would lie
+    from it, and with two no difference is significant.
 
-    How often intervals of so few hold where rates are not normal was measured (docs/measurements/statistics.md).
+    How often intervals of so few hold where rates are not normal was measured
+    (docs/measurements/statistics.md).
     """
     points = material.numbers[material.numbers["quantity"] == "throughput"]
     for n in (1, 2):
@@ -40,7 +42,7 @@ def few_repeats(material: Material) -> Findings:
     f"{MLCOMMONS}, Benchmark Results; {SC15}, rule 7",
 )
 def uneven_repeats(material: Material) -> Findings:
-    """Points that are compared rest on as many runs.
+    """Check that points that are compared rest on as many runs.
 
     The best or the mean of five beside a single run is no fair comparison. Runs that failed, and gaps in the numbers
     of repeats, have rules of their own: failed-runs, missing-repeats. Repeats that a study made until it was decided
@@ -59,7 +61,9 @@ def uneven_repeats(material: Material) -> Findings:
 
 
 def _failed_repeats(material: Material, rows: pd.DataFrame) -> set[int]:
-    """The numbers of those repeats of these runs that failed: a log says so, or there is no record of them."""
+    """Return the numbers of those repeats of these runs that failed: a log says so, or there is no
+    record of them.
+    """
     said = material.tables.get("unsuccessful", rows[:0])
     keys = present(rows, [*COMPARED, *CELL])
     if {*keys, "repeat"} <= {*said}:
@@ -73,7 +77,7 @@ def _failed_repeats(material: Material, rows: pd.DataFrame) -> set[int]:
 
 
 def _are_ours(rows: pd.DataFrame) -> bool:
-    """Whether repeats are numbered from 1: others number their logs as they like."""
+    """Tell whether repeats are numbered from 1: others number their logs as they like."""
     return bool(together.are_ours(rows).all())
 
 
@@ -84,7 +88,8 @@ def _are_ours(rows: pd.DataFrame) -> bool:
     f"{MLCOMMONS}, Run Results (consecutive runs); {TWELVE_WAYS}, number 3",
 )
 def missing_repeats(material: Material) -> Findings:
-    """Repeats are counted without gaps: a run that was made and is not there is a run that somebody left out.
+    """Check that repeats are counted without gaps: a run that was made and is not there is a run
+    that somebody left out.
 
     Runs that failed are named by failed-runs. Logs of others may be numbered from 0, from 1 or from anywhere. The last
     repeats leave no gap: whether a study once had six and kept the best three of them as its first cannot be known.
@@ -106,7 +111,8 @@ def missing_repeats(material: Material) -> Findings:
     f"{MLCOMMONS}, Run Results (seeds); Picard 2021, arXiv:2109.08203",
 )
 def same_seed(material: Material) -> Findings:
-    """Repeats have different seeds, those of one number have the same one, and every run says its seed.
+    """Check that repeats have different seeds, that those of one number have the same one, and that
+    every run says its seed.
 
     Repeats of one seed show the machine's noise, not that of training. Sides with other seeds begin with other weights
     and see the samples in another order.
@@ -126,9 +132,12 @@ def same_seed(material: Material) -> Findings:
     "Megatron-LM's rule for slow ranks; Hoefler and Belli, SC'15, rules 5 and 8",
 )
 def slow_repeat(material: Material) -> Findings:
-    """A repeat that is much slower than the others is looked at, not dropped: more than 10 percent and more than a
-    standard deviation below their median. A fast one did nothing wrong. Those on a node where all were slow, and those
-    that were slow one after the other, have one cause: they are one finding."""
+    """Name a repeat that is much slower than the others: more than 10 percent and more than a
+    standard deviation below their median.
+
+    It is to be looked at, not dropped. A fast repeat is not named. Slow repeats on a node where all
+    were slow, and those that were slow one after the other, have one cause: they are one finding.
+    """
     runs = timed(material.runs)
     rates = runs.groupby(present(runs, [*COMPARED, *CELL]), dropna=False)["throughput_images_per_s"]
     runs = runs.assign(median=rates.transform("median"), sd=rates.transform("std"), n=rates.transform("size"))
@@ -143,7 +152,7 @@ def slow_repeat(material: Material) -> Findings:
 
 
 def _causes(runs: pd.DataFrame, bad: pd.Series[bool]) -> Iterator[tuple[pd.DataFrame, str]]:
-    """Slow runs that have one cause, and which."""
+    """Yield slow runs that have one cause, and the cause."""
     slow, good = runs[bad], runs[~bad]
     if "hosts" in runs:
         hosts = slow["hosts"].str.split(",").explode()
@@ -170,7 +179,7 @@ def _causes(runs: pd.DataFrame, bad: pd.Series[bool]) -> Iterator[tuple[pd.DataF
     "seen in published tables",
 )
 def copied_runs(material: Material) -> Findings:
-    """No two runs have the same times to the last digit.
+    """Check that no two runs have the same times to the last digit.
 
     Two trainings never take equally long; equal times are one run under two names.
     """
@@ -187,11 +196,11 @@ def copied_runs(material: Material) -> Findings:
     f"{SC15}, section 4.1; docs/statistics.md, Drift",
 )
 def drift(material: Material) -> Findings:
-    """Rates do not move with time beyond noise while a study is made.
+    """Check that rates do not drift beyond noise while a study is made.
 
-    A line through the logarithms of all timed runs' rates over their start, with a level of its own for each cell of
-    runs that differ in their repeat only. A machine that wanders up and down is not found. Under drift, intervals of
-    one side hold the truth too rarely; the page says so.
+    A line through the logarithms of all timed runs' rates over their start, with a level of its own
+    for each cell of runs that differ in their repeat only. A machine that wanders up and down is
+    not found. Under drift, intervals of one side hold the truth too rarely; the page says so.
     """
     for where, rows in groups(timed(material.runs), ["machine"]):
         cells = rows.groupby(present(rows, [*COMPARED, *CELL]), dropna=False).ngroup()
@@ -212,7 +221,8 @@ def drift(material: Material) -> Findings:
     f"{MLCOMMONS}, Run Results; Hoefler and Belli, SC'15, section 4.1",
 )
 def run_order(material: Material) -> Findings:
-    """Runs of two frameworks or loaders alternate in time, whatever others are made in between.
+    """Check that runs of two frameworks or loaders alternate in time, whatever others are made in
+    between.
 
     If all of one come before all of the other, a machine that slows down decides who is faster.
     """
@@ -240,7 +250,8 @@ def run_order(material: Material) -> Findings:
     also=["begun_s", "run_s"],
 )
 def overlapping_runs(material: Material) -> Findings:
-    """While a timed run trains, no other run is on its computer: none trains there, starts up or ends.
+    """Check that while a timed run trains, no other run is on its computer: none trains there,
+    starts up or ends.
 
     Each would measure the other. The records of all studies in the same folder of results are looked at, untimed runs
     among them; those of other folders are not known here: see `busy-machine`.
@@ -271,7 +282,9 @@ def overlapping_runs(material: Material) -> Findings:
 
 
 def _on_hosts(runs: pd.DataFrame, begin: pd.Series[float], end: pd.Series[float]) -> pd.DataFrame:
-    """Runs with each of their hosts, and from when to when they were there [s since 1970]."""
+    """Return runs with each of their hosts, and from when to when they were there [s since
+    1970].
+    """
     columns = {"run": runs["run"].astype("str"), "host": runs["hosts"].str.split(","), "begin": begin, "end": end}
     rows = pd.DataFrame(columns).explode("host")
     return rows[rows["host"].fillna("") != ""]

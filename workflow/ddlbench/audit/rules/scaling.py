@@ -23,9 +23,10 @@ RELATIVE = ("speed-up", "efficiency")
     "the same machine",
 )
 def slow_base(material: Material) -> Findings:
-    """The base reaches at least half of what its hardware can: of the synthetic loader's rate.
+    """Check that the baseline reaches at least half of what its hardware can: of the synthetic
+    loader's rate.
 
-    A slow base flatters every efficiency above it: what waits for data hides its communication.
+    A slow baseline flatters every efficiency above it: what waits for data hides its communication.
     """
     numbers = material.numbers[material.numbers["quantity"].isin(RELATIVE)]
     for _, rows in groups(numbers, [*COMPARED, "batch_per_worker", "ref_workers"]):
@@ -44,10 +45,11 @@ def slow_base(material: Material) -> Findings:
     "Hoefler and Belli, SC'15, rules 1 and 4",
 )
 def common_base(material: Material) -> Findings:
-    """Where efficiencies rank two frameworks or loaders, throughput ranks them alike.
+    """Check that, where efficiencies rank two frameworks or loaders, throughput ranks them alike.
 
-    Each efficiency has its own base. The slower one at every number of workers can have the higher efficiency. Both
-    differences are beyond the intervals of the two; of single runs nobody can tell.
+    Each efficiency has its own baseline. The slower one at every number of workers can have the
+    higher efficiency. Both differences are beyond the intervals of the two; of single runs nobody
+    can tell.
     """
     numbers, more = material.numbers, 1.05
     both = numbers[numbers["quantity"].isin(["efficiency", "throughput"])]
@@ -75,10 +77,10 @@ def common_base(material: Material) -> Findings:
     f"{SC15}, rules 1 and 11",
 )
 def superlinear(material: Material) -> Findings:
-    """An efficiency above 1 is explained, or its base is measured again.
+    """Name efficiencies above 1: each is to be explained, or its baseline measured again.
 
-    More workers have more cache and memory; most often the base was slow that day. Of several repeats the lower end of
-    the interval counts.
+    More workers have more cache and memory; most often the baseline was slow that day. Of several
+    repeats the lower end of the interval counts.
     """
     numbers = material.numbers
     least = numbers["low"].fillna(numbers["value"])
@@ -93,7 +95,7 @@ def superlinear(material: Material) -> Findings:
     f"{SC15}, rule 12",
 )
 def sparse_lines(material: Material) -> Findings:
-    """A line over numbers of workers has a point at least at every fourfold.
+    """Check that a line over numbers of workers has at least one point at every fourfold.
 
     Between two far points nothing was measured; a line there is a guess.
     """
@@ -112,7 +114,8 @@ def sparse_lines(material: Material) -> Findings:
     f"{SC15}, rule 2; Aach et al. 2023, Table 2: the native loader ends at 512 of 1024 GPUs",
 )
 def missing_points(material: Material) -> Findings:
-    """Frameworks and loaders that are compared were measured on the same numbers of workers, or it is said why not.
+    """Check that frameworks and loaders that are compared were measured on the same numbers of
+    workers, or that it is said why not.
 
     A line that ends early may have ended because it fell.
     """
@@ -132,7 +135,8 @@ def missing_points(material: Material) -> Findings:
     f"{SC15}, rule 11",
 )
 def no_upper_bound(material: Material) -> Findings:
-    """Speeds are shown beside what bounds them: the synthetic loader, or the hardware's peak.
+    """Check that speeds are shown beside what bounds them: the synthetic loader, or the hardware's
+    peak.
 
     Without it nobody can tell a good number from a bad one.
     """
@@ -145,7 +149,8 @@ def no_upper_bound(material: Material) -> Findings:
 
 @rule("warning", "runs.throughput_images_per_s runs.loader", "add a loader that reads data", f"{TWELVE_WAYS}, number 6")
 def only_synthetic(material: Material) -> Findings:
-    """Speeds are measured with pictures that are read and decoded, not with the synthetic loader alone.
+    """Check that speeds are measured with pictures that are read and decoded, not with the
+    synthetic loader alone.
 
     Without input, a training scales better than any that learns.
     """
@@ -162,7 +167,7 @@ def only_synthetic(material: Material) -> Findings:
     SIDE_BY_SIDE,
 )
 def ranks_apart(material: Material) -> Findings:
-    """Ranks of a program train together.
+    """Check that ranks of a program train together.
 
     Ranks that train each for itself, side by side, scale perfectly, and train nothing together. They are found where
     one is ahead of another by more than a step, which an average of gradients does not allow, where their losses are
@@ -180,8 +185,9 @@ def ranks_apart(material: Material) -> Findings:
     SIDE_BY_SIDE,
 )
 def ranks_confirmed(material: Material) -> Findings:
-    """Something confirms that the ranks of a program trained together: all joined the rendezvous at MASTER_PORT, or the
-    program, or torch.distributed through the recorder, says how many they are.
+    """Check that something confirms that the ranks of a program trained together: all joined the
+    rendezvous at MASTER_PORT, or the program, or torch.distributed through the recorder, says how
+    many they are.
 
     Losses that are equal to the last digit on ranks that met may be averages over ranks, or the same training on each.
     """

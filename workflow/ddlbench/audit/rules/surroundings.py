@@ -23,7 +23,8 @@ PATIENCE = {PATIENCE_OF_OURS, horovod.PATIENCE}  # how long ranks wait for each 
     f"{MLCOMMONS}, 'caches must be cleared or empty'; seen on every first run of a study",
 )
 def same_cache_state(material: Material) -> Findings:
-    """Runs that are compared find their data in the same place: in memory (warm) or on disks (cold).
+    """Check that runs that are compared find their data in the same place: in memory (warm) or on
+    disks (cold).
 
     The first run of a study reads from disks, the next ones from memory. What counts is the share of the data that was
     in memory before the run.
@@ -44,10 +45,11 @@ def same_cache_state(material: Material) -> Findings:
     ],
 )
 def same_versions(material: Material) -> Findings:
-    """Versions of PyTorch, Python, NCCL, a framework, a loader and ddlbench itself (its commit), whose PyTorch it is,
-    and the container, are the same in all runs that are compared.
+    """Check that versions of PyTorch, Python, NCCL, a framework, a loader and ddlbench itself (its
+    commit), the origin of PyTorch, and the container are the same in all runs that are compared.
 
-    All that differ are listed; kernels change between versions. A run in a container and one without differ, too.
+    All that differ are listed; kernels change between versions. A run in a container and one
+    without differ, too.
     """
     runs = material.runs
     yield from differing(runs, "commit", ["machine"], "commits") if "commit" in runs else ()
@@ -69,8 +71,10 @@ def same_versions(material: Material) -> Findings:
     ],
 )
 def origin_recorded(material: Material) -> Findings:
-    """Each run says its commit, the version of PyTorch, its computers, its initial weights and, where data is read, its
-    digest; and it was made by a version of ddlbench that can be had again."""
+    """Check that each run says its commit, the version of PyTorch, its computers, its initial
+    weights and, where data is read, its digest; and that it was made by a version of ddlbench that
+    can be had again.
+    """
     runs = material.runs
     if "records" in runs:  # others' logs have other words for it, or none
         runs = runs[runs["records"].fillna("ours") == "ours"]
@@ -100,7 +104,7 @@ def origin_recorded(material: Material) -> Findings:
     also=["gpu", "driver"],
 )
 def same_hardware(material: Material) -> Findings:
-    """Runs that are compared ran on computers with the same processor, GPU and driver.
+    """Check that runs that are compared ran on computers with the same processor, GPU and driver.
 
     Partitions may hide several kinds of nodes behind one name.
     """
@@ -116,9 +120,11 @@ def same_hardware(material: Material) -> Findings:
     also=["kernel"],
 )
 def same_hosts(material: Material) -> Findings:
-    """Hosts are listed where runs of one worker count did not all run on the same ones, and Linux if releases differ.
+    """List hosts where runs of one worker count did not all run on the same ones, and Linux if
+    releases differ.
 
-    It breaks no comparison; it is where to look when one run is slow. `ddlbench nodes` sets hosts beside each other.
+    It breaks no comparison; it is where to look when one run is slow. `ddlbench nodes` compares
+    hosts with each other.
     """
     if "kernel" in material.runs:
         yield from differing(material.runs, "kernel", ["machine"], "kernels")
@@ -141,7 +147,7 @@ def same_hosts(material: Material) -> Findings:
     f"{SC15}, section 4.1; equal frameworks on two nodes that are 2 % apart are told apart in most studies",
 )
 def nodes_confounded(material: Material) -> Findings:
-    """Frameworks and loaders that are compared do not each keep to nodes of their own.
+    """Check that frameworks and loaders that are compared do not each keep to nodes of their own.
 
     If all repeats of one side ran on one node, and those of the other elsewhere, a difference may be that of the nodes:
     no repeat tells. Where repeats of both ran on several nodes each, the intervals have the nodes in them.
@@ -175,7 +181,8 @@ def _few(hosts: set[str]) -> str:
     also=["workers_per_node", "loader_threads", "cores_per_rank"],
 )
 def same_resources(material: Material) -> Findings:
-    """Runs that are compared at one number of workers have the same workers per node, cores and loader threads.
+    """Check that runs that are compared at one number of workers have the same workers per node,
+    cores and loader threads.
 
     Fewer threads per worker starve a loader; fewer workers per node leave each more memory bandwidth and network.
     """
@@ -191,8 +198,9 @@ def same_resources(material: Material) -> Findings:
     also=["environment"],
 )
 def same_environment(material: Material) -> Findings:
-    """Variables of the environment that ranks were given or found are listed where runs of one framework and worker
-    count differ; numbers of threads, NCCL's (not on CPUs) and those about TF32 also between frameworks.
+    """List variables of the environment that ranks were given or found where runs of one framework
+    and worker count differ; numbers of threads, NCCL's (not on CPUs) and those about TF32 also
+    between frameworks.
 
     Threads, network and memory settings change speed. Values that might be secrets are hidden in records and cannot
     differ.
@@ -220,7 +228,7 @@ def same_environment(material: Material) -> Findings:
 
 
 def _environment(command: str, found: str | None) -> dict[str, str]:
-    """The variables of a run: those of its command, and what its ranks found."""
+    """Return the variables of a run: those of its command, and what its ranks found."""
     return variables(command) | variables(f"env {found or ''}")
 
 
@@ -231,7 +239,7 @@ def _environment(command: str, found: str | None) -> dict[str, str]:
     "arXiv:2510.12166 (compare machines per node)",
 )
 def energy_per_node(material: Material) -> Findings:
-    """Energies are compared between nodes that are filled alike.
+    """Check that energies are compared between nodes that are filled alike.
 
     A host's energy is that of the whole node: with two of four workers on it, each seems to cost twice as much.
     """

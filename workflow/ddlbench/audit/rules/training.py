@@ -27,7 +27,8 @@ OF_ANY_BATCH = ("augmentation", "image_size")  # a recipe may have the others by
     also=["validation_images"],
 )
 def same_samples(material: Material) -> Findings:
-    """Runs that are compared train on the same number of images an epoch, and validate on the same number.
+    """Check that runs that are compared train on the same number of images an epoch, and validate
+    on the same number.
 
     A framework that sees fewer images finishes an epoch sooner; that is no speed. A program of the user's own has no
     training split that is known here: its repeats are compared, of which one may have ended early with exit code 0.
@@ -43,7 +44,8 @@ def same_samples(material: Material) -> Findings:
 
 @rule("error", "runs.data_sha256", "train the runs of the older data again", f"{MLCOMMONS}, Data Set")
 def same_data(material: Material) -> Findings:
-    """Runs that are compared read the same data: the SHA-256 of the manifest, which holds those of all parts, is equal.
+    """Check that runs that are compared read the same data: the SHA-256 of the manifest, which
+    holds those of all parts, is equal.
 
     Data that was prepared again with another source or seed is other data, even under the same name. Forms (raw,
     tfrecord) have manifests of their own and are compared within themselves.
@@ -58,7 +60,7 @@ def same_data(material: Material) -> Findings:
     f"{TWELVE_WAYS}, numbers 4 and 7; {MLCOMMONS}, Numerics",
 )
 def same_precision(material: Material) -> Findings:
-    """Runs that are compared compute in the same number format.
+    """Check that runs that are compared compute in the same number format.
 
     A run in bf16 beside one in fp32 measures the format, not the framework.
     """
@@ -73,8 +75,9 @@ def same_precision(material: Material) -> Findings:
     also=SETTINGS,
 )
 def same_recipe(material: Material) -> Findings:
-    """Runs of one recipe and batch have the same settings: optimizer, rate, momentum, weight decay, label smoothing,
-    ..., and of any batch the same augmentation and image size, which cost time and decide accuracy.
+    """Check that runs of one recipe and batch have the same settings: optimizer, rate, momentum,
+    weight decay, label smoothing, ..., and of any batch the same augmentation and image size, which
+    cost time and decide accuracy.
 
     Two runs may carry one recipe's name and have been trained with two of its versions.
     """
@@ -90,7 +93,8 @@ def same_recipe(material: Material) -> Findings:
     f"{TWELVE_WAYS}, number 11",
 )
 def same_batch(material: Material) -> Findings:
-    """Frameworks and loaders that are compared at one number of workers share at least one batch size.
+    """Check that frameworks and loaders that are compared at one number of workers share at least
+    one batch size.
 
     With batches that have nothing in common, a difference in speed or accuracy may come of the batch.
     """
@@ -108,7 +112,8 @@ def same_batch(material: Material) -> Findings:
     f"{MLCOMMONS}, Weight initialization; Madhyastha and Jain 2019, arXiv:1909.10447",
 )
 def same_initial_weights(material: Material) -> Findings:
-    """Runs that are compared begin with the same weights: the SHA-256 of the initial weights is equal for equal seeds.
+    """Check that runs that are compared begin with the same weights: the SHA-256 of the initial
+    weights is equal for equal seeds.
 
     Frameworks that draw their own weights begin elsewhere; with few repeats that is a difference in accuracy.
     """
@@ -123,10 +128,11 @@ def same_initial_weights(material: Material) -> Findings:
     f"{MLCOMMONS}, Reference implementations; AlgoPerf (frameworks agree before they are compared)",
 )
 def same_losses(material: Material) -> Findings:
-    """Trainings that differ in the framework only end at the same loss.
+    """Check that trainings that differ in the framework only end at the same loss.
 
-    Repeats of one number have one seed, one beginning and the same samples. Losses that differ beyond chance, and by
-    more than 5 percent, are of another training. It wants three pairs; with fewer nobody can tell it from chance.
+    Repeats of one number have one seed, one beginning and the same samples. Losses that differ
+    significantly, and by more than 5 percent, are of another training. It needs three pairs; with
+    fewer no difference is significant.
     """
     return frameworks_apart(material.runs, "final_loss", "the last loss", 0.05)
 
@@ -138,7 +144,8 @@ def same_losses(material: Material) -> Findings:
     f"{TWELVE_WAYS}, number 4",
 )
 def same_options(material: Material) -> Findings:
-    """Frameworks that are compared have variants with the same common options: `compile`, `channels_last`, ...
+    """Check that frameworks that are compared have variants with the same common options:
+    `compile`, `channels_last`, ...
 
     A compiled model on one side only measures the compiler. Options that one framework alone has are its own.
     """
@@ -161,7 +168,9 @@ def same_options(material: Material) -> Findings:
 
 
 def _options(names: list[str], values: set[tuple[Any, ...]]) -> str:
-    """What variants of a framework have, as `compile=true, channels_last=false`."""
+    """Format the options that variants of a framework have, as `compile=true,
+    channels_last=false`.
+    """
     each_one = (
         ", ".join(f"{name}={json.dumps(value)}" for name, value in zip(names, of, strict=True)) for of in values
     )
@@ -175,7 +184,7 @@ def _options(names: list[str], values: set[tuple[Any, ...]]) -> str:
     "Chowdhery et al. 2022, arXiv:2204.02311, section 4.1",
 )
 def same_operations(material: Material) -> Findings:
-    """A model costs the same operations per image in all runs that are compared.
+    """Check that a model costs the same operations per image in all runs that are compared.
 
     Otherwise two runs train two models under one name, and their utilisation counts something else.
     """
@@ -189,7 +198,8 @@ def same_operations(material: Material) -> Findings:
     f"{MLCOMMONS}, Hyperparameters; seen in itwinai's Horovod adapter",
 )
 def same_learning_rates(material: Material) -> Findings:
-    """Runs that are compared at one batch have the same learning rate in each epoch, at its first and at its last step.
+    """Check that runs that are compared at one batch have the same learning rate in each epoch, at
+    its first and at its last step.
 
     Some adapters multiply the rate by the number of workers in silence; accuracies then compare two recipes.
     """

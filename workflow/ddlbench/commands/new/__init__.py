@@ -16,7 +16,10 @@ from ddlbench.settings.config import NAME, NAME_IN_WORDS, ConfigError
 
 
 def free(path: Path, name: str) -> Path:
-    """The path, if a file of this name may be made there. Raises ConfigError, of one line."""
+    """Return the path, if a file of this name may be made there.
+
+    Raises ConfigError, of one line.
+    """
     if not NAME.fullmatch(name):
         raise ConfigError(f"{name!r} is no name; allowed: {NAME_IN_WORDS}")
     if not path.parent.is_dir():
@@ -27,14 +30,14 @@ def free(path: Path, name: str) -> Path:
 
 
 def filled(kind: str, **values: object) -> str:
-    """The file of this kind, from its template here."""
+    """Return the text of a file of this kind, from its template here."""
     text = Path(__file__).with_name(f"{kind}.yaml.jinja").read_text(encoding="utf-8")
     template = jinja2.Template(text, trim_blocks=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined)
     return f"{template.render(values)}"
 
 
 def checked(path: Path, text: str, load: Callable[[], object]) -> Path:
-    """Write the file, and take it away again if it is not one that can be loaded."""
+    """Write the file, and remove it again if it cannot be loaded."""
     write_text(path, text)
     try:
         load()

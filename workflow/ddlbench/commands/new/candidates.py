@@ -28,7 +28,9 @@ ALIKE = 0.05  # candidates whose steps and rates differ by no more read the same
 
 @dataclass(frozen=True)
 class Candidate:
-    """A pattern, and what it reads: steps, samples per s, what supports it; or why it is refused."""
+    """A pattern, and what it reads: steps, samples per s, what supports it; or why it is
+    refused.
+    """
 
     pattern: str
     unit: str
@@ -98,7 +100,7 @@ def _patterns(texts: Sequence[str], spec: RunSpec) -> Iterator[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class Place:
-    """A number that stands in all lines of a kind: where, and how it moves."""
+    """The place of a number that stands in all lines of a kind: where, and how it moves."""
 
     label: str
     spans: tuple[tuple[int, int], ...]

@@ -35,7 +35,7 @@ def add(commands: Any) -> None:
 
 
 def new_machine(call: Call) -> int:
-    """A machine file with what SLURM and the network say."""
+    """Write a machine file with what SLURM and the network say."""
     from ddlbench.commands.new import machine
 
     name = call.options.name
@@ -45,7 +45,7 @@ def new_machine(call: Call) -> int:
 
 
 def new_study(call: Call) -> int:
-    """A study from what the command line says of it."""
+    """Write a study from the arguments of the command line."""
     from ddlbench.commands.new import study
 
     names = ("model", "dataset", "frameworks", "workers", "program")
@@ -56,7 +56,9 @@ def new_study(call: Call) -> int:
 
 
 def new_program(call: Call) -> int:
-    """A program's file from its --help and source; with --try, what is read of its steps."""
+    """Write a program's file from its --help and source; with --try, print what is read of its
+    steps.
+    """
     from ddlbench.commands.new import program, trial
 
     options = call.options

@@ -26,8 +26,11 @@ def write(name: str, config: Path) -> Path:
 
 
 def text(queues: Sequence[Queue], site: Mapping[str, str], interfaces: Sequence[Interface]) -> str:
-    """The file. The first queue says what a node is; queues of other devices are left out. The fastest interface, if
-    one is the fastest, is the first."""
+    """Return the text of the machine file.
+
+    The first queue says what a node is; queues of other devices are left out. The fastest
+    interface, if one is the fastest, is the first.
+    """
     first = queues[0]
     node = first.node
     cores = node.cores or node.cpus
@@ -47,13 +50,15 @@ def text(queues: Sequence[Queue], site: Mapping[str, str], interfaces: Sequence[
 
 
 def _notes(queue: Queue) -> list[str]:
-    """What to know of a partition."""
+    """Return notes about a partition."""
     notes = [f"{queue.others} of its nodes are of another kind"] if queue.others else []
     return notes + ([f"its jobs may have to give way (PreemptMode={queue.gives_way})"] if queue.gives_way else [])
 
 
 def _memory(queue: Queue, workers: int, site: Mapping[str, str]) -> str:
-    """`memory_mb_per_worker`: all of a node if SLURM counts memory and gives jobs that do not ask a part of it."""
+    """Return the value of `memory_mb_per_worker`: all of a node if SLURM counts memory and gives
+    jobs that do not ask a part of it.
+    """
     ours = queue.node.memory_mb
     counts = "MEMORY" in site.get("SelectTypeParameters", "").upper()
     if site and not counts:

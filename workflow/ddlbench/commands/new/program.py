@@ -47,20 +47,27 @@ READS = (  # what stands in a source -> how its steps can be read
 
 @dataclass(frozen=True)
 class Help:
-    """What --help says: options in its order, with their choices; what must be given; why it said nothing, if so."""
+    """The content of --help: options in its order, with their choices; what must be given; why it
+    said nothing, if so.
+    """
 
     options: dict[str, list[str]]
     required: list[str]
     problem: str | None = None
 
     def named(self, names: list[str]) -> str | None:
-        """The first of these names that is an option, as it is written; what stands before a dot does not matter."""
+        """Return the first of these names that is an option, as it is written; what stands before a
+        dot does not matter.
+        """
         plain = {o.lstrip("-").replace("-", "_").split(".")[-1].lower(): o for o in [*self.options][::-1]}
         return next((plain[name] for name in names if name in plain), None)
 
 
 def write(given: str, name: str | None, environment: str | None, config: Path) -> tuple[Path, str | None]:
-    """Write config/programs/<name>.yaml; returns it, and why --help said nothing. Raises ConfigError, of one line."""
+    """Write config/programs/<name>.yaml; return it, and why --help said nothing.
+
+    Raises ConfigError, of one line.
+    """
     script = Path(os.path.relpath(given))
     if not script.is_file():
         raise ConfigError(f"{given}: is no file; allowed: the file that trains, such as train.py")
@@ -79,7 +86,9 @@ def write(given: str, name: str | None, environment: str | None, config: Path) -
 
 
 def name_of(script: str) -> str:
-    """What a program is called in config/programs: its file's name, without its suffix, in letters that are allowed."""
+    """Return a program's name in config/programs: its file's name, without its suffix, in letters
+    that are allowed.
+    """
     return re.sub(r"[^A-Za-z0-9._-]+", "-", re.sub(r"\.(py|sh|yaml)$", "", Path(script).name)).strip("-.") or "program"
 
 
@@ -124,12 +133,14 @@ def ask(start: list[str], environment: str | None, home: Path) -> Help:
 
 
 def search_path() -> str:
-    """PATH with this Python's folder in front, as in an environment that is activated."""
+    """Return PATH with this Python's folder in front, as in an environment that is activated."""
     return f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
 
 
 def understood(text: str) -> Help:
-    """Options and what must be given, of a help text as argparse, click and absl write it."""
+    """Parse options and what must be given from a help text as argparse, click and absl write
+    it.
+    """
     options: dict[str, list[str]] = {}
     required = []
     for line in text.splitlines():
@@ -152,7 +163,7 @@ def understood(text: str) -> Help:
 
 
 def text(script: Path, home: Path, start: list[str], page: Help, environment: str | None) -> str:
-    """The file, by `program.yaml.jinja`."""
+    """Return the text of the file, by `program.yaml.jinja`."""
     command = [shlex.quote(word).replace("{", "{{").replace("}", "}}") for word in start]
     options = {value: page.named(names.split()) for value, names in USUAL.items()}
     needs = [need for need in page.required if need not in options.values()]

@@ -44,8 +44,10 @@ WIDTH = 160
 
 
 def show(name: str | None, batch: int, seconds: float, config: Path, workers: int = 1) -> int:
-    """Run the program, print what was read; 0 if steps were, and the program ended well or was ended. Raises
-    ConfigError."""
+    """Run the program, and print what was read.
+
+    Returns 0 if steps were read, and the program ended well or was ended. Raises ConfigError.
+    """
     programs = config / "programs"
     name = name or max(programs.glob("*.yaml"), key=lambda path: path.stat().st_mtime, default=Path("train")).stem
     file = load_program(name_of(name), programs, draft=True)
@@ -134,8 +136,10 @@ def _last(texts: Iterable[str]) -> Iterable[str]:
 def _run(
     argv: list[str], partial: Path, hidden: dict[str, str], heard: Printed, seconds: float
 ) -> tuple[float, str, bool]:
-    """Run it for so many seconds at most, and end all that it started. Returns how long it ran, how it ended, and
-    whether that was well, or our doing."""
+    """Run it for so many seconds at most, and end all that it started.
+
+    Return how long it ran, how it ended, and whether that was well, or our doing.
+    """
     alarm = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))
     began_s, alarm.daemon = time.monotonic(), True
     with heard, living.ending_descendants():
@@ -183,7 +187,9 @@ def _told(spec: RunSpec, heard: Printed, run: Reading, path: Path) -> Iterable[s
 
 
 def _nearest(spec: RunSpec, texts: Iterable[str]) -> Iterable[str]:
-    """The lines that come nearest to each pattern that has no match, and where the pattern left them."""
+    """Yield the lines that come nearest to each pattern that has no match, and where the pattern
+    left them.
+    """
     assert spec.program is not None
     kinds = {re.sub(r"\d+", "0", text): text for text in texts}  # one line of each kind
     for pattern in spec.program.patterns:
@@ -198,7 +204,7 @@ def _nearest(spec: RunSpec, texts: Iterable[str]) -> Iterable[str]:
 
 
 def _beginnings(pattern: str) -> Sequence[str]:
-    """Beginnings of a pattern that are patterns and match something, the longest first."""
+    """List beginnings of a pattern that are patterns and match something, the longest first."""
     found = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -12,7 +12,10 @@ from ddlbench.data.source import Place, Source
 
 
 class Dataset(Protocol):
-    """A data set. Its constants are known without the data, and importing its file imports nothing heavy."""
+    """The contract of a data set.
+
+    Its constants are known without the data, and importing its file imports nothing heavy.
+    """
 
     IMAGES: dict[str, int]
     """Images per split (`train`, `val`): as published, or by default where any number can be asked for."""
@@ -24,20 +27,26 @@ class Dataset(Protocol):
     """What data.sources has to name, as a sentence; None where the set is fetched or made if nothing is said."""
 
     def open_source(self, place: Place) -> Source:
-        """The data set, ready to be read; fetches it if that can be done. Raises SourceError."""
+        """Return the data set, ready to be read; fetch it if that can be done.
+
+        Raises SourceError.
+        """
 
     def expected(self, given: str | None) -> tuple[dict[str, int], int]:
-        """(images per split, number of classes) that it should hold; `given` is what data.sources says of it.
+        """Return (images per split, number of classes) that it should hold; `given` is what
+        data.sources says of it.
 
         `prepare` warns where a form holds something else. Raises SourceError if `given` cannot be understood.
         """
 
     def in_place(self, given: str | None) -> bool:
-        """Whether `given` is a tree of class folders, which a form that is IN_PLACE uses where it lies."""
+        """Tell whether `given` is a tree of class folders, which a form that is IN_PLACE uses where
+        it lies.
+        """
 
 
 def get(name: str) -> Dataset:
-    """The data set of this name, ours or described by the user. Raises ConfigError."""
+    """Return the data set of this name, ours or described by the user. Raises ConfigError."""
     if name in registry.members("datasets"):
         return cast(Dataset, registry.member("datasets", name))
     from ddlbench.data.datasets._own import Own
@@ -62,9 +71,9 @@ class Fixed:
     classes: int
 
     def expected(self, given: str | None) -> tuple[dict[str, int], int]:
-        """(images per split, classes): as published."""
+        """Return (images per split, classes), as published."""
         return self.images, self.classes
 
     def in_place(self, given: str | None) -> bool:
-        """Never: the pictures are no files of their own."""
+        """Return False: the pictures are no files of their own."""
         return False

@@ -20,8 +20,11 @@ PIXELS = 3 * 32 * 32
 
 @dataclass(frozen=True, kw_only=True)
 class Archive(Fixed):
-    """One of the two. `folder` is the archive's; `names` is its file with one class per line; the fine label is the
-    last of the `label_bytes` before the pixels."""
+    """One of the two published archives.
+
+    `folder` is its top folder; `names` is its file with one class per line. The fine label is the
+    last of the `label_bytes` before the pixels.
+    """
 
     images: dict[str, int] = field(default_factory={"train": 50000, "val": 10000}.copy)
     dataset: str
@@ -33,7 +36,7 @@ class Archive(Fixed):
     label_bytes: int
 
     def open_source(self, place: Place) -> Rows:
-        """The pictures in the files' order. Raises SourceError."""
+        """Return the pictures in the order of the files. Raises SourceError."""
         folder, described = _folder(self, place)
         classes = tuple(read_words(folder / self.names))
         if len(classes) != self.classes or list(classes) != sorted(classes):
@@ -54,7 +57,9 @@ class Archive(Fixed):
 
 
 def _folder(published: Archive, place: Place) -> tuple[Path, dict[str, str]]:
-    """Where the unpacked files lie, and what they came from."""
+    """Return the folder of the unpacked files, and a description of their origin for the
+    manifest.
+    """
     setting = f"data.sources.{published.dataset}"
     wanted = (published.names, *(file for files in published.files.values() for file in files))
     digest = f"md5:{published.md5}"
@@ -75,8 +80,11 @@ def _folder(published: Archive, place: Place) -> tuple[Path, dict[str, str]]:
 
 
 def _unpacked(archive: Path, published: Archive, wanted: tuple[str, ...], cache: Path) -> Path:
-    """The folder in the cache with these files of the archive, of which nothing else is unpacked. Files that are there
-    from another time are compared with the archive: only its digest was checked."""
+    """Unpack the wanted files of the archive into the cache, and return their folder.
+
+    Files that are there from an earlier time are compared with the archive, because only the
+    archive's digest was checked.
+    """
     folder = cache / published.folder
     try:
         with tarfile.open(archive, "r:gz") as tar:

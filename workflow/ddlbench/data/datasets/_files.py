@@ -20,12 +20,15 @@ FORGOTTEN_S = 86400.0  # a download without a living process that is older is de
 
 
 def absolute(given: str) -> Path:
-    """The path that someone gave, from the working directory or with ~; links in it stay."""
+    """Return a given path as an absolute one: from the working directory or with ~; links in it
+    stay.
+    """
     return Path(os.path.abspath(Path(given).expanduser()))  # noqa: PTH100 (Path.absolute keeps `..`)
 
 
 def fetched(url: str, md5: str, folder: Path, setting: str) -> Path:
-    """The file at `url`, in `folder` from then on, with its digest checked; one line says that it is fetched.
+    """Return the file at `url`, kept in `folder` from then on, with its digest checked; print a
+    line if it is fetched.
 
     `setting` is the config key that names a copy instead. Raises SourceError.
     """
@@ -54,8 +57,10 @@ def fetched(url: str, md5: str, folder: Path, setting: str) -> Path:
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """Remove what downloads left that were killed. Whether one on another host lives nobody can tell: a day later it
-    counts as dead."""
+    """Remove what downloads left that were killed.
+
+    Whether one on another host lives nobody can tell: a day later it counts as dead.
+    """
     for path in folder.glob(f"{FETCHING}*"):
         with suppress(OSError):
             host, _, process = path.name.removeprefix(FETCHING).rpartition("-")
@@ -70,7 +75,7 @@ def _md5(path: Path) -> str:
 
 
 def checked(path: Path, md5: str) -> Path:
-    """The same path if the file has this digest. Raises SourceError."""
+    """Return the path if the file has this MD5 digest. Raises SourceError."""
     try:
         digest = _md5(path)
     except OSError as error:
@@ -97,7 +102,9 @@ def check_once(path: Path, md5: str, folder: Path) -> None:
 
 
 def keep(path: Path, data: bytes) -> None:
-    """Have a file of the cache hold these bytes: written only if it does not. Others never see half of it.
+    """Write these bytes to a file of the cache, unless it holds them already.
+
+    Other processes never see half of it.
 
     Raises SourceError if it cannot be written (disk full).
     """
@@ -112,7 +119,10 @@ def keep(path: Path, data: bytes) -> None:
 
 
 def read_words(path: Path) -> list[str]:
-    """What a list of names holds, one per line or space. Raises SourceError if it is no text."""
+    """Read a list of names, separated by white space.
+
+    Raises SourceError if it cannot be read as text.
+    """
     try:
         return path.read_text(encoding="utf-8").split()
     except (OSError, UnicodeDecodeError) as error:
@@ -120,7 +130,7 @@ def read_words(path: Path) -> list[str]:
 
 
 def read_stretch(entry: Entry) -> bytes:
-    """The bytes of an entry. Raises BadImage if they cannot be read or are too few."""
+    """Return the bytes of an entry. Raises BadImage if they cannot be read or are too few."""
     try:
         if entry.size == TO_THE_END:
             return read_bytes(entry.path)
@@ -134,11 +144,14 @@ def read_stretch(entry: Entry) -> bytes:
 
 @cache
 def _opened(path: str) -> int:
-    """A descriptor for as long as the process lives: opening one archive 1.28 million times asks a cluster's file
-    system for more than the reading does. pread has no position, so processes may share it."""
+    """Return a descriptor of the file, open for as long as the process lives.
+
+    Opening one archive 1.28 million times costs a cluster's file system more than the reading.
+    pread has no position, so processes may share the descriptor.
+    """
     return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def one_line(error: object) -> str:
-    """A library's complaint, on one line."""
+    """Return the text of a library's error on one line."""
     return " ".join(str(error).split())

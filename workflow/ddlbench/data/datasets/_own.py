@@ -23,7 +23,10 @@ HINT = "allowed: class folders or shards (*.tar), in train and val, or in one fo
 
 
 class Own:
-    """A `Dataset`; IMAGES, NUM_CLASSES and PICTURE_BYTES are guesses. Raises ConfigError if its file is wrong."""
+    """A `Dataset` that a user describes; IMAGES, NUM_CLASSES and PICTURE_BYTES are guesses.
+
+    Raises ConfigError if its file is wrong.
+    """
 
     NEEDS: str | None = None
     PICTURE_BYTES: float = 100_000  # about ImageNet's
@@ -37,7 +40,7 @@ class Own:
             (self.IMAGES, self.NUM_CLASSES), self.problem = UNSEEN, str(error)
 
     def open_source(self, place: Place) -> Source:
-        """The tree or the shards, where they lie; says what is for validation.
+        """Return the tree or the shards, where they lie; print which part is for validation.
 
         Raises SourceError.
         """
@@ -63,11 +66,11 @@ class Own:
         return Tree(class_folders(whole, HINT), described, folder, HINT, named=folders, in_place=in_place)
 
     def expected(self, given: str | None) -> tuple[dict[str, int], int]:
-        """(images per split, classes): a guess."""
+        """Return (images per split, classes): a guess."""
         return self.IMAGES, self.NUM_CLASSES
 
     def in_place(self, given: str | None) -> bool:
-        """Whether the folder holds class folders in train and val."""
+        """Tell whether the folder holds class folders in train and val."""
         folder = absolute(self.file.folder)
         with suppress(SourceError, OSError):
             layout = _layout(folder)
@@ -75,7 +78,7 @@ class Own:
         return False
 
     def remarks(self) -> list[str]:
-        """What people must know of a plan before the set is prepared, one line each."""
+        """Return what people must know of a plan before the set is prepared, one line each."""
         file, images, classes = self.path, self.IMAGES, self.NUM_CLASSES
         wrong = [f"{file}: folder, as seen from here: {self.problem}"] if self.problem else []
         guess = f"{classes} classes and {count_of(images['train'], 'picture')} for training"
@@ -85,7 +88,8 @@ class Own:
         return [*wrong, f"{file}: {self.name} is not prepared; until then the plan guesses: {guess}"]
 
     def _guessed(self) -> tuple[dict[str, int], int]:
-        """From the number of class folders and of the files in the first one, or from the bytes of shards.
+        """Guess (images per split, classes) from the number of class folders and of the files in
+        the first one, or from the bytes of shards.
 
         Raises SourceError, or OSError.
         """
@@ -102,7 +106,7 @@ class Own:
 
 
 def _layout(folder: Path) -> Layout:
-    """Where pictures of both splits lie. Raises SourceError, OSError."""
+    """Find where the pictures of both splits lie. Raises SourceError, OSError."""
     try:
         shards = _webdataset.shards(folder)
         return _splits.of_shards(folder, shards) if shards else _splits.of_folders(folder)
@@ -115,7 +119,9 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 
 def _usual(folder: Path, layout: Layout) -> bool:
-    """Whether the splits are called train and val, or there is none for validation: nothing else needs be known."""
+    """Tell whether the splits are called train and val, or there is none for validation: nothing
+    else needs to be known.
+    """
     if not layout.val:
         return True
     for split, paths in (("train", layout.train), ("val", layout.val)):
@@ -127,7 +133,7 @@ def _usual(folder: Path, layout: Layout) -> bool:
 
 
 def _said(folder: Path, layout: Layout, every: int) -> str:
-    """Says where the pictures for training and for validation lie, and what is not used."""
+    """Describe where the pictures for training and for validation lie, and what is not used."""
     unused = f"; not used: {_shown(layout.unused)}" if layout.unused else ""
     if not layout.val:
         return f"{folder} has none for validation: one picture in {every} of each class, by name, is taken{unused}"

@@ -16,8 +16,11 @@ from ddlbench.data.source import Entry, Picture, SourceError
 
 @dataclass(frozen=True)
 class Stretch:
-    """Rows that follow each other in one file: the first one's pixels begin at `offset`, the next one's `step` bytes
-    later. `labels` has one byte per row; `number` is the first row's, for its name."""
+    """Rows that follow each other in one file.
+
+    The pixels of the first begin at `offset`, those of each further row `step` bytes later.
+    `labels` has one byte per row; `number` is that of the first row, for its name.
+    """
 
     path: str
     offset: int
@@ -28,7 +31,9 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Rows:
-    """A source of such pictures. `shape` is (channels, height, width) of a row; all sides grow by `pad` zero pixels."""
+    """A source of such pictures. `shape` is (channels, height, width) of a row; all sides grow by
+    `pad` zero pixels.
+    """
 
     classes: tuple[str, ...]
     described: dict[str, Any]
@@ -38,7 +43,11 @@ class Rows:
     tree: Path | None = None
 
     def check_counts(self, images: dict[str, int]) -> Rows:
-        """Itself. Raises SourceError if there are other numbers of rows than `images`, or labels beyond the classes."""
+        """Check the numbers of rows and the labels, and return the source itself.
+
+        Raises SourceError if a split has another number of rows than `images` says, or a label is
+        beyond the classes.
+        """
         for split, stretches in self.stretches.items():
             there = ", ".join(dict.fromkeys(s.path for s in stretches))
             count = sum(len(s.labels) for s in stretches)
@@ -50,7 +59,7 @@ class Rows:
         return self
 
     def entries(self, split: str) -> list[Entry]:
-        """In the order of the files."""
+        """List the entries of a split, in the order of the files."""
         size = self.shape[0] * self.shape[1] * self.shape[2]
         return [
             Entry(f"{s.number + row:05d}.png", label, s.path, s.offset + row * s.step, size)
@@ -59,7 +68,7 @@ class Rows:
         ]
 
     def read(self, entry: Entry) -> Picture:
-        """The row as an RGB PNG. Raises BadImage."""
+        """Return the row as an RGB PNG. Raises BadImage."""
         import numpy as np
         from PIL import Image
 

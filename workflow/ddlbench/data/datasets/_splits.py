@@ -21,8 +21,10 @@ WORDS = (*TRAIN, *VALIDATION)
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the pictures of each split lie: folders of class folders, or shards. Without `val` some of `train` are for
-    validation. `unused` are parts that are used for neither."""
+    """Where the pictures of each split lie: folders of class folders, or shards.
+
+    Without `val` some of `train` are for validation. `unused` are parts that are used for neither.
+    """
 
     train: tuple[Path, ...]
     val: tuple[Path, ...] = ()
@@ -30,7 +32,7 @@ class Layout:
 
 
 def of_folders(folder: Path) -> Layout:
-    """The layout of class folders. Raises SourceError, OSError."""
+    """Return the layout of class folders. Raises SourceError, OSError."""
     there = {path.name: path for path in sorted(folder.iterdir()) if path.is_dir()}
     named: dict[str, Path] = {}
     for name, path in there.items():
@@ -57,7 +59,7 @@ def of_folders(folder: Path) -> Layout:
 
 
 def holds_folders(folder: Path) -> bool:
-    """Whether a folder is one of class folders; that of a class holds pictures."""
+    """Tell whether a folder holds class folders; the folder of a class holds pictures."""
     return any(path.is_dir() and not pictures.is_passed_over(path.name) for path in folder.iterdir())
 
 
@@ -66,7 +68,10 @@ def _holds_pictures(folder: Path) -> bool:
 
 
 def of_shards(folder: Path, shards: Sequence[Path]) -> Layout:
-    """The layout of shards, by the folders that they lie in and by their names. Raises SourceError."""
+    """Return the layout of shards, by the folders that they lie in and by their names.
+
+    Raises SourceError.
+    """
     words = {path: _words(path, folder) for path in shards}
     shared = set.intersection(*words.values()) if len(shards) > 1 else set()  # of the set's own name
     sides: dict[str, list[Path]] = {word: [] for word in ("train", *VALIDATION, "")}
@@ -86,7 +91,7 @@ def of_shards(folder: Path, shards: Sequence[Path]) -> Layout:
 
 
 def _words(path: Path, folder: Path) -> set[str]:
-    """The words of WORDS in a shard's folder, else in its name."""
+    """Return the words of WORDS in the name of a shard's folder, else in the shard's own name."""
     if path.parent != folder and path.parent.name.lower() in WORDS:
         return {path.parent.name.lower()}
     parts = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", path.stem)
@@ -98,7 +103,10 @@ def _side(said: Iterable[str]) -> frozenset[str]:
 
 
 def _only(path: Path, said: set[str]) -> str:
-    """The split that a name says: `train`, a word of VALIDATION, or nothing. Raises SourceError if it says both."""
+    """Return the split that a name says: `train`, a word of VALIDATION, or "".
+
+    Raises SourceError if it says both.
+    """
     if len(_side(said)) > 1:
         raise SourceError(f"{path}: its name says {' and '.join(sorted(said))}; allowed: one split")
     if said & {*TRAIN}:

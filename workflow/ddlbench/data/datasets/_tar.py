@@ -63,8 +63,9 @@ class _Headers(tarfile.TarFile):
 
 
 class _Stretch:
-    """The stretch of a stream that an archive lies in. tarfile would read a header as long as it claims to be, into
-    memory: one that claims to be longer than LONGEST is refused."""
+    """The stretch of a stream that an archive lies in. tarfile would read a header as long as it
+    claims to be into memory; a header that claims to be longer than LONGEST is refused.
+    """
 
     def __init__(self, stream: BinaryIO, end: int) -> None:
         self.stream, self.end = stream, end

@@ -23,7 +23,10 @@ class Every:
     file: str
 
     def part(self, entries: Iterable[Entry], split: str) -> list[Entry]:
-        """Those of one split, in the order given. Raises SourceError if none is left for it."""
+        """Return the entries of one split, in the order given.
+
+        Raises SourceError if none is left for it.
+        """
         counts: Counter[int] = Counter()
         kept = []
         for entry in entries:
@@ -57,12 +60,12 @@ class Tree:
 
     @property
     def tree(self) -> Path | None:
-        """The folder, if both splits lie there by their names."""
+        """Return the folder, if both splits lie there under their names."""
         return self.folder if self.every is None and not self.named and self.in_place else None
 
     def entries(self, split: str) -> list[Entry]:
-        """By class, then by name, those in folders of a class too; files that are not named like pictures are passed
-        over.
+        """List the pictures by class, then by name, including those in subfolders of a class; files
+        that are not named like pictures are passed over.
 
         Raises SourceError if a class folder is empty or none of train's, or two names differ in their case only.
         """
@@ -87,7 +90,7 @@ class Tree:
         return entries if self.every is None else self.every.part(entries, split)
 
     def read(self, entry: Entry) -> Picture:
-        """The file, mended if it has to be. Raises BadImage."""
+        """Return the file's picture, converted where needed. Raises BadImage."""
         return pictures.mended(read_stretch(entry), entry.path)
 
 
@@ -114,8 +117,9 @@ def pictures_in(folder: Path, hint: str, junk: Counter[str], depth: int = 0) -> 
 
 
 def is_plain(top: Path, hint: str) -> bool:
-    """Whether every loader reads what lies in class folders as it is: JPEG and PNG files, none in a folder of its
-    class."""
+    """Tell whether every loader reads the class folders as they are: JPEG and PNG files, none in a
+    subfolder of its class.
+    """
     junk: Counter[str] = Counter()
     for name in class_folders(top, hint):
         for file, path in pictures_in(top / name, hint, junk):
@@ -125,7 +129,7 @@ def is_plain(top: Path, hint: str) -> bool:
 
 
 def class_folders(folder: Path, hint: str) -> tuple[str, ...]:
-    """The class folders in a folder, sorted. Raises SourceError if there are none."""
+    """List the class folders in a folder, sorted. Raises SourceError if there are none."""
     try:
         with os.scandir(folder) as listing:
             names = sorted(file.name for file in listing if file.is_dir() and not pictures.is_passed_over(file.name))
@@ -137,7 +141,9 @@ def class_folders(folder: Path, hint: str) -> tuple[str, ...]:
 
 
 def each_once(names: Iterable[str], where: str, what: str) -> None:
-    """Raises SourceError if two names are the same, or would be on a file system that ignores case."""
+    """Raise SourceError if two names are the same, or would be on a file system that ignores
+    case.
+    """
     for name, times in Counter(n.casefold() for n in names).most_common(1):
         if times > 1:
             raise SourceError(f"{where}: {times} {what} of one name: {name}")

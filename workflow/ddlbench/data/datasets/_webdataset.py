@@ -24,7 +24,10 @@ LONGEST = 200  # bytes of a class's name
 
 @dataclass(frozen=True)
 class ShardSource:
-    """`listed` has the pictures by split. The processes that prepare do without."""
+    """A source of pictures in shards.
+
+    `listed` has the pictures by split; the processes that prepare do without it.
+    """
 
     classes: tuple[str, ...]
     described: dict[str, Any]
@@ -32,11 +35,11 @@ class ShardSource:
     tree: None = None
 
     def entries(self, split: str) -> list[Entry]:
-        """By class, then by shard and place in it."""
+        """List the pictures of a split by class, then by shard and place in it."""
         return list(self.listed[split])
 
     def read(self, entry: Entry) -> Picture:
-        """The member's bytes, mended if they have to be. Raises BadImage."""
+        """Return the member's picture, converted where needed. Raises BadImage."""
         return pictures.mended(read_stretch(entry), f"{entry.path}: {entry.filename}")
 
     def __getstate__(self) -> dict[str, Any]:
@@ -44,13 +47,14 @@ class ShardSource:
 
 
 def shards(folder: Path) -> list[Path]:
-    """The shards of a folder, and of folders in it that are called as splits are, sorted."""
+    """List the shards in a folder and in its subfolders that are named like splits, sorted."""
     tops = [path for path in folder.iterdir() if path.name.lower() in WORDS] if folder.is_dir() else []
     return sorted(file for top in (folder, *tops) for file in top.glob("*.tar"))
 
 
 def opened(layout: Layout, described: dict[str, Any], every: Every | None) -> ShardSource:
-    """All pictures of the shards, from one pass over their headers; `every` chooses those for validation.
+    """Return all pictures of the shards, from one pass over their headers; `every` chooses those
+    for validation.
 
     Raises SourceError if a sample has no class or not one picture.
     """
@@ -72,7 +76,7 @@ def opened(layout: Layout, described: dict[str, Any], every: Every | None) -> Sh
 
 
 def _samples(file: Path) -> Iterator[tuple[str, Entry]]:
-    """(class, picture) of each sample of a shard; labels are still 0."""
+    """Yield (class, picture) of each sample of a shard; labels are still 0."""
     with _tar.opened(file) as stream:
         for number, (key, members) in enumerate(groupby(_tar.members(stream, str(file)), _key)):
             files = {member.name.partition(".")[2].lower(): member for member in members}
@@ -90,5 +94,5 @@ def _samples(file: Path) -> Iterator[tuple[str, Entry]]:
 
 
 def _key(member: _tar.Member) -> str:
-    """What the files of a sample share: the path up to the first dot of the name."""
+    """Return the key that the files of a sample share: the path up to the first dot of the name."""
     return str(PurePosixPath(member.path).with_name(member.name.partition(".")[0] or member.name))

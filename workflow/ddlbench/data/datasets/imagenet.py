@@ -44,7 +44,10 @@ NEEDS = LAYOUT
 
 
 def open_source(place: Place) -> Source:
-    """A tree if the folder holds one, else the archives, if they are those that were published. Raises SourceError."""
+    """Return a tree if the folder holds one, else the archives, if they are the published ones.
+
+    Raises SourceError.
+    """
     if place.given is None:
         raise SourceError(f"imagenet: nothing says where it lies; {LAYOUT}")
     folder = absolute(place.given)
@@ -65,7 +68,7 @@ def open_source(place: Place) -> Source:
 
 
 def in_place(given: str | None) -> bool:
-    """Whether the folder holds a tree of class folders."""
+    """Tell whether the folder holds a tree of class folders."""
     return given is not None and (absolute(given) / "train").is_dir()
 
 
@@ -79,11 +82,13 @@ class Archives:
     tree: Path | None = None
 
     def entries(self, split: str) -> list[Entry]:
-        """By synset for training, by name for validation, from one pass over the headers. Raises SourceError."""
+        """List the pictures by synset for training, by name for validation, from one pass over the
+        headers. Raises SourceError.
+        """
         return self._train() if split == "train" else self._val()
 
     def read(self, entry: Entry) -> Picture:
-        """The member's bytes, mended if they have to be. Raises BadImage."""
+        """Return the member's picture, converted where needed. Raises BadImage."""
         return pictures.mended(read_stretch(entry), f"{entry.path}: {entry.filename}")
 
     def _train(self) -> list[Entry]:
@@ -118,7 +123,9 @@ class Archives:
         return [entry._replace(label=labels[synset]) for entry, synset in zip(entries, synsets, strict=True)]
 
     def _val_synsets(self) -> tuple[list[str], Path]:
-        """The synset of each validation picture in the order of names, and the file that said so."""
+        """Return the synset of each validation picture in the order of names, and the file that
+        lists them.
+        """
         for name in SYNSETS:
             if (self.folder / name).is_file():
                 return read_words(self.folder / name), self.folder / name
@@ -128,19 +135,23 @@ class Archives:
 
 
 def _synset(inner: _tar.Member, path: Path) -> str:
-    """The class whose pictures an inner archive holds, from its name."""
+    """Return the class whose pictures an inner archive holds, from the archive's name.
+
+    Raises SourceError.
+    """
     if not inner.name.endswith(".tar") or inner.name.startswith("."):
         raise SourceError(f"{path}: member {inner.name!r} is not the archive of a synset, <synset>.tar")
     return inner.name.removesuffix(".tar")
 
 
 def _entries(members: Iterable[_tar.Member], path: str, label: int) -> list[Entry]:
-    """The members that are named like pictures."""
+    """Return an entry for each member that is named like a picture."""
     return [Entry(m.name, label, path, m.offset, m.size) for m in members if pictures.is_named_so(m.name)]
 
 
 def _devkit_synsets(path: Path) -> list[str]:
-    """One synset per picture, in the order of the pictures' names (the kit's readme.txt tells the format).
+    """Read one synset per validation picture, in the order of the pictures' names (the kit's
+    readme.txt describes the format).
 
     Raises SourceError if the kit is another or damaged.
     """

@@ -35,7 +35,10 @@ PREFIX = {"train": "train", "val": "t10k"}
 
 
 def open_source(place: Place) -> Rows:
-    """The digits in the files' order. Raises SourceError if a file is missing, has another digest or other sizes."""
+    """Return the digits in the order of the files.
+
+    Raises SourceError if a file is missing, has another digest or other sizes.
+    """
     stretches: dict[str, tuple[Stretch, ...]] = {}
     files: dict[str, str] = {}
     for split, prefix in PREFIX.items():
@@ -50,7 +53,7 @@ def open_source(place: Place) -> Rows:
 
 
 def _plain(name: str, place: Place, files: dict[str, str]) -> Path:
-    """The unpacked file; notes in `files` what was taken and its digest."""
+    """Return the unpacked file; note in `files` what was taken and its digest."""
     packed = f"{name}.gz"
     if place.given is None:
         source = fetched(f"{ADDRESS}/{packed}", MD5[packed], place.cache, SETTING)
@@ -74,7 +77,10 @@ def _plain(name: str, place: Place, files: dict[str, str]) -> Path:
 
 
 def _sizes(path: Path, dimensions: int) -> tuple[int, ...]:
-    """The sizes that an IDX file of bytes says it has. Raises SourceError if it is none, or has other than it says."""
+    """Return the sizes in the header of an IDX file of bytes.
+
+    Raises SourceError if it is no such file, or its length does not agree with its header.
+    """
     with path.open("rb") as stream:
         header = stream.read(4 + 4 * dimensions)
     if len(header) < 4 + 4 * dimensions or header[:4] != bytes([0, 0, 8, dimensions]):

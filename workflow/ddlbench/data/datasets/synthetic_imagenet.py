@@ -32,20 +32,26 @@ STRENGTH = (8, 124)  # of 256; up to 128 the detail fits into 16 bits
 
 
 def open_source(place: Place) -> Synthetic:
-    """As many as were asked for. Raises SourceError if the text cannot be understood."""
+    """Return a source of as many pictures as were asked for.
+
+    Raises SourceError if the text cannot be understood.
+    """
     asked = understood(place.given)
     classes = tuple(f"s{number:08d}" for number in range(asked["classes"]))
     return Synthetic(classes, {"source": "made here", **asked}, asked)
 
 
 def expected(given: str | None) -> tuple[dict[str, int], int]:
-    """(images per split, classes): as many as were asked for. Raises SourceError."""
+    """Return (images per split, classes), as many as were asked for. Raises SourceError."""
     asked = understood(given)
     return {"train": asked["train"], "val": asked["val"]}, asked["classes"]
 
 
 def understood(given: str | None) -> dict[str, int]:
-    """`train`, `val`, `classes` and `seed` of a text such as `train=20000,val=1000`. Raises SourceError."""
+    """Parse `train`, `val`, `classes` and `seed` from a text such as `train=20000,val=1000`.
+
+    Raises SourceError.
+    """
     asked = dict(DEFAULT)
     for part in given.replace(" ", "").split(",") if given is not None else ():
         match = re.fullmatch(r"(\w+)=(\d+)", part)
@@ -68,12 +74,14 @@ class Synthetic:
     tree: Path | None = None
 
     def entries(self, split: str) -> list[Entry]:
-        """The classes in turn."""
+        """List the pictures of a split; the classes take turns."""
         count = self.asked["classes"]
         return [Entry(f"{split}_{n:08d}.JPEG", n % count, split, n, 0) for n in range(self.asked[split])]
 
     def read(self, entry: Entry) -> Picture:
-        """Picture and class decide all random numbers; arithmetic is in whole numbers: bytes are always the same."""
+        """Make the picture. Picture and class decide all random numbers, and arithmetic is in whole
+        numbers: the bytes are always the same.
+        """
         import numpy as np
         from PIL import Image
 
@@ -94,7 +102,9 @@ class Synthetic:
 
 
 def _size(rng: Any) -> tuple[int, int]:
-    """Width and height [pixels]: three of four are 500 on the longer side, as in ImageNet most are."""
+    """Draw width and height [pixels]: for three of four pictures the longer side has 500, as for
+    most of ImageNet.
+    """
     kind = rng.random()
     if kind < 0.75:
         return (500, 375) if kind < 0.5 else (500, 333) if kind < 0.65 else (375, 500)

@@ -25,20 +25,22 @@ class Samples(Protocol):
 
     @property
     def labels(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        """Labels, from 0."""
+        """Return the labels, from 0."""
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of pictures."""
 
     def read(self, index: int) -> bytes:
-        """An image file's bytes. Raises OSError."""
+        """Return an image file's bytes. Raises OSError."""
 
     def name(self, index: int) -> str:
-        """Where it lies, for people."""
+        """Return where a picture lies, for messages."""
 
 
 class Form(Protocol):
-    """A form. `folder` is where the form's files lie (of a tree in place: the tree), or are made."""
+    """The contract of a form. `folder` is where the form's files lie (of a tree in place: the
+    tree), or are made.
+    """
 
     PARTS: str
     """What the parts are called, for people: "shards"."""
@@ -50,10 +52,12 @@ class Form(Protocol):
     """Whether a source that is a tree of class folders is used where it lies, and nothing is written."""
 
     def parts(self, split: str, entries: list[Entry], classes: tuple[str, ...], seed: int) -> list[Part]:
-        """All parts of a split, with what goes into each, in order. Pure."""
+        """Return all parts of a split, with what goes into each, in order. Pure."""
 
     def needs(self, images: dict[str, int], classes: int, picture_bytes: float) -> tuple[float, int]:
-        """(bytes, files and folders) of a whole form of so many images per split, for the plan. Pure."""
+        """Estimate (bytes, files and folders) of a whole form of so many images per split, for the
+        plan. Pure.
+        """
 
     def write(self, part: Part, source: Source, folder: Path, on_error: str) -> Written:
         """Write one part into a folder that is new, in a process of the crew.
@@ -62,18 +66,27 @@ class Form(Protocol):
         """
 
     def index(self, folder: Path, manifest: Manifest) -> None:
-        """Leave beside the manifest what readers want of a whole form, if it is not there. `prepare` calls it, and each
-        run. Raises OSError, ValueError if what is there is newer than the form."""
+        """Leave beside the manifest what readers want of a whole form, if it is not there.
+
+        `prepare` calls it, and each run. Raises OSError, ValueError if what is there is newer than
+        the form.
+        """
 
     def check_index(self, folder: Path, manifest: Manifest) -> list[str]:
-        """What is wrong with what `index` left, one line each. For `verify`. Raises OSError."""
+        """Return what is wrong with what `index` left, one line each.
+
+        For `verify`. Raises OSError.
+        """
 
     def samples(self, folder: Path, split: str) -> Samples | None:
-        """The pictures of a split, given where the manifest lies; None if only a reader of the form itself finds
-        them. Raises OSError, ValueError."""
+        """Return the pictures of a split, given where the manifest lies; None if only a reader of
+        the form itself finds them. Raises OSError, ValueError.
+        """
 
     def names(self, folder: Path, split: str) -> set[str]:
-        """The parts of a split that lie in the folder, under the manifest's names (keys of `sha256`)."""
+        """Return the parts of a split that lie in the folder, under the manifest's names (keys of
+        `sha256`).
+        """
 
     def check(
         self, folder: Path, name: str, digest: str, classes: tuple[str, ...], every: int, skipped: set[str]
@@ -84,5 +97,7 @@ class Form(Protocol):
         """
 
     def glance(self, folder: Path, manifest: Manifest, finished_ns: int) -> list[str]:
-        """What is wrong with the form as far as it shows from sizes and times of change, one line each: nothing is to
-        be newer than the form, which was finished then. For the start of a run."""
+        """Return what is wrong with the form as far as sizes and times of change show it, one line
+        each. Nothing may be newer than the form, which was finished at `finished_ns`. For the start
+        of a run.
+        """

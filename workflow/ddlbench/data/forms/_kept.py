@@ -18,14 +18,17 @@ from ddlbench.data.part import unlike
 
 
 def path(folder: Path, manifest: Manifest, split: str, suffix: str) -> Path:
-    """Where the list of a split lies."""
+    """Return the path of the list of a split."""
     return folder / f"{KEPT}.{manifest.digest()}.{split}.{suffix}"
 
 
 @dataclass(frozen=True)
 class KeptList:
-    """One list per split: the end of its name, and what makes it of folder, manifest and split (it raises OSError, or
-    ValueError where the form does not hold what the manifest says)."""
+    """A list of pictures per split.
+
+    It has the suffix of its name, and the function that makes it from folder, manifest and split;
+    that raises OSError, or ValueError where the form does not hold what the manifest says.
+    """
 
     suffix: str
     make: Callable[[Path, Manifest, str], bytes]
@@ -45,7 +48,7 @@ class KeptList:
                 raise ValueError(f"{place}: {what}; or remove it: it is made again")
 
     def check_index(self, folder: Path, manifest: Manifest) -> list[str]:
-        """Lists that are there and say something else than is in the form, one line each. Raises OSError."""
+        """Return the lists that differ from what the form holds, one line each. Raises OSError."""
         places = {split: path(folder, manifest, split, self.suffix) for split in manifest.splits}
         with suppress(ValueError):  # `check` says that of the parts
             return [
@@ -70,7 +73,9 @@ def _write(place: Path, data: bytes, time_ns: int | None) -> None:
 
 
 def mapped(place: Path) -> Any:
-    """A file's bytes, uint8, which are read when they are looked at; None if there are none."""
+    """Map a file's bytes as uint8, which are read when they are looked at; return None if there are
+    none.
+    """
     import numpy as np
 
     try:

@@ -29,7 +29,7 @@ SEND_EVERY = 8 << 20  # bytes: the disk writes them while the next are read, not
 
 @dataclass(frozen=True)
 class ShardForm:
-    """The functions of `Form` that do not ask what a record is; the fields say what they must know of it."""
+    """The functions of `Form` that do not depend on what a record is; the fields hold what does."""
 
     suffix: str
     """Of a shard's file name; its index has `.idx` behind it."""
@@ -48,7 +48,9 @@ class ShardForm:
     """Whether records want numbers: where a picture stands in the raw form, by class and name."""
 
     def parts(self, split: str, entries: list[Entry], classes: tuple[str, ...], seed: int) -> list[Part]:
-        """The shards `<split>-00000-of-01024`, ...: the shuffled entries, dealt like cards."""
+        """Return the shards `<split>-00000-of-01024`, ...: the shuffled entries, dealt like
+        cards.
+        """
         order = array("q", range(len(entries)))
         random.Random(seed).shuffle(order)
         count = shard_count(split, len(entries))
@@ -61,7 +63,9 @@ class ShardForm:
         return parts
 
     def needs(self, images: dict[str, int], classes: int, picture_bytes: float) -> tuple[float, int]:
-        """(bytes on disk, files and folders) of a form: a shard and its index each, folder, manifests and lists."""
+        """Estimate (bytes on disk, files and folders) of a form: a shard and its index each,
+        folder, manifests and lists.
+        """
         files = 2 * sum(shard_count(split, count) for split, count in images.items())
         return sum(images.values()) * (picture_bytes + self.beside_bytes), files + self.lists + 3
 
@@ -97,7 +101,7 @@ class ShardForm:
         return Written(dict(sorted(labels.items())), size, {part.name: digest.hexdigest()}, skipped)
 
     def shards(self, folder: Path, split: str) -> list[Path]:
-        """The shards of a split, in order."""
+        """List the shards of a split, in order."""
         return sorted(p for p in folder.glob(f"{split}-*-of-*") if p.suffix != ".idx")
 
     def names(self, folder: Path, split: str) -> set[str]:
@@ -105,8 +109,10 @@ class ShardForm:
         return {path.name for path in self.shards(folder, split)}
 
     def glance(self, folder: Path, manifest: Manifest, finished_ns: int) -> list[str]:
-        """Whether all shards and indices are there, none was changed after the form was finished, and their sizes are
-        those of the manifest."""
+        """Check that all shards and indices are there, that none was changed after the form was
+        finished, and that their sizes are those of the manifest. Return what is wrong, one line
+        each.
+        """
         problems = []
         for split, listed in manifest.splits.items():
             files = [folder / file for name in listed.sha256 for file in (name, f"{name}.idx")]
@@ -119,22 +125,22 @@ class ShardForm:
 
 
 def shard_count(split: str, images: int) -> int:
-    """How many a split of so many images has."""
+    """Return the number of shards of a split of so many images."""
     return min(images, max(LEAST_SHARDS[split], round(images / IMAGES_PER_SHARD[split])))
 
 
 def index_of(shard: Path) -> Path:
-    """Where a shard's index lies."""
+    """Return the path of a shard's index."""
     return shard.with_name(shard.name + ".idx")
 
 
 def index_text(shard: Path) -> str:
-    """What its index says. Raises OSError, ValueError."""
+    """Read the text of a shard's index. Raises OSError, ValueError."""
     return read_bytes(index_of(shard)).decode("ascii")
 
 
 def _numbers(entries: list[Entry]) -> array[int]:
-    """Where each entry stands by class and name."""
+    """Return each entry's position by class and name."""
     order = sorted(range(len(entries)), key=lambda n: (entries[n].label, entries[n].filename))
     numbers = array("q", bytes(8 * len(entries)))
     for number, n in enumerate(order):

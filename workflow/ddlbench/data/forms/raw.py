@@ -25,7 +25,7 @@ KEPT_AS = "files"
 
 
 def parts(split: str, entries: list[Entry], classes: tuple[str, ...], seed: int) -> list[Part]:
-    """One class folder per class, also of classes without a picture."""
+    """Return one class folder per class, also for classes without a picture."""
     folders: list[list[Entry]] = [[] for _ in classes]
     for entry in entries:
         folders[entry.label].append(entry)
@@ -33,7 +33,9 @@ def parts(split: str, entries: list[Entry], classes: tuple[str, ...], seed: int)
 
 
 def needs(images: dict[str, int], classes: int, picture_bytes: float) -> tuple[float, int]:
-    """(bytes on disk, files and folders) of a form: each picture has a file of whole blocks, each class a folder."""
+    """Estimate (bytes on disk, files and folders) of a form: each picture has a file of whole
+    blocks, each class a folder.
+    """
     total = sum(images.values())
     # A file's last block is half full on the mean; a small one has a block all the same.
     size = max(BLOCK_BYTES, picture_bytes + BLOCK_BYTES / 2)
@@ -71,7 +73,7 @@ def write(part: Part, source: Source, folder: Path, on_error: str) -> Written:
 
 
 def files(folder: Path, skipped: Iterable[str] = ()) -> list[str]:
-    """The names of a class folder's pictures, sorted, without those that were skipped."""
+    """List the names of a class folder's pictures, sorted, without those that were skipped."""
     left_out = set(skipped)
     if not folder.is_dir():  # a tree in place need not have a folder for a class without a picture
         return []
@@ -105,12 +107,12 @@ class Files:
         return len(self.ends) - 1
 
     def name(self, index: int) -> str:
-        """The file of a picture."""
+        """Return the path of a picture's file."""
         line = self.lines[self.ends[index] + 1 : self.ends[index + 1]].tobytes()
         return f"{self.root}/{os.fsdecode(line.rpartition(b' ')[0])}"
 
     def read(self, index: int) -> bytes:
-        """A picture's file. Raises OSError."""
+        """Read a picture's file. Raises OSError."""
         with open(self.name(index), "rb") as file:  # noqa: PTH123 (a Path is as much work as reading a small file)
             return file.read()
 
@@ -119,16 +121,20 @@ samples = Files
 
 
 def list_path(folder: Path, manifest: Manifest, split: str) -> Path:
-    """The list of a split's files, beside the manifest and of this manifest only: one line `<class>/<file> <label>` for
-    each, by class and name; labels count from 0. DALI reads it as it is."""
+    """Return the path of the list of a split's files.
+
+    It lies beside the manifest and belongs to this manifest only. It has one line `<class>/<file>
+    <label>` for each picture, by class and name; labels count from 0. DALI reads it as it is.
+    """
     return _kept.path(folder, manifest, split, KEPT_AS)
 
 
 def listed(folder: Path, manifest: Manifest, split: str) -> tuple[Any, Path | None]:
-    """The lines of a split's list, one after the other, uint8, and the file that they are mapped from.
+    """Return the lines of a split's list, one after the other, as uint8, and the file that they are
+    mapped from.
 
-    Where there is none (`index` says who makes it, and not each rank), the folders are listed, and the path is None.
-    Raises ValueError if they hold not as many files as the manifest says.
+    Where there is no list, the folders are listed, and the path is None. `index` makes the list,
+    not each rank. Raises ValueError if the folders do not hold as many files as the manifest says.
     """
     import numpy as np
 
@@ -188,8 +194,10 @@ def check(folder: Path, name: str, digest: str, classes: tuple[str, ...], every:
 
 
 def glance(folder: Path, manifest: Manifest, finished_ns: int) -> list[str]:
-    """Whether the class folders of the manifest are there, and no file was added to them, removed or renamed after the
-    form was finished. Their files are not looked at: a million of them take minutes."""
+    """Check that the class folders of the manifest are there, and that no file was added to them,
+    removed or renamed after the form was finished. Return what is wrong, one line each. Their files
+    are not looked at: a million of them take minutes.
+    """
     problems = []
     for contents in manifest.splits.values():
         for name in contents.sha256:
@@ -200,12 +208,15 @@ def glance(folder: Path, manifest: Manifest, finished_ns: int) -> list[str]:
 
 
 def _class(name: str) -> str:
-    """The class of a part, as the manifest names it: `train/n01440764/`."""
+    """Return the class in the name of a part, which the manifest writes as `train/n01440764/`."""
     return name.rstrip("/").partition("/")[2]
 
 
 def _digest(digests: Iterable[tuple[str, str]]) -> str:
-    """Of a class folder: covers every file's name and content; what `sha256sum *` prints, sorted by name."""
+    """Return the SHA-256 of a class folder.
+
+    It covers every file's name and content: what `sha256sum *` prints, sorted by name.
+    """
     return sha256("".join(f"{digest}  {name}\n" for name, digest in sorted(digests)).encode())
 
 

@@ -29,16 +29,16 @@ LOST = -1  # the length of a record that nothing says
 
 
 def index(folder: Path, manifest: Manifest) -> None:
-    """Nothing: shards are few, and each has its index."""
+    """Do nothing: shards are few, and each has its index."""
 
 
 def check_index(folder: Path, manifest: Manifest) -> list[str]:
-    """Nothing; `check` reads the shards' indices."""
+    """Return nothing wrong: `check` reads the shards' indices."""
     return []
 
 
 def samples(folder: Path, split: str) -> None:
-    """None: DALI's own reader finds the labels."""
+    """Return None: DALI's own reader finds the labels."""
 
 
 def check(folder: Path, name: str, digest: str, classes: tuple[str, ...], every: int, skipped: set[str]) -> Checked:
@@ -60,7 +60,10 @@ def check(folder: Path, name: str, digest: str, classes: tuple[str, ...], every:
 
 
 def _understood(data: bytes, classes: tuple[str, ...]) -> tuple[str, bytes, tuple[int, int]]:
-    """(class, image file, height and width) of a record's data. Raises ValueError, in words."""
+    """Parse (class, image file, height and width) from a record's data.
+
+    Raises ValueError with a readable message.
+    """
     try:
         example = parse(data)
         label, encoded = example["image/class/label"] - LABEL_OFFSET, example["image/encoded"]
@@ -73,13 +76,16 @@ def _understood(data: bytes, classes: tuple[str, ...]) -> tuple[str, bytes, tupl
 
 
 def _index(shard: Path) -> list[tuple[int, int]]:
-    """(offset, size) of each record [bytes], as the index says. Raises OSError, ValueError."""
+    """Read (offset, size) of each record [bytes] from the index. Raises OSError, ValueError."""
     numbers = list(map(int, index_text(shard).split()))
     return list(zip(numbers[::2], numbers[1::2], strict=True))
 
 
 def _records(path: Path, problems: list[str], digest: Any) -> Iterator[bytes | None]:
-    """Each record's data, None where it is damaged; what is wrong goes into `problems`, all bytes into `digest`."""
+    """Yield each record's data, None where it is damaged.
+
+    Put what is wrong into `problems`, and all bytes into `digest`.
+    """
     index: list[tuple[int, int]] = []
     try:
         index = _index(path)
@@ -121,7 +127,7 @@ def _records(path: Path, problems: list[str], digest: Any) -> Iterator[bytes | N
 
 
 def _record(entry: Entry, picture: Picture, classes: tuple[str, ...], number: int, offset: int) -> tuple[bytes, str]:
-    """A picture as it lies on disk, and its line in the index."""
+    """Return a picture's record as it lies on disk, and its line in the index."""
     features = (
         _number("image/class/label", entry.label + LABEL_OFFSET),
         _text("image/class/synset", classes[entry.label]),
@@ -141,12 +147,14 @@ def _record(entry: Entry, picture: Picture, classes: tuple[str, ...], number: in
 
 
 def packed_crc(*pieces: bytes) -> bytes:
-    """The masked CRC as it lies on disk."""
+    """Return the masked CRC as it lies on disk."""
     return struct.pack("<I", masked_crc(*pieces))
 
 
 def masked_crc(*pieces: bytes) -> int:
-    """CRC-32C of the pieces, one after the other, rotated and offset as TFRecord wants it."""
+    """Compute the CRC-32C of the pieces, one after the other, rotated and offset as TFRecord wants
+    it.
+    """
     import crc32c
 
     crc = 0
@@ -167,7 +175,10 @@ def _number(key: str, value: int) -> bytes:
 
 
 def _entry(key: str, value: bytes, kind: int = 1) -> tuple[bytes, bytes]:
-    """An entry of the map of features, a list (`kind` 1: bytes, 3: int64) of one value: what precedes it, and it."""
+    """Encode an entry of the map of features, a list (`kind` 1: bytes, 3: int64) of one value.
+
+    Return the bytes before the value, and the value.
+    """
     inner = _head(1, len(value))
     inner = _head(kind, len(inner) + len(value)) + inner
     inner = _head(1, len(key)) + key.encode() + _head(2, len(inner) + len(value)) + inner
@@ -175,7 +186,7 @@ def _entry(key: str, value: bytes, kind: int = 1) -> tuple[bytes, bytes]:
 
 
 def _head(number: int, length: int) -> bytes:
-    """What stands before a length-delimited protobuf field."""
+    """Return the tag and length that precede a length-delimited protobuf field."""
     return _varint(number << 3 | 2) + _varint(length)
 
 
@@ -189,7 +200,10 @@ def _varint(value: int) -> bytes:
 
 
 def parse(data: bytes) -> dict[str, Any]:
-    """The features of a serialised tf.train.Example that have one value: bytes or int. Raises ValueError."""
+    """Parse the features of a serialised tf.train.Example that have one value: bytes or int.
+
+    Raises ValueError.
+    """
     features: dict[str, Any] = {}
     for entry in _values(_one(data), 1):
         kinds = _one(entry, 2)
@@ -213,7 +227,7 @@ def _one(data: bytes, number: int = 1) -> bytes:
 
 
 def _values(data: bytes, number: int) -> list[bytes]:
-    """The length-delimited fields of this number."""
+    """Return the length-delimited fields of this number. Raises ValueError."""
     values, at = [], 0
     while at < len(data):
         tag, at = _read_varint(data, at)

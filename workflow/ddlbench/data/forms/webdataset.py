@@ -47,7 +47,9 @@ LEAST_BYTES = 6 * BLOCK  # of a sample
 
 
 class Sample(NamedTuple):
-    """What a shard's index says of a sample: where its bytes are, number and label (its key), where its picture is."""
+    """A sample as a shard's index describes it: where its bytes are, its number and label (its
+    key), where its picture is.
+    """
 
     offset: int
     size: int
@@ -85,7 +87,7 @@ class Samples:
         return len(self.places)
 
     def read(self, index: int) -> bytes:
-        """A picture's file. Raises OSError."""
+        """Read a picture's file. Raises OSError."""
         shard, offset, size, _ = self.places[index].tolist()
         # Opened each time: a thousand shards are more files than many systems let a process keep open.
         descriptor = os.open(self.shards[shard], os.O_RDONLY)
@@ -95,7 +97,7 @@ class Samples:
             os.close(descriptor)
 
     def name(self, index: int) -> str:
-        """Where a picture lies, for messages."""
+        """Return where a picture lies, for messages."""
         shard, offset, _, label = self.places[index].tolist()
         return f"{self.shards[shard]} (picture at byte {offset}, label {label})"
 
@@ -104,7 +106,8 @@ samples = Samples
 
 
 def _table(folder: Path, manifest: Manifest, split: str) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
-    """Position of the shard in the manifest, offset and size of the picture [bytes], label: of each sample, by number.
+    """Return an array with a row per sample, by number: position of the shard in the manifest,
+    offset and size of the picture [bytes], label.
 
     Raises OSError, ValueError.
     """
@@ -168,7 +171,7 @@ def check(folder: Path, name: str, digest: str, classes: tuple[str, ...], every:
 
 
 def _record(entry: Entry, picture: Picture, classes: tuple[str, ...], number: int, offset: int) -> tuple[bytes, str]:
-    """A sample as it lies on disk, and its line in the index."""
+    """Return a sample as it lies on disk, and its line in the index."""
     import crc32c
 
     label = _digits(entry.label, classes)
@@ -199,7 +202,7 @@ def _key(label: str, number: int) -> str:
 
 
 def _line(files: list[File], offset: int) -> str:
-    """The line in the index of a sample that lies at `offset`."""
+    """Return the line in the index of a sample that lies at `offset`."""
     return " ".join(f"{f.extension} {offset + f.offset} {len(f.data)} {f.name}" for f in files) + "\n"
 
 
@@ -208,7 +211,7 @@ def _head(count: int) -> str:
 
 
 def _digits(label: int, classes: tuple[str, ...]) -> str:
-    """A label in as many digits as all have: DALI reads them as one array."""
+    """Return a label padded to the digits of the largest one: DALI reads them as one array."""
     return f"{label:0{len(str(len(classes) - 1))}d}"
 
 
@@ -216,7 +219,7 @@ def _digits(label: int, classes: tuple[str, ...]) -> str:
 # three times as long, and would be a tenth of the writing.
 @lru_cache(maxsize=1)
 def _blank() -> tuple[bytes, int]:
-    """A header without name and size, and the sum of its bytes."""
+    """Return a header without name and size, and the sum of its bytes."""
     info = tarfile.TarInfo("")
     header = bytearray(info.tobuf(tarfile.USTAR_FORMAT))
     header[124:136] = bytes(12)
@@ -225,7 +228,10 @@ def _blank() -> tuple[bytes, int]:
 
 
 def _header(name: str, size: int) -> bytes:
-    """A file's header in tar's format (POSIX ustar). It has no owner and no time: equal files give equal bytes."""
+    """Return a file's header in tar's format (POSIX ustar).
+
+    It has no owner and no time: equal files give equal bytes.
+    """
     blank, total = _blank()
     ascii_name, length = name.encode("ascii"), b"%011o\0" % size
     if len(ascii_name) > 100 or len(length) > 12:
@@ -239,7 +245,10 @@ def _padded(size: int) -> int:
 
 
 def _understood(data: bytes, classes: tuple[str, ...], place: Sample) -> tuple[str, bytes, tuple[int, int]]:
-    """(class, image file, height and width) of a sample. Raises ValueError, in words."""
+    """Parse (class, image file, height and width) from the bytes of a sample.
+
+    Raises ValueError with a readable message.
+    """
     import crc32c
 
     members = _files(data)
@@ -267,7 +276,7 @@ def _understood(data: bytes, classes: tuple[str, ...], place: Sample) -> tuple[s
 
 
 def _files(data: bytes) -> list[File]:
-    """The files of a sample, in order. Raises ValueError, in words."""
+    """Parse the files of a sample, in order. Raises ValueError with a readable message."""
     files, at = [], 0
     while at < len(data):
         try:
@@ -283,7 +292,7 @@ def _files(data: bytes) -> list[File]:
 
 
 def _samples(shard: Path) -> list[Sample]:
-    """What a shard's index says. Raises OSError, ValueError."""
+    """Read the samples in a shard's index. Raises OSError, ValueError."""
     text = index_text(shard)
     listed = []
     try:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 class BeforeTorchvision(importlib.abc.MetaPathFinder):
-    """Finds nothing, and patches torchvision when it is looked for."""
+    """A finder of modules that finds nothing, and patches torchvision when it is looked for."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
         if name == "torchvision":

@@ -20,7 +20,10 @@ CURVES = ("loss", "top1", "top5", "throughput_images_per_s", "lr")  # of table `
 
 
 class Export(Protocol):
-    """One file of this room. Its docstring's first line says what it writes; its last how to look at that."""
+    """The contract of a file of this room.
+
+    The first line of the file's docstring says what it writes; the last line, how to look at that.
+    """
 
     PACKAGE: str  # as pip names it, with the version that was tried; empty if nothing is needed
 
@@ -29,9 +32,12 @@ class Export(Protocol):
 
 
 def export(kind: str, home: Path) -> Path:
-    """Write the study whose page lies in the folder `home`; the folder that was made, whole, in place of an older one.
+    """Write the study whose page lies in the folder `home`, and return the new folder.
 
-    Raises ConfigError where the study has no `study.json` of this version, or the package is not installed.
+    It is whole, and replaces an older one.
+
+    Raises ConfigError where the study has no `study.json` of this version, or the package is not
+    installed.
     """
     member, source, out = registry.member("exports", kind), home / "study.json", home / "export" / kind
     name = member.PACKAGE.partition("==")[0]
@@ -59,19 +65,19 @@ def export(kind: str, home: Path) -> Path:
 
 
 def settings(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The settings of each run (id)."""
+    """Return the settings of each run (id)."""
     return {run: point["settings"] for point in found["points"] for run in point["runs"]}
 
 
 def curves(epochs: pd.DataFrame, run: str) -> list[tuple[str, float, int]]:
-    """(name, value, epoch) of each value that an epoch of this run has."""
+    """Return (name, value, epoch) of each value that an epoch of this run has."""
     rows = epochs[epochs["run"] == run]
     return [(name, float(value), int(epoch)) for name in CURVES
             for epoch, value in zip(rows["epoch"], rows[name], strict=True) if not pd.isna(value)]  # fmt: skip
 
 
 def results(found: dict[str, Any], row: "pd.Series[Any]") -> dict[str, float]:
-    """The quantities of one run that its point has."""
+    """Return the quantities of one run that its point has."""
     run = row["run"]
     names = next(point["quantities"] for point in found["points"] if run in point["runs"])
     return {name: float(row[name]) for name in names if not pd.isna(row[name])}

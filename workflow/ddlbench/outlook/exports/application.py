@@ -21,7 +21,7 @@ ALONG = ("workers", "repeats", "ref_workers", *(f"{name}{end}" for name in MEASU
 
 
 def write(document: dict[str, Any], runs: pd.DataFrame, epochs: pd.DataFrame, folder: Path) -> None:
-    """`scaling.md`, by `application.md.jinja`, of the study `document` alone."""
+    """Write `scaling.md`, by `application.md.jinja`, from the study `document` alone."""
     if "budget" not in document:
         raise ConfigError("study.json: has no budget; make it again: snakemake page")
     environment = jinja2.Environment(

@@ -14,7 +14,7 @@ PACKAGE = "mlflow==3.17.2"
 
 
 def write(document: dict[str, Any], runs: pd.DataFrame, epochs: pd.DataFrame, folder: Path) -> None:
-    """Settings are parameters, quantities and curves are metrics."""
+    """Write the runs: settings are parameters, quantities and curves are metrics."""
     from mlflow.entities import Metric, Param
     from mlflow.tracking import MlflowClient
 

@@ -13,7 +13,7 @@ PACKAGE = "rocrate==0.16.0"
 
 
 def write(document: dict[str, Any], runs: pd.DataFrame, epochs: pd.DataFrame, folder: Path) -> None:
-    """The files are copied; who made them is left to the person who archives."""
+    """Copy the files into the crate; who made them is left to the person who archives."""
     from rocrate.rocrate import ROCrate
 
     crate, home = ROCrate(), folder.parent.parent

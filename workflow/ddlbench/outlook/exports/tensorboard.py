@@ -14,7 +14,9 @@ PACKAGE = "tensorboard==2.21.0"
 
 
 def write(document: dict[str, Any], runs: pd.DataFrame, epochs: pd.DataFrame, folder: Path) -> None:
-    """Each run's settings are a line of text, as TensorBoard has no table of them without another package."""
+    """Write the event files. Each run's settings are a line of text, as TensorBoard has no table of
+    them without another package.
+    """
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.plugins.text.metadata import create_summary_metadata

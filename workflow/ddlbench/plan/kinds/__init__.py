@@ -45,8 +45,9 @@ class PlanBasis:
 
 @dataclass(frozen=True)
 class Books:
-    """What rows of the bill are made from: `records` are those of runs, by run; `memories` and `command` are for
-    `stale.state`."""
+    """The basis of the rows of the bill: `records` are those of runs, by run; `memories` and
+    `command` are for `stale.state`.
+    """
 
     plan: Plan
     images: Mapping[str, int]
@@ -58,7 +59,7 @@ class Books:
 
 
 class Kind(Protocol):
-    """One file of this room."""
+    """The contract of a file of this room."""
 
     RULE: JobRule  # which makes its jobs; kinds may share one
     # Whether our own loop makes the steps: with a recipe, of whole batches, each epoch validated. Of others only the
@@ -66,13 +67,21 @@ class Kind(Protocol):
     OURS: bool
 
     def runs(self, study: Study, machine: Machine, block: Block) -> Sequence[RunSpec]:
-        """The runs of this kind that a block of the study names. Raises ConfigError for one that cannot be."""
+        """Return the runs of this kind that a block of the study names.
+
+        Raises ConfigError for one that cannot be made.
+        """
 
     def jobs(self, basis: PlanBasis) -> Mapping[str, Job[Any]]:
-        """All jobs of this kind in a study, by id. Raises ConfigError for one that cannot be."""
+        """Return all jobs of this kind in a study, by id.
+
+        Raises ConfigError for one that cannot be made.
+        """
 
     def rows(self, jobs: Sequence[Job[Any]], books: Books, before: Sequence[Row]) -> list[Row]:
-        """A row of the bill per job; `before` are those of other kinds."""
+        """Return a row of the bill per job; `before` are those of other kinds."""
 
     def progress(self, folder: Path, row: Row) -> str:
-        """How far a job is, by what it has left in its folder so far: words with a comma behind them, or ""."""
+        """Describe how far a job is, by what it has left in its folder so far: words with a comma
+        behind them, or "".
+        """

@@ -58,13 +58,16 @@ MOST_S = 3600.0  # where nobody knows how fast a model answers
 
 
 def runs(study: Study, machine: Machine, block: Block) -> list[RunSpec]:
-    """None: it asks those of others."""
+    """Return no runs: inference uses those of other blocks."""
     return []
 
 
 def jobs(basis: PlanBasis) -> dict[str, Job[InferSpec]]:
-    """Every job of the study's key `inference`, by id. Raises ConfigError if its block has no run to take a model from,
-    or the machine cannot hold a job."""
+    """Return every job of the study's key `inference`, by id.
+
+    Raises ConfigError if its block has no run to take a model from, or the machine cannot hold a
+    job.
+    """
     study, machine, wanted = basis.study, basis.machine, basis.study.inference
     if wanted is None:
         return {}
@@ -98,8 +101,10 @@ def _job(spec: InferSpec, given: PlanBasis) -> Job[InferSpec]:
 
 
 def work_s(spec: InferSpec, rate: float) -> float:
-    """About how long a job serves [s], where a worker trains so many images per second: its requests, and all
-    validation pictures twice. A guess: no way to serve is faster in it than another, nor several workers than one."""
+    """Guess how long a job serves [s], where a worker trains so many images per second: its
+    requests, and all validation pictures twice. The guess treats all ways to serve alike, and
+    several workers like one.
+    """
     one_s = FORWARD / rate
     # Three requests of each batch size come before those that are counted (`_measure.latencies`).
     sent = sum((requests(batch * one_s) + 3) * batch for batch in spec.batches)
@@ -107,14 +112,17 @@ def work_s(spec: InferSpec, rate: float) -> float:
 
 
 def guess_minutes(spec: InferSpec, machine: Machine, attempt: int = 1) -> int:
-    """Run time limit [min] (`first_guess.limit_minutes`): half an hour to begin and to compile, 1.5 times `work_s`."""
+    """Return the time limit [min] (`first_guess.limit_minutes`): half an hour to begin and to
+    compile, 1.5 times `work_s`.
+    """
     model = (spec.run.model, spec.run.recipe.image_size)
     return first_guess.limit_minutes(model, machine, spec.nodes, attempt, lambda rate: work_s(spec, rate), 1.5)
 
 
 def _models(study: Study, wanted: Inference, block: Iterable[RunSpec]) -> list[RunSpec]:
-    """One run for each model and recipe of the block: of those under TRAINED_BY that learn, that of the fewest workers,
-    the first repeat of it. Raises ConfigError without any."""
+    """Choose one run for each model and recipe of the block: of those under TRAINED_BY that learn,
+    the one with the fewest workers, and its first repeat. Raises ConfigError without any.
+    """
     reading = [run for run in block if run.adapter == TRAINED_BY and run.reads]
     learn = [run for run in reading if registry.member("loaders", run.loader).LEARNS]
     learn.sort(key=lambda run: (run.workers, run.repeat))
@@ -133,7 +141,9 @@ def _models(study: Study, wanted: Inference, block: Iterable[RunSpec]) -> list[R
 
 @dataclass(frozen=True)
 class Asked:
-    """What a record of inference says of its job; `took_s` is None where that is no time. `bytes` is its size."""
+    """The facts of a record of inference about its job; `took_s` is None where the record has no
+    valid time. `bytes` is its size.
+    """
 
     spec: Mapping[str, Any]
     took_s: float | None
@@ -141,7 +151,9 @@ class Asked:
 
 
 def read(path: Path) -> Asked | None:
-    """The record of a job; None if it cannot be read, or there is none: its table refuses it."""
+    """Read the record of a job; None if there is none or it cannot be read: then its table refuses
+    it.
+    """
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         took_s = record.get("took_s")
@@ -153,14 +165,18 @@ def read(path: Path) -> Asked | None:
 
 
 def _alike(spec: Mapping[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """(what jobs must share to take as long, what they must at least share) of an InferSpec's fields."""
+    """Return the exact and the coarse matching key of an InferSpec's fields, by which similar
+    records are found.
+    """
     run = spec["run"]
     least = (run["machine"], run["dataset"], run["model"], run["recipe"]["image_size"], tuple(spec["batches"]))
     return (*least, spec["member"], spec["workers"]), least
 
 
 def rows(jobs: Sequence[Job[InferSpec]], books: Books, before: Sequence[Row]) -> list[Row]:
-    """One row per job: its block is the study's key, its framework the way to serve, and it has no epochs."""
+    """Return one row per job: its block is the study's key, its framework the way to serve, and it
+    has no epochs.
+    """
     if not jobs:
         return []
     all_records = {
@@ -198,12 +214,14 @@ def rows(jobs: Sequence[Job[InferSpec]], books: Books, before: Sequence[Row]) ->
 
 
 def progress(folder: Path, row: Row) -> str:
-    """Nothing: it has no epochs."""
+    """Return "": a job of inference has no epochs."""
     return ""
 
 
 class Asking:
-    """Estimates for jobs of inference, from records of others and from how fast models train."""
+    """Estimates for jobs of inference, from records of other such jobs and from how fast models
+    train.
+    """
 
     def __init__(self, asked: Iterable[Asked], trains: Estimator) -> None:
         self.trains = trains
@@ -216,7 +234,7 @@ class Asking:
                 self._near[least].append(record.took_s)
 
     def estimate(self, spec: InferSpec) -> Estimate:
-        """How long this job takes if it is made (again)."""
+        """Estimate how long this job takes if it is made (again)."""
         same_kind, least = _alike(json.loads(spec.to_json()))
         if took := self._same.get(same_kind):
             wider = 1.0 if len(took) > 1 else ONE_RUN

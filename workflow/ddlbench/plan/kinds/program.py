@@ -33,7 +33,10 @@ THREADS = (*(f"{name}_NUM_THREADS" for name in ("OMP", "MKL", "OPENBLAS", "GOTO"
 
 
 def runs(study: Study, machine: Machine, block: Block) -> list[RunSpec]:
-    """Every run of a program that a block names. Raises ConfigError if the machine cannot hold one."""
+    """Return every run of a program that a block names.
+
+    Raises ConfigError if the machine cannot hold one.
+    """
     counts = [workers for workers in block.workers if workers <= machine.workers or not block.fit]
     batches = block.batch_per_worker or block.global_batch
     specs = []
@@ -74,7 +77,9 @@ def _job(spec: RunSpec, given: PlanBasis) -> Job[RunSpec]:
 
 
 def command(spec: RunSpec, machine: Machine) -> list[str]:
-    """The argv that starts the program, without a framework's launcher; its supervisor adds the run's folder."""
+    """Return the argv that starts the program, without a framework's launcher; its supervisor adds
+    the run's folder.
+    """
     assert spec.program is not None
     threads = dict.fromkeys(THREADS, str(machine.cores_per_worker if machine.device == "cpu" else 1))
     settings = [f"{name}={value}" for name, value in (threads | dict(launch.hide(machine).environment)).items()]
@@ -88,7 +93,7 @@ def command(spec: RunSpec, machine: Machine) -> list[str]:
 
 
 def rows(jobs: Sequence[Job[RunSpec]], books: Books, before: Sequence[Row]) -> list[Row]:
-    """One row per run; its loader says `own`, and its one epoch is all of it."""
+    """Return one row per run; its loader is `own`, and its single epoch is the whole run."""
     took: dict[str, list[float]] = {}
     energies_j: dict[str, list[float]] = {}
     for measured in books.records.values():
@@ -114,7 +119,9 @@ def rows(jobs: Sequence[Job[RunSpec]], books: Books, before: Sequence[Row]) -> l
 
 
 def _alike(spec: Mapping[str, Any]) -> str:
-    """What runs must share to take as long."""
+    """Return the key of runs that should take equally long: all settings but the repeat and whether
+    it is timed.
+    """
     return json.dumps({name: value for name, value in spec.items() if name not in ("repeat", "timed")}, sort_keys=True)
 
 
@@ -125,5 +132,5 @@ def _estimate(spec: RunSpec, took: Sequence[float] | None) -> Estimate:
 
 
 def progress(folder: Path, row: Row) -> str:
-    """Whether its record is being made; of its own steps nothing is read before it ends."""
+    """Tell whether its record is being made; none of its own steps is read before it ends."""
     return "making its record, " if (folder / ".partial" / MLLOG).exists() else ""

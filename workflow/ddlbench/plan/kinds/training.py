@@ -32,8 +32,10 @@ FILES = 5  # of a record: the folder, run.mllog, steps.parquet, summary.jsonl, t
 
 
 def runs(study: Study, machine: Machine, block: Block) -> list[RunSpec]:
-    """Every run that a block names. Raises ConfigError if the machine cannot hold one, or ranks do not divide a
-    batch."""
+    """Return every run that a block names.
+
+    Raises ConfigError if the machine cannot hold one, or ranks do not divide a batch.
+    """
     return [] if block.programs else list(_runs(study, machine, block))
 
 
@@ -100,30 +102,34 @@ def _job(spec: RunSpec, given: PlanBasis) -> Job[RunSpec]:
 
 
 def manifest(spec: RunSpec, machine: Machine) -> str | None:
-    """The manifest of the form that a run reads; None if it reads nothing."""
+    """Return the manifest of the form that a run reads; None if it reads nothing."""
     # How many pictures and classes a set of the user's has, only its manifest says, also to who reads nothing else.
     form = spec.reads or (None if spec.dataset in registry.members("datasets") else "raw")
     return f"{machine.data}/{spec.dataset}/{form}/manifest.json" if form else None
 
 
 def guess_minutes(spec: RunSpec, machine: Machine, attempt: int = 1, images: int | None = None) -> int:
-    """Run time limit [min] (`first_guess.limit_minutes`). A guess for queues: `estimate.py` predicts. `images` are
-    those of an epoch; None: as many as the data set's module says."""
+    """Return the time limit [min] (`first_guess.limit_minutes`).
+
+    A guess for queues: `estimate.py` predicts. `images` are those of an epoch; None: as many as the
+    data set's module says.
+    """
     images = images or datasets.get(spec.dataset).IMAGES["train"]
     model, work = (spec.model, spec.recipe.image_size), spec.epochs * images
     return first_guess.limit_minutes(model, machine, spec.nodes, attempt, lambda rate: work / (rate * spec.workers))
 
 
 def rows(jobs: Sequence[Job[RunSpec]], books: Books, before: Sequence[Row]) -> list[Row]:
-    """One row per run: what it took if it is done, else what it is likely to take."""
+    """Return one row per run: the time it took if it is done, else the estimate."""
     return [_row(job, books, done, columns) for job, done, columns in judged(jobs, books)]
 
 
 def judged(
     jobs: Sequence[Job[RunSpec]], books: Books
 ) -> Iterator[tuple[Job[RunSpec], RecordedTime | None, dict[str, Any]]]:
-    """Each run with its record if it is done, and the columns that all kinds of runs fill alike. Its block is the first
-    that names it."""
+    """Yield each run with its record if it is done, and the columns that all kinds of runs fill
+    alike. Its block is the first that names it.
+    """
     block = {run: block for block, named in reversed([*books.plan.blocks.items()]) for run in named}
     for job in jobs:
         spec, run = job.spec, job.spec.id
@@ -159,7 +165,7 @@ def _row(job: Job[RunSpec], books: Books, done: RecordedTime | None, columns: di
 
 
 def _record_bytes(spec: RunSpec, images: int, folder: Path, now: str) -> float:
-    """Of a record: as it is, or as many steps as there will be."""
+    """Estimate the bytes of a record: its size if it is there, else by the number of steps."""
     if now in (stale.DONE, stale.STALE):
         return sum((folder / name).stat().st_size for name in RULE.outputs if (folder / name).exists())
     steps = spec.epochs * -(-images // spec.global_batch)
@@ -167,7 +173,7 @@ def _record_bytes(spec: RunSpec, images: int, folder: Path, now: str) -> float:
 
 
 def progress(folder: Path, row: Row) -> str:
-    """How many epochs are done, by the log that is being written."""
+    """Describe how many epochs are done, by the log that is being written."""
     try:
         text = (folder / ".partial" / MLLOG).read_text(encoding="utf-8", errors="replace")
     except OSError:

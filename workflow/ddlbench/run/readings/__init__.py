@@ -109,8 +109,10 @@ def _checked(point: StepEnd) -> StepEnd:
 
 
 def _rows(spec: RunSpec, of: _counting.Numbering, parts: Sequence[_counting.Interval]) -> list[StepRow]:
-    """Return each rank's row of each step. A pause stands before the steps of its interval, or behind those that end
-    the epoch."""
+    """Return each rank's row of each step.
+
+    A pause stands before the steps of its interval, or behind those that end the epoch.
+    """
     rows: list[StepRow] = []
     first = of.ends[0]
     for part in parts:
@@ -126,7 +128,7 @@ def _rows(spec: RunSpec, of: _counting.Numbering, parts: Sequence[_counting.Inte
 
 
 def _tell_pauses(run: Reading, spec: RunSpec, parts: Sequence[_counting.Interval], doubt: str) -> None:
-    """Keep and print what was no training, with the rate of both."""
+    """Record and print the time that was not training, with the rates without and with it."""
     pauses = [part for part in parts if part.pause_s]
     whole_s, pause_s = sum(part.took_s for part in parts), sum(part.pause_s for part in pauses)
     if doubt:
@@ -146,8 +148,11 @@ def _tell_pauses(run: Reading, spec: RunSpec, parts: Sequence[_counting.Interval
 
 
 def prove(run: Reading, spec: RunSpec, train_s: float, *, printed_rates: Sequence[float] = (), **evidence: Any) -> None:
-    """Keep what confirms the reading. Raises UnreadError with both numbers and the likely reason if something
-    contradicts it. Of several ways to make one of the printed rates, the nearest to the clock counts."""
+    """Keep what confirms the reading.
+
+    Raises UnreadError with both numbers and the likely reason if something contradicts it. Of
+    several ways to make one of the printed rates, the nearest to the clock counts.
+    """
     said = spec.program.rate_of if spec.program else None
     facts = _proof.Facts(
         steps=len({row.step for row in run.rows}),
@@ -178,8 +183,10 @@ def prove(run: Reading, spec: RunSpec, train_s: float, *, printed_rates: Sequenc
 
 
 def as_fractions(evaluations: Sequence[Evaluation], unit: str | None, percent: bool = False) -> list[Evaluation]:
-    """Return validations whose accuracies are fractions. `unit` is what the program's file says; `percent`: the lines
-    have a sign for it, so they are fractions already.
+    """Return validations whose accuracies are fractions.
+
+    `unit` is what the program's file says; `percent`: the lines have a sign for it, so they are
+    fractions already.
 
     A value above 1 shows that all are in percent. Where none is, and nobody says it, 0.9 may be either: such accuracies
     are left out, and it is said.

@@ -31,8 +31,11 @@ LATE = 0.7  # of the usual: a shorter interval beside a longer one shows a line 
 
 @dataclass
 class Numbering:
-    """Ends of steps, counted over the whole run. `first_of_epoch` are places in `ends`; `per_epoch`: steps, if known.
-    `every` is how many steps usually lie between two of them."""
+    """The ends of steps, counted over the whole run.
+
+    `first_of_epoch` are places in `ends`; `per_epoch`: steps, if known. `every` is how many steps
+    usually lie between two of them.
+    """
 
     ends: list[StepEnd]
     first_of_epoch: set[int] = field(default_factory=set)
@@ -218,7 +221,9 @@ def _length(points: Sequence[StepEnd], epochs: Sequence[int], every: int, said: 
 
 @dataclass(frozen=True)
 class Interval:
-    """The time between two points: so many steps in so long, of which `pause_s` were something else."""
+    """The time between two points: so many steps in so long, of which `pause_s` was something
+    else.
+    """
 
     start: StepEnd
     end: StepEnd

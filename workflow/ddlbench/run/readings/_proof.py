@@ -29,7 +29,7 @@ RATE = "the rate that it prints"
 
 @dataclass(frozen=True)
 class Facts:
-    """What was read of a run, and what else is said of it; None where nobody says it.
+    """The facts that were read of a run, and what else is said of it; None where nobody says it.
 
     `steps`, `samples` and times are of what was read: `train_s` without pauses, `whole_s` with them [s]. `printed_*`
     stand in its lines: a rate [1/s], a step's time [s], samples per step, the global batch, steps and samples of an
@@ -59,7 +59,9 @@ class Facts:
 
 @dataclass(frozen=True)
 class Proof:
-    """What confirms a reading: the evidence, what it confirms (STEPS, SAMPLES), and what contradicts it."""
+    """The proof of a reading: the evidence, what it confirms (STEPS, SAMPLES), and what contradicts
+    it.
+    """
 
     by: tuple[str, ...] = ()
     confirms: frozenset[str] = field(default_factory=frozenset)
@@ -67,12 +69,12 @@ class Proof:
 
     @property
     def proved(self) -> bool:
-        """Whether steps and samples are both confirmed, and nothing contradicts them."""
+        """Tell whether steps and samples are both confirmed, and nothing contradicts them."""
         return self.against is None and {STEPS, SAMPLES} <= self.confirms
 
     @property
     def text(self) -> str:
-        """What the record says: `proved by its printed rate`, or `read, not proved`."""
+        """Return what the record says: `proved by its printed rate`, or `read, not proved`."""
         if self.against is not None:
             return f"contradicted: {self.against}"
         if self.proved:

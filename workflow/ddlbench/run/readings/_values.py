@@ -14,11 +14,15 @@ from ddlbench.run.together import Told
 
 
 class UnreadError(ValueError):
-    """The program left no steps that could be read; the message says what was looked for and what was there."""
+    """The error that the program left no steps that could be read; the message says what was looked
+    for and what was there.
+    """
 
 
 class NotFiniteError(UnreadError):
-    """A loss that the program told is no finite number: it lost its way, and the run failed."""
+    """The error that a loss which the program told is not finite: the training diverged, and the
+    run failed.
+    """
 
     def __init__(self, loss: float, step: float) -> None:
         super().__init__(f"loss is not finite: {loss} at step {step:g}")
@@ -34,7 +38,10 @@ class Line(NamedTuple):
 
 
 class StepEnd(NamedTuple):
-    """The end of a step as a program tells it. Steps are counted in its own way; None where it does not say it."""
+    """The end of a step as a program tells it.
+
+    Steps are counted in its own way; None where it does not say it.
+    """
 
     time_s: float  # [s since 1970]
     step: float
@@ -46,7 +53,7 @@ class StepEnd(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """What the program says of a validation. `time_s` [s since 1970]; `top1` is a fraction."""
+    """A validation as the program tells it. `time_s` [s since 1970]; `top1` is a fraction."""
 
     time_s: float
     top1: float | None = None
@@ -55,10 +62,11 @@ class Evaluation(NamedTuple):
 
 @dataclass(frozen=True)
 class Output:
-    """What a reading may look at: the run, the program's own folder, that of the record, and what it printed.
+    """The output that a reading may look at: the run, the program's own folder, that of the record,
+    and what it printed.
 
-    `lines` are those that the reading wants; `last` are the last ones that it printed, whatever they say. `again_s` are
-    the times when an interrupted run was started again [s since 1970].
+    `lines` are those that the reading wants; `last` are the last ones that it printed, whatever
+    they say. `again_s` are the times when an interrupted run was restarted [s since 1970].
     """
 
     spec: RunSpec
@@ -106,7 +114,7 @@ class Reading:
 
 
 class ReadingMember(Protocol):
-    """One file of this room. Importing it imports no package that only some have."""
+    """The contract of a file of this room. Importing it imports no package that only some have."""
 
     def wanted(self, spec: RunSpec) -> list[re.Pattern[str]]:
         """Return patterns of the lines that it looks at."""

@@ -35,7 +35,7 @@ def patterns_of(spec: RunSpec) -> list[re.Pattern[str]]:
 
 @dataclass
 class Match:
-    """What a pattern found in a line."""
+    """A match of a pattern in a line."""
 
     line: Line
     pattern: re.Pattern[str]
@@ -105,7 +105,7 @@ def _is_pause(match: Match, program: Program) -> bool:
 
 
 def _check_workers(found: Sequence[Match], spec: RunSpec) -> None:
-    """Raises UnreadError if a rank printed another number of ranks than the run has."""
+    """Raise UnreadError if a rank printed another number of ranks than the run has."""
     for match in found:
         if (workers := match.value("workers")) not in (None, spec.workers):
             alone = f"rank {match.line.rank} printed {match.line.text.strip()[:200]!r}: {workers:g} workers, and not"
@@ -166,7 +166,7 @@ def _of_training(matches: list[Match]) -> tuple[list[Match], list[float]]:
 
 
 def _check_units(of_steps: Sequence[Match], spec: RunSpec, program: Program) -> None:
-    """Raises UnreadError where other numbers of the lines show that a group is of another unit."""
+    """Raise UnreadError where other numbers of the lines show that a group is of another unit."""
     for pattern in dict.fromkeys(match.pattern for match in of_steps):
         matches = [match for match in of_steps if match.pattern == pattern]
         name = _counter_of(matches[0])
@@ -270,8 +270,10 @@ def _seen(of_steps: Sequence[Match], spec: RunSpec) -> dict[int, tuple[float, fl
 
 
 def _last_of_epoch(value: float, before: float, batch: int, size: float | None, match: Match) -> float:
-    """Return the number of an epoch's last batch, of which a line says number times size. Raises UnreadError if that
-    does not fit."""
+    """Return the number of an epoch's last batch, of which a line says number times size.
+
+    Raises UnreadError if that does not fit.
+    """
     if size is not None:
         last = math.ceil(size / batch) - 1
         if value == last * (size - last * batch):
@@ -313,8 +315,10 @@ def _rates(printed: Sequence[float | None]) -> tuple[float, ...]:
 
 
 def _rate_of(found: Sequence[Match], program: Program) -> str | None:
-    """Return whose rate is printed: as the program's file says, or as words beside the number do. Raises UnreadError
-    where they contradict each other."""
+    """Return whose rate is printed: as the program's file says, or as words beside the number do.
+
+    Raises UnreadError where they contradict each other.
+    """
     rates = [match for match in found if match.value("samples_per_s") is not None]
     of_one = [match for match in rates if log_text.of_one_worker(match.found.text, match.found.spans["samples_per_s"])]
     if not of_one:
@@ -387,9 +391,12 @@ def _evidence(of_steps: Sequence[Match], points: Sequence[StepEnd], spec: RunSpe
 def _evidence_of_samples(
     counts: Sequence[float], totals: set[float], spec: RunSpec, of_all: bool, known: bool
 ) -> dict[str, float | None]:
-    """Return what a count of samples confirms. They may be steps that are printed as often as a batch has samples,
-    unless it is `known` by a word or by a smaller last batch. Of several ranks, a whole epoch must show whose they are.
-    Raises UnreadError if they are those of others than the group says."""
+    """Return what a count of samples confirms.
+
+    They may be steps that are printed as often as a batch has samples, unless it is `known` by a
+    word or by a smaller last batch. Of several ranks, a whole epoch must show whose they are.
+    Raises UnreadError if they are those of others than the group says.
+    """
     if spec.workers == 1:
         return {"printed_samples_per_step": float(spec.global_batch)} if known else _declared(totals, spec)
     falls = any(b < a for a, b in itertools.pairwise(counts))

@@ -25,13 +25,15 @@ COUNTS = {"steps": ("step_num",), "samples": ("samples_count",), "epochs": ("epo
 
 
 def wanted(spec: RunSpec) -> list[re.Pattern[str]]:
-    """MLPerf's lines."""
+    """Return the pattern of MLPerf's lines."""
     return [MARK]
 
 
 def read(source: Output) -> Reading:
-    """Return the steps between marks of progress. Raises UnreadError if fewer than two events say how far training
-    was."""
+    """Return the steps between marks of progress.
+
+    Raises UnreadError if fewer than two events say how far training was.
+    """
     log = list(events(line.text for line in source.lines if MARK.search(line.text)))
     for path in () if log else sorted(source.files("*")):
         if _is_text(path):
@@ -140,7 +142,7 @@ def _is_a_loss(scores: Sequence[float]) -> bool:
 
 
 def _is_text(path: Path) -> bool:
-    """Whether it may be a log: checkpoints of many gigabytes may lie beside it."""
+    """Tell whether it may be a log: checkpoints of many gigabytes may lie beside it."""
     with opened(path) as file:
         return b"\0" not in file.read(1 << 16)
 

@@ -22,12 +22,14 @@ FIELDS = [("step", "<i8"), *((name, "<f8") for name in ("began_s", "end_s", "wai
 
 
 def wanted(spec: RunSpec) -> list[re.Pattern[str]]:
-    """No lines are needed."""
+    """Return nothing: no lines are needed."""
     return []
 
 
 def read(source: Output) -> Reading:
-    """The steps. Raises UnreadError if no rank recorded any, or ranks were others than the run's."""
+    """Return the steps. Raises UnreadError if no rank recorded any, or ranks were others than the
+    run's.
+    """
     workers, there = source.spec.workers, sorted(source.partial.glob("recorder-*.jsonl"))
     logs = {int(path.stem.split("-")[1]): _said(path) for path in there}
     if not logs:
@@ -86,7 +88,7 @@ def _told(table: dict[int, dict[str, float]], steps: list[int]) -> list[together
 
 
 def _check_losses(logs: dict[int, list[dict[str, Any]]], first: dict[int, dict[str, float]]) -> None:
-    """Raises NotFiniteError if the program told a loss that is no finite number."""
+    """Raise NotFiniteError if the program told a loss that is not finite."""
     for lines in logs.values():
         for line in lines:
             if "not_finite" in line:
@@ -97,7 +99,7 @@ def _check_losses(logs: dict[int, list[dict[str, Any]]], first: dict[int, dict[s
 
 
 def _said(path: Path) -> list[dict[str, Any]]:
-    """Its lines, but one that was cut off."""
+    """Read its lines, except one that was cut off."""
     lines = []
     for line in read_bytes(path).decode("utf-8", "replace").splitlines():
         with suppress(ValueError):
@@ -106,7 +108,9 @@ def _said(path: Path) -> list[dict[str, Any]]:
 
 
 def _table(path: Path) -> dict[int, dict[str, float]]:
-    """A rank's rows by step; of a step that was made again, after an interruption, the last."""
+    """Read a rank's rows by step; for a step that was made again, after an interruption, the
+    last.
+    """
     import numpy as np
 
     try:
@@ -120,7 +124,9 @@ def _table(path: Path) -> dict[int, dict[str, float]]:
 
 
 def _rows(rank: int, recorded: list[dict[str, float]], began: list[float], spec: RunSpec) -> Iterable[StepRow]:
-    """A rank's rows, whose clock stands still from the end of an interrupted process to the next one's first step."""
+    """Yield a rank's rows, whose clock stands still from the end of an interrupted process to the
+    next one's first step.
+    """
     start_s, lost_s, before = recorded[0]["began_s"], 0.0, recorded[0]
     usual = share(spec.global_batch, rank, spec.workers)
     for number, row in enumerate(recorded):

@@ -37,7 +37,7 @@ Row = Mapping[str, Any]
 
 
 def wanted(spec: RunSpec) -> list[re.Pattern[str]]:
-    """No lines are needed."""
+    """Return nothing: no lines are needed."""
     return []
 
 
@@ -110,8 +110,10 @@ def _of_json(path: Path, text: str) -> list[Row]:
 
 
 def _columns(path: Path, rows: Iterable[Row], program: Program) -> dict[str, str]:
-    """Return the column of each group: as key `columns` says, else by its name. Raises UnreadError where a column is
-    not there, or several could be one."""
+    """Return the column of each group: as key `columns` says, else by its name.
+
+    Raises UnreadError where a column is not there, or several could be one.
+    """
     there = dict.fromkeys(name for row in rows for name in row)
     columns = {group: str(name) for group, name in program.columns}
     for group, name in columns.items():

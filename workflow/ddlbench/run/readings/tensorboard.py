@@ -32,7 +32,7 @@ Curve = tuple[str, bool]  # its name, and whether it is of validation
 
 
 def wanted(spec: RunSpec) -> list[re.Pattern[str]]:
-    """No lines are needed."""
+    """Return nothing: no lines are needed."""
     return []
 
 

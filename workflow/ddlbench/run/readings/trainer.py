@@ -24,7 +24,7 @@ FAR = 0.1  # the Trainer rounds, and an epoch's last batch may be smaller
 
 
 def wanted(spec: RunSpec) -> list[re.Pattern[str]]:
-    """What the Trainer prints as it logs."""
+    """Return the pattern of what the Trainer prints as it logs."""
     return [LOSS]
 
 
@@ -104,8 +104,9 @@ def _per_epoch(log: Sequence[dict[str, Any]]) -> float | None:
 
 
 def _check_batch(spec: RunSpec, path: Path, state: dict[str, Any], per_epoch: float | None) -> dict[str, Any]:
-    """Return what the Trainer's own count of samples confirms. Raises UnreadError if it counted others than it was
-    told.
+    """Return what the Trainer's own count of samples confirms.
+
+    Raises UnreadError if it counted others than it was told.
 
     The last batch of an epoch may be smaller: of small data sets a mean says little, so the size of an epoch is asked.
     """

@@ -21,7 +21,7 @@ Tables = Mapping[str, "pd.DataFrame"]
 
 @dataclass(frozen=True)
 class Options:
-    """What a figure is given besides its data.
+    """The options of a figure, besides its data.
 
     `frameworks` are the names of all frameworks that it is to show, those of failed runs too: a framework keeps its
     colour. `reference` has the columns of a file in `config/references`. `basis`, `target`: see the study's schema.
@@ -41,7 +41,9 @@ class Options:
 
 
 class FigureMember(Protocol):
-    """One file of this room. Its docstring is the caption that people read below the figure in the report.
+    """The contract of a file of this room.
+
+    Its docstring is the caption that people read below the figure in the report.
 
     The planner reads docstring and constants without importing it (`registry.constant`), so they are plain text there.
     Three constants may be left out. PUBLISHED: what it can draw of a reference (quantities in it; of a file without,
@@ -53,10 +55,11 @@ class FigureMember(Protocol):
     TABLES: tuple[str, ...]  # that its data is made from
 
     def data(self, tables: Tables, options: Options) -> pd.DataFrame:
-        """What the picture is drawn from, one row per point or bar or run: all that is in `<figure>.csv`.
+        """Return what the picture is drawn from, one row per point or bar or run: all that is in
+        `<figure>.csv`.
 
         Rows are in an order that depends on nothing but the runs, so that the same runs give the same bytes.
         """
 
     def draw(self, data: pd.DataFrame, options: Options) -> Figure:
-        """The picture, from what `data` gave, read back from its file."""
+        """Draw the picture, from what `data` returned, read back from its file."""

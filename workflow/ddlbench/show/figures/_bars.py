@@ -39,8 +39,9 @@ def finished(
     panels: Sequence[tuple[Axes, pd.DataFrame]],
     result: str = "",
 ) -> _style.Drawing:
-    """The figure with the names of its axes, its legend, and its result: `result`, or else the longest and the shortest
-    bar, and of several parts the largest of all bars together."""
+    """Finish the figure with the names of its axes, its legend, and its result: `result`, or else
+    the longest and the shortest bar, and of several parts the largest of all bars together.
+    """
     rows = pd.concat([some.assign(panel=axes.get_title()) for axes, some in panels]) if panels else pd.DataFrame()
     if not result and len(rows) and len(rows := rows[~rows["published"]]):
         names = [", ".join(filter(None, map(str, row))) for row in rows[["framework", "workers", "panel"]].to_numpy()]
@@ -54,12 +55,12 @@ def finished(
 
 
 def reach(axes: Axes, x: float) -> None:
-    """Has the axes, which panels share, reach so far at least."""
+    """Extend the axes, which panels share, at least so far."""
     axes.set_xlim(right=max(axes.get_xlim()[1], x))
 
 
 def beside(axes: Axes, rows: pd.DataFrame, words: Sequence[str]) -> None:
-    """A word beyond the end of each bar, and room for it."""
+    """Write a word beyond the end of each bar, and make room for it."""
     ends = rows["each"].map(max).combine(rows["high"].fillna(0.0), max)
     for word, end, place in zip(words, ends, rows["bar"], strict=True):
         _style.beside(axes, word, end, place, fontsize=_style.SMALL)
@@ -68,7 +69,7 @@ def beside(axes: Axes, rows: pd.DataFrame, words: Sequence[str]) -> None:
 
 
 def unknown(axes: Axes, label: str) -> None:
-    """Says in the legend what a question mark beside a bar means."""
+    """Explain in the legend what a question mark beside a bar means."""
     axes.plot([], [], marker="$?$", color="black", linestyle="none", label=label)
 
 
@@ -82,12 +83,14 @@ def stacks(
     dots: bool = True,
     by_size: bool = False,
 ) -> tuple[_style.Drawing, list[tuple[Axes, pd.DataFrame]]]:
-    """A figure and its panels with their rows, one per bar; `bar` is the bar's place on the y axis.
+    """Draw stacked bars: return a figure and its panels with their rows, one per bar; `bar` is the
+    bar's place on the y axis.
 
-    `table` has one row per run: `framework` and `workers` name its bar, `parts` (column -> what the legend says) are
-    stacked, null ones left out; `dots` are single runs. The columns of `others` that tell bars apart make panels. Of
-    repeats each part is the median, `repeats` says of how many, and `low` and `high` are the 95 % interval of the whole
-    bar. Bars of a worker count stand in the order of their names, or the shortest first (`by_size`). Rows with a true
+    `table` has one row per run: `framework` and `workers` name its bar, `parts` (column -> what the
+    legend says) are stacked, null ones left out; `dots` are single runs. The columns of `others`
+    that distinguish bars make panels. Of repeats each part is the median, `repeats` says of how
+    many, and `low` and `high` are the 95 % confidence interval of the whole bar. Bars of a worker
+    count stand in the order of their names, or the shortest first (`by_size`). Rows with a true
     `published` are drawn paler.
     """
     table = table.assign(published=table.get("published", False))
@@ -128,7 +131,7 @@ def stacks(
 
 
 def _interval(whole: pd.Series[float]) -> tuple[float, float]:
-    """The interval of the whole bar over repeats; NaN for one."""
+    """Return the confidence interval of the whole bar over repeats; NaN for one."""
     if len(whole) < 2 or not (whole > 0).all():
         return math.nan, math.nan
     ends = over_repeats(whole.tolist())
@@ -146,7 +149,7 @@ def _places(rows: pd.DataFrame, parts: Sequence[str]) -> pd.DataFrame:
 def _stack(
     axes: Axes, rows: pd.DataFrame, parts: Mapping[str, str], fills: Sequence[tuple[str, str]], dots: bool
 ) -> tuple[float, float]:
-    """Draws the bars and gives how far they reach, to the left and to the right."""
+    """Draw the bars, and return how far they reach, to the left and to the right."""
     right, left = pd.Series(0.0, index=rows.index), pd.Series(0.0, index=rows.index)  # what is below 0 goes left
     for (column, label), (colour, hatch) in zip(parts.items(), fills, strict=False):
         width = rows[column].fillna(0.0).astype("float64")
@@ -167,8 +170,9 @@ def _stack(
 
 
 def whiskers(axes: Axes, rows: pd.DataFrame, low: str = "", high: str = "") -> None:
-    """Intervals at the ends of bars; of single runs, the spread of their steps (columns `low` and `high`), dotted. The
-    frame cuts one that reaches far beyond all bars."""
+    """Draw confidence intervals at the ends of bars; for single runs, the spread of their steps
+    (columns `low` and `high`), dotted. The frame cuts one that reaches far beyond all bars.
+    """
     ends = rows["each"].map(max)
     most = float(ends.max())
     single = rows[(rows["repeats"] == 1) & rows[low].notna()] if low else rows[:0]

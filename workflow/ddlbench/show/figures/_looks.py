@@ -28,10 +28,11 @@ Style = dict[str, Any]
 
 
 def member_style(framework: str, loader: str = "", shown: Iterable[str] = ()) -> Style:
-    """How a line is drawn: the framework is colour and fill of the marker, the loader, if lines differ in it, is marker
-    and line style.
+    """Return how a line is drawn: the framework is colour and fill of the marker; the loader, if
+    lines differ in it, is marker and line style.
 
-    Names that are not listed, such as variants of a study (`shown` are all of its names), have the other colours.
+    Names that are not listed, such as variants of a study (`shown` are all of its names), have the
+    other colours.
     """
     if framework in FRAMEWORKS:
         f = FRAMEWORKS[framework]
@@ -64,7 +65,8 @@ def _loader(name: str) -> int:
 
 
 def name_lines(table: pd.DataFrame, by: Sequence[str], options: Options) -> tuple[pd.DataFrame, str]:
-    """The table with `line`, its label, and `style` per framework and loader; and what is the same for all lines.
+    """Return the table with `line`, its label, and `style` per framework and loader; and what is
+    the same for all lines.
 
     A label says what differs: neither what the panels (`by`) say nor what all lines share. Colours are those of
     frameworks, or of loaders where there is one framework.
@@ -85,17 +87,19 @@ def name_lines(table: pd.DataFrame, by: Sequence[str], options: Options) -> tupl
 
 
 def styled(table: pd.DataFrame, lines: Iterable[str], styles: Sequence[Style]) -> pd.DataFrame:
-    """The table with `line`, what the legend says of each row, and `style`."""
+    """Return the table with `line`, what the legend says of each row, and `style`."""
     return table.assign(line=list(lines), style=pd.Series(list(styles), table.index, "object"))
 
 
 def schedule_style(schedule: str) -> Style:
-    """Says how a schedule's line is drawn."""
+    """Return how a schedule's line is drawn."""
     return nth_style([*SCHEDULES, schedule].index(schedule))
 
 
 def nth_style(n: int) -> Style:
-    """How the n-th line is drawn, counted from 0, where lines are neither frameworks nor loaders."""
+    """Return how the n-th line is drawn, counted from 0, where lines are neither frameworks nor
+    loaders.
+    """
     return {"color": OTHER_COLOURS[n % len(OTHER_COLOURS)], **_nth(n), **_nested(n)}
 
 
@@ -104,6 +108,8 @@ def _nth(n: int) -> Style:
 
 
 def _nested(n: int) -> dict[str, float]:
-    """Each line is thinner than the one below it, so that lines that lie on one another are all seen."""
+    """Return a width for the line, thinner than the one below it, so that lines that lie on one
+    another are all seen.
+    """
     width = max(1.2, 2.4 - 0.6 * n)
     return {"linewidth": width, "markersize": 4 + 1.8 * width, "zorder": 2 + n / 10}

@@ -30,11 +30,12 @@ Compare = Callable[[Mapping[Any, float], Mapping[Any, float]], Ratio]
 
 
 def data(tables: Tables, column: str, compare: Compare, same: float = 1.0) -> pd.DataFrame:
-    """One row per setting and framework other than the base, in COLUMNS.
+    """Return one row per setting and framework other than the baseline, in COLUMNS.
 
-    `compare` is given a column of runs by repeat, of the framework and of the base, and gives `same` where both are
-    equal. `told` is whether the two can be told apart, all rows judged at once. A recipe whose name ends with the size
-    of its pictures is the one without that ending (`recipes`).
+    `compare` is given a column of runs by repeat, of the framework and of the baseline, and gives
+    `same` where both are equal. `told` is whether the two differ significantly, all rows judged at
+    once. A recipe whose name ends with the size of its pictures is the one without that ending
+    (`recipes`).
     """
     runs = together.successful(tables["runs"])
     runs = runs[runs[column].notna()]
@@ -58,9 +59,11 @@ def data(tables: Tables, column: str, compare: Compare, same: float = 1.0) -> pd
 
 
 def draw(table: pd.DataFrame, options: Options, scale: Normalize, number: str, label: str, what: str) -> _style.Drawing:
-    """One panel per framework and worker count; a row of cells per model, those with the fewest operations above.
+    """Draw one panel per framework and worker count; a row of cells per model, those with the
+    fewest operations above.
 
-    `scale` is that of the colours; `number` is how a cell's value is written. `what` names the value in the caption.
+    `scale` is that of the colours; `number` is how a cell's value is written. `what` names the
+    value in the caption.
     """
     import seaborn
 
@@ -113,6 +116,6 @@ def draw(table: pd.DataFrame, options: Options, scale: Normalize, number: str, l
 
 
 def _says(row: Mapping[Any, Any], number: str) -> str:
-    """What stands in a cell: the value and, of several repeats, its interval."""
+    """Format the text of a cell: the value and, of several repeats, its confidence interval."""
     value, low, high = (number.format(row[name]) for name in ("value", "low", "high"))
     return value if pd.isna(row["low"]) else f"{value}\n{low} to {high}"

@@ -25,14 +25,17 @@ SPAN = {"steps": "training steps", "run": "the whole training"}
 
 
 def subject(data: pd.DataFrame, options: Options) -> str:
-    """What speed-up and efficiency are of; the whole training of others' logs ends at their target."""
+    """Return what speed-up and efficiency are of; the whole training of others' logs ends at their
+    target.
+    """
     others = len(data) > 0 and data["loader"].isna().all()
     return "time to accuracy" if others and options.basis == "run" else SPAN[options.basis]
 
 
 def data(tables: Tables, options: Options, measure: str) -> pd.DataFrame:
-    """Rows of `scaling` with one measure: its median, `_low` and `_high`, the spread of single runs' steps, and `each`:
-    its values of all repeats, as JSON."""
+    """Return rows of `scaling` with one measure: its median, `_low` and `_high`, the spread of
+    single runs' steps, and `each`: its values of all repeats, as JSON.
+    """
     table = scaling(tables["runs"], options.basis)
     ends = [measure, f"{measure}_low", f"{measure}_high"]
     runs = placed(tables["runs"], options.basis)
@@ -41,10 +44,11 @@ def data(tables: Tables, options: Options, measure: str) -> pd.DataFrame:
 
 
 def _each(runs: pd.DataFrame, table: pd.DataFrame, measure: str) -> list[str]:
-    """A measure of each run, by the rows of `scaling`, which stand in the same order.
+    """Return a measure of each run, by the rows of `scaling`, which stand in the same order.
 
-    Of a ratio: that of each pair of repeats, whose median the line goes through. Runs without a pair are compared with
-    the base's median, as in `statistics.ratio`. The base has no ratio to itself.
+    A ratio is that of each pair of repeats, whose median the line goes through. Runs without a pair
+    are compared with the baseline's median, as in `statistics.ratio`. The baseline has no ratio to
+    itself.
     """
     values: list[list[float]] = []
     base: dict[int | str, float] = {}
@@ -68,13 +72,13 @@ def _each(runs: pd.DataFrame, table: pd.DataFrame, measure: str) -> list[str]:
 
 
 def panels(table: pd.DataFrame, options: Options) -> tuple[_style.Drawing, Panels, str]:
-    """A figure, its panels with their rows of `table` (see `data`), which also have `line` (its label) and `style`, and
-    what all lines share.
+    """Return a figure, its panels with their rows of `table` (see `data`), which also have `line`
+    (its label) and `style`, and what all lines share.
 
-    There is one line per framework and loader, and one panel per model, batch, ...; where that would put more than
-    MOST_LINES of several frameworks and loaders into one panel, also per loader. With only one framework and loader,
-    there is one line per model, batch, ...
-    Lines of runs that trained only some of their epochs say so.
+    There is one line per framework and loader, and one panel per model, batch, ...; where that
+    would put more than MOST_LINES of several frameworks and loaders into one panel, also per
+    loader. With only one framework and loader, there is one line per model, batch, ... Lines of
+    runs that trained only some of their epochs are labelled so.
     """
     table, shared = table.copy(), ""
     others = not table.empty and table["loader"].isna().all()  # records of others: a line per submitter and system
@@ -104,7 +108,10 @@ def panels(table: pd.DataFrame, options: Options) -> tuple[_style.Drawing, Panel
 
 
 def one_count(table: pd.DataFrame, options: Options) -> bool:
-    """Whether all is of one number of workers, so that no line goes anywhere: each is a bar. Ratios are 1 then."""
+    """Tell whether all is of one number of workers, so that no line goes anywhere: each is a bar.
+
+    Ratios are 1 then.
+    """
     measured = not {"throughput_images_per_s", "reached_s", PER_JOULE}.isdisjoint(table.columns)
     counts = {*table["workers"]}
     if options.reference is not None:
@@ -113,7 +120,9 @@ def one_count(table: pd.DataFrame, options: Options) -> bool:
 
 
 def lying(figure: _style.Drawing, places: Panels, measure: str, x: str, options: Options, quantity: str = "") -> None:
-    """One lying bar per line, the best first, with its runs and its interval; published numbers are hollow bars."""
+    """Draw one lying bar per line, the best first, with its runs and its confidence interval;
+    published numbers are hollow bars.
+    """
     heights = []
     for axes, rows in places:
         theirs = published_bars(rows, measure, quantity, options)
@@ -141,7 +150,9 @@ def lying(figure: _style.Drawing, places: Panels, measure: str, x: str, options:
 
 
 def published_bars(rows: pd.DataFrame, measure: str, quantity: str, options: Options) -> pd.DataFrame:
-    """The published numbers of a quantity that fit the rows of a panel, as rows of it without repeats."""
+    """Return the published numbers of a quantity that fit the rows of a panel, as rows of it
+    without repeats.
+    """
     points = references(options, quantity, rows.drop(columns="schedule")) if quantity else pd.DataFrame()
     if points.empty:
         return points
@@ -153,10 +164,11 @@ def published_bars(rows: pd.DataFrame, measure: str, quantity: str, options: Opt
 
 
 def lines(axes: Axes, rows: pd.DataFrame, measure: str, x: str = "workers") -> None:
-    """The lines through the medians of a measure, with their intervals, or the spread of steps where there is one run.
+    """Draw the lines through the medians of a measure, with their confidence intervals, or the
+    spread of steps where there is one run.
 
-    The columns are those of `data`. Lines are drawn at their values. Bars and dots of several lines stand side by side,
-    so that none hides another.
+    The columns are those of `data`. Lines are drawn at their values. Bars and dots of several lines
+    stand side by side, so that none hides another.
     """
     barred = rows[f"{measure}_low"].notna() | rows["spread_low"].notna()
     sides = _style.side_by_side(axes, rows.loc[barred, "line"].nunique())
@@ -176,7 +188,7 @@ def lines(axes: Axes, rows: pd.DataFrame, measure: str, x: str = "workers") -> N
 
 
 def result(places: Panels, measure: str, unit: str, options: Options) -> str:
-    """Middle values at the most workers, from the highest on."""
+    """Describe the middle values at the most workers, from the highest on."""
     most = max((int(rows["workers"].max()) for _, rows in places), default=0)
     values = {}
     for axes, rows in places:
@@ -187,7 +199,10 @@ def result(places: Panels, measure: str, unit: str, options: Options) -> str:
 
 
 def draw(data: pd.DataFrame, options: Options, measure: str, y_label: str, quantity: str = "") -> Figure:
-    """The picture of a measure over worker counts, with published numbers of a quantity. Efficiency has no log axis."""
+    """Draw a measure over worker counts, with published numbers of a quantity.
+
+    Efficiency has no log axis.
+    """
     figure, places, shared = panels(data, options)
     counts = sorted({count for _, rows in places for count in rows["workers"]})
     unit = y_label.partition("[")[2].rstrip("]") or ("of 1" if measure == "efficiency" else "times")
@@ -214,8 +229,9 @@ def draw(data: pd.DataFrame, options: Options, measure: str, y_label: str, quant
 
 
 def _ideal(rows: pd.DataFrame, measure: str, counts: list[int]) -> Iterator[tuple[list[int], list[float]]]:
-    """Points of the ideal: of efficiency 1, of speed-up a line from each base, else from the best on the fewest, along
-    which images per joule stay."""
+    """Yield points of the ideal: for efficiency 1; for speed-up a line from each baseline; else a
+    line from the best on the fewest workers, along which images per joule stay.
+    """
     if measure in RATIOS:
         for ref in sorted(rows["ref_workers"].unique()):
             beyond = [count for count in counts if count >= ref]
@@ -231,7 +247,9 @@ def _ideal(rows: pd.DataFrame, measure: str, counts: list[int]) -> Iterator[tupl
 
 
 def published(panels: Panels, quantity: str, options: Options) -> set[int]:
-    """Draw the published numbers of a quantity in each panel that they fit; the worker counts that they are at."""
+    """Draw the published numbers of a quantity in each panel that they fit; return the worker
+    counts that they are at.
+    """
     counts: set[int] = set()
     for axes, rows in panels:
         points = references(options, quantity, rows.drop(columns="schedule"))

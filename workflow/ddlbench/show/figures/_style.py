@@ -72,7 +72,8 @@ class Drawing(Figure):
 def panels(
     rows: pd.DataFrame, by: Sequence[str], options: Options, share_y: bool = True, share_x: bool = True, across: int = 2
 ) -> tuple[Drawing, list[tuple[Axes, pd.DataFrame]]]:
-    """A figure with one panel for each combination of the columns `by` in `rows`: (figure, [(axes, its rows)]).
+    """Return a figure with one panel for each combination of the columns `by` in `rows`: (figure,
+    [(axes, its rows)]).
 
     No rows give an empty panel that says so, and an empty list.
     """
@@ -96,7 +97,7 @@ def panels(
 
 
 def nothing(axes: Axes) -> None:
-    """A panel that says that there is nothing to show."""
+    """Write into a panel that there is nothing to show."""
     axes.text(0.5, 0.5, "no finished runs", transform=axes.transAxes, ha="center", va="center")
     axes.set(xticks=[], yticks=[])
 
@@ -117,7 +118,9 @@ def labels(figure: Figure, x: str, y: str) -> None:
 
 
 def count_axis(figure: Figure, counts: Iterable[float]) -> None:
-    """x by powers of two, with ticks exactly at the counts as plain numbers, turned where they would touch."""
+    """Scale x by powers of two, with ticks exactly at the counts as plain numbers, turned where
+    they would touch.
+    """
     counts = sorted(set(counts))
     for axes in figure.axes if counts else ():
         axes.set_xscale("log", base=2)
@@ -128,7 +131,9 @@ def count_axis(figure: Figure, counts: Iterable[float]) -> None:
 
 
 def _are_close(counts: Sequence[float], width: float) -> bool:
-    """Whether labels at these places of a logarithmic axis, in a panel so wide [inches], would lie on one another."""
+    """Tell whether labels at these places of a logarithmic axis, in a panel so wide [inches], would
+    overlap.
+    """
     doubled = [math.log2(count) for count in counts]
     inch = 0.7 * width / (doubled[-1] - doubled[0] + 0.8)
     pairs = zip(doubled, doubled[1:], counts[1:], strict=False)
@@ -136,19 +141,21 @@ def _are_close(counts: Sequence[float], width: float) -> bool:
 
 
 def _ticks(axis: XAxis | YAxis, at: Locator, form: str = ",.10g") -> None:
-    """Plain numbers at these places, and nothing between them."""
+    """Put plain numbers at these places, and nothing between them."""
     axis.set_major_locator(at)
     axis.set_major_formatter(StrMethodFormatter(f"{{x:{form}}}"))
     axis.set_minor_locator(NullLocator())
 
 
 def worker_label(options: Options) -> str:
-    """The name of the axis of worker counts."""
+    """Return the name of the axis of worker counts."""
     return f"workers ({options.device_name})" if options.device == "cpu" else f"{worker(options.device)}s"
 
 
 def logarithmic(figure: Figure, which: str = "y") -> None:
-    """y, or x, logarithmic with plain numbers: at 1, 2, 5 of two decades, at 1, 3 or 1 of more; evenly below one."""
+    """Make y, or x, logarithmic with plain numbers: at 1, 2, 5 within two decades, at 1, 3 or 1
+    beyond; evenly below one.
+    """
     for axes in figure.axes:
         axes.set(**{f"{which}scale": "log"})
     for axes in figure.axes:  # only now all limits, which panels may share, are known
@@ -158,7 +165,7 @@ def logarithmic(figure: Figure, which: str = "y") -> None:
 
 
 def ratio_y(figure: Figure) -> None:
-    """y by powers of two, with a tick and a line at 1."""
+    """Scale y by powers of two, with a tick and a line at 1."""
     for axes in figure.axes:
         axes.set_yscale("log", base=2)
     for axes in figure.axes:
@@ -169,14 +176,14 @@ def ratio_y(figure: Figure) -> None:
 
 
 def grid(axes: Axes) -> GridSpecBase:
-    """How panels lie of which this is one: rows and columns."""
+    """Return the grid of panels that this one is in: rows and columns."""
     place = axes.get_subplotspec()
     assert place is not None  # panels have one
     return place.get_gridspec()
 
 
 def heights(figure: Figure, bars: Sequence[float], each: float) -> None:
-    """Panels as high as the most bars that one of their row has, of so many inches each."""
+    """Make panels as high as the most bars that one of their row has, of so many inches each."""
     spec = grid(figure.axes[0])
     rows = [max(bars[n * spec.ncols : (n + 1) * spec.ncols]) for n in range(spec.nrows)]
     spec.set_height_ratios(rows)
@@ -184,7 +191,7 @@ def heights(figure: Figure, bars: Sequence[float], each: float) -> None:
 
 
 def whole_numbers(axis: Axis) -> None:
-    """Puts ticks at whole numbers only."""
+    """Put ticks at whole numbers only."""
     axis.set_major_locator(MaxNLocator(integer=True))
 
 
@@ -199,8 +206,10 @@ def side_by_side(axes: Axes, lines: int) -> Iterator[Transform]:
 
 
 def bars(axes: Axes, x: Values, middle: Values, low: Values, high: Values, style: Style, steps: bool = False) -> None:
-    """A bar with caps from `low` to `high` at each point that has them; a dotted one without caps where it is not an
-    interval, but the spread of a single run's `steps`. A wide one does not stretch the axis: the frame cuts it."""
+    """Draw a bar with caps from `low` to `high` at each point that has them; a dotted one without
+    caps where it is not a confidence interval, but the spread of a single run's `steps`. A wide one
+    does not stretch the axis: the frame cuts it.
+    """
     there = low.notna() & high.notna()
     if not there.any():
         return
@@ -218,7 +227,7 @@ def bars(axes: Axes, x: Values, middle: Values, low: Values, high: Values, style
 
 
 def dots(axes: Axes, x: Values, values: Iterable[Sequence[float]], style: Style) -> None:
-    """A dot for each repeat of the points, where there are several."""
+    """Draw a dot for each repeat of the points, where there are several."""
     several = [(at, value) for at, runs in zip(x, values, strict=True) for value in runs if len(runs) > 1]
     if several:
         look = {"markeredgecolor": style["color"], "transform": style.get("transform", axes.transData)}
@@ -228,8 +237,9 @@ def dots(axes: Axes, x: Values, values: Iterable[Sequence[float]], style: Style)
 
 
 def curves(panels: Sequence[tuple[Axes, pd.DataFrame]], x: str, y: str) -> dict[str, float]:
-    """A line per `line` of a panel through the medians of its runs, and a band from the lowest to the highest; gives
-    the last middle value of each, by line and panel."""
+    """Draw a line per `line` of a panel through the medians of its runs, and a band from the lowest
+    to the highest; return the last middle value of each, by line and panel.
+    """
     import seaborn
 
     last = {}
@@ -251,7 +261,8 @@ INTERVAL, SPREAD, RANGE = "95 % interval", "5 % to 95 % of its steps", "lowest t
 def say_bars(
     axes: Axes, repeats: Iterable[int], bar: str = "", single: str = "", lying: bool = False, dot: str = "run"
 ) -> None:
-    """Add to the legend what dots, bars and bands are, and of how many repeats: each as it is drawn.
+    """Add to the legend what dots, bars and bands are, and of how many repeats: each as it is
+    drawn.
 
     `bar`: what a bar or a band of several runs is, "" where there are dots only; `single`: of points of a single run;
     `dot`: what each dot is.
@@ -273,7 +284,9 @@ def say_bars(
 
 
 def ranked(values: Mapping[Any, float], unit: str) -> str:
-    """Middle values from the highest on, as `3 (a), 2 (b) and 1 (c) images/s`; of many, both ends."""
+    """Format middle values from the highest on, as `3 (a), 2 (b) and 1 (c) images/s`; of many, both
+    ends.
+    """
     order = [f"{rounded(values[name], 3)} ({name})" for name in sorted(values, key=lambda name: -values[name])]
     if len(order) > MOST_NAMED:
         return f"from {order[0]} down to {order[-1]} {unit}".rstrip()
@@ -281,7 +294,8 @@ def ranked(values: Mapping[Any, float], unit: str) -> str:
 
 
 def reference_points(axes: Axes, points: pd.DataFrame, x: str, y: str = "value") -> None:
-    """Published numbers as hollow black markers, their notes beside them; of a limit, a triangle to its open side.
+    """Draw published numbers as hollow black markers, their notes beside them; of a limit, a
+    triangle to its open side.
 
     They lie along y; along x if y is another column, then without notes.
     """
@@ -302,7 +316,7 @@ def reference_points(axes: Axes, points: pd.DataFrame, x: str, y: str = "value")
 
 
 def beside(axes: Axes, text: str, x: Any, y: Any, aside: float = 4, **look: Any) -> Annotation:
-    """A text so many points beside a place."""
+    """Write a text so many points beside a place."""
     return axes.annotate(text, (x, y), (aside, 0), textcoords="offset points", va="center", **look)
 
 
@@ -353,7 +367,9 @@ def _is_free(figure: Figure, label: Annotation, place: tuple[float, float], plac
 
 
 def legend(figure: Figure) -> None:
-    """One legend for all panels: where an odd number of them leaves a hole, if it fits there, or else below them."""
+    """Draw one legend for all panels: where an odd number of them leaves a hole, if it fits there,
+    or else below them.
+    """
     entries: dict[str, Any] = {}
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
@@ -376,7 +392,8 @@ def legend(figure: Figure) -> None:
 
 
 def finished(figure: Drawing, x: str, y: str, result: str = "", shared: str = "") -> Drawing:
-    """The figure with the names of its axes, its legend, and the first sentence of its caption.
+    """Finish the figure with the names of its axes, its legend, and the first sentence of its
+    caption.
 
     `shared` is what all lines have in common; it stands below the title.
     """
@@ -402,10 +419,10 @@ def caption(figure: Figure, how_to_read: str, device: str = "") -> str:
 
 
 def save(figure: Figure, prefix: Path, text: str = "", about: str = "") -> None:
-    """`<prefix>.png`, `.svg` and `.pdf`, the same bytes for the same figure.
+    """Save `<prefix>.png`, `.svg` and `.pdf`, the same bytes for the same figure.
 
-    Each of them carries the caption, `text`; a line below the picture says what it is of, so that it can be told apart
-    on a slide.
+    Each of them carries the caption, `text`; a line below the picture says what it is of, so that
+    it can be identified on a slide.
     """
     words = text or None
     width, height = figure.get_size_inches()

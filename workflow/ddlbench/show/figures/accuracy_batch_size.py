@@ -25,7 +25,7 @@ WITHIN = settings(  # panels, where they tell points apart
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
-    """One row per run; `top1_percent` is its accuracy [%]."""
+    """Return one row per run; `top1_percent` is its accuracy [%]."""
     runs = successful(tables["runs"])
     runs = runs[runs["final_top1"].notna()]
     runs = runs.assign(top1_percent=100 * runs["final_top1"])
@@ -33,7 +33,7 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
-    """One panel for each model, framework, ... if there are several."""
+    """Draw one panel for each model, framework, ... if there are several."""
     figure, panels = _style.panels(data, distinguishing(data, ["schedule", "global_batch"], WITHIN), options)
     sizes = set(data["global_batch"])
     for axes, rows in panels:

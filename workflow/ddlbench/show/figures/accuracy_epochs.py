@@ -22,13 +22,13 @@ OTHERS = settings(
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
-    """One row per run and epoch; `top1` is a fraction."""
+    """Return one row per run and epoch; `top1` is a fraction."""
     table = finished(tables, "epochs", ["schedule", *MEMBERS, *OTHERS]).dropna(subset="top1")
     return table[["run", "schedule", *MEMBERS, *OTHERS, "epoch", "top1"]]
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
-    """One panel for each global batch size, and whatever else tells runs apart."""
+    """Draw one panel for each global batch size, and whatever else distinguishes runs."""
     line = ["schedule"] if data["schedule"].nunique() > 1 else MEMBERS
     by = distinguishing(data, line, [*OTHERS, *(column for column in MEMBERS if column not in line)])
     table, shared = data.assign(percent=100 * data["top1"]), ""

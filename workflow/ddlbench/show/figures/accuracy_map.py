@@ -15,14 +15,16 @@ TABLES = ("runs",)
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
-    """One row per setting and framework: the difference [percentage points] as `value`, with its interval."""
+    """Return one row per setting and framework: the difference [percentage points] as `value`, with
+    its confidence interval.
+    """
     runs = tables["runs"]
     percent = runs.assign(top1_percent=100 * runs["final_top1"])
     return _map.data({"runs": percent}, "top1_percent", difference, same=0.0)
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
-    """One panel per framework and worker count."""
+    """Draw one panel per framework and worker count."""
     widest = max(1.0, float(data["value"].abs().max())) if len(data) else 1.0
     label = f"top-1 accuracy minus that of {', '.join(sorted(set(data['base'])))}\n[percentage points]"
     return _map.draw(data, options, Normalize(-widest, widest), "{:+.1f}", label, "Difference in percentage points")

@@ -17,7 +17,9 @@ PARTS = {"sent_bytes_per_step": "sent per step and node"}
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
-    """One row per run whose network was counted: bytes per step, a mean over nodes and steps."""
+    """Return one row per run whose network was counted: bytes per step, a mean over nodes and
+    steps.
+    """
     runs = successful(tables["runs"])
     runs = runs[runs["network_sent_bytes"].notna() & runs["images"].notna()]
     steps = [
@@ -29,7 +31,7 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
-    """One panel per model, recipe, bandwidth, ...; one bar per framework and worker count."""
+    """Draw one panel per model, recipe, bandwidth, ...; one bar per framework and worker count."""
     figure, panels = _bars.stacks(data.assign(sent_bytes_per_step=data["sent_bytes_per_step"] / 1e3), PARTS, options)
     for axes, rows in panels:
         _bars.whiskers(axes, rows)

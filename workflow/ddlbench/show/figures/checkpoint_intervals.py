@@ -22,12 +22,12 @@ MEASURES = ("interval", "interval_s", "loss_percent", "checkpoint_s", "restart_s
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
-    """One row per setting and interval: the loss [%], and what it was computed from."""
+    """Return one row per setting and interval: the loss [%], and what it was computed from."""
     return tables["costs"][[*_bars.NAMES, *MEASURES]]
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
-    """One panel per framework, model, loader, ...; one line per worker count."""
+    """Draw one panel per framework, model, loader, ...; one line per worker count."""
     sure = data[data["loss_percent"].notna()]
     sure = sure.assign(batch_per_worker=sure["global_batch"] // sure["workers"])
     counts = sorted(set(data["workers"]))

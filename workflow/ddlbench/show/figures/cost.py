@@ -16,7 +16,9 @@ MACHINE = ("terms",)
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
-    """One row per setting, with the chosen interval: training and loss, in `currency` or else in node hours."""
+    """Return one row per setting, with the chosen interval: training and loss, in `currency` or
+    else in node hours.
+    """
     table = tables["costs"]
     table = table[table["interval"] == CHOSEN]
     priced = table["cost"].notna()
@@ -27,7 +29,7 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
-    """One panel per loader, model, batch, ...; one bar per framework and worker count."""
+    """Draw one panel per loader, model, batch, ...; one bar per framework and worker count."""
     unit = "node hours" if data["currency"].isna().all() else str(data["currency"].dropna().iloc[0])
     figure, panels = _bars.stacks(data.drop(columns=["currency", "why"]), PARTS, options)
     for axes, rows in panels:

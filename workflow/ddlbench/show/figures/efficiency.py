@@ -14,10 +14,10 @@ SETTINGS = ("basis",)
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
-    """One row per series of runs and worker count (`analysis/scaling.py`)."""
+    """Return one row per series of runs and worker count (`analysis/scaling.py`)."""
     return _scaling.data(tables, options, "efficiency")
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
-    """One panel per model and batch; E_G = S_G * ref / G of `analysis/scaling.py`."""
+    """Draw one panel per model and batch; E_G = S_G * ref / G of `analysis/scaling.py`."""
     return _scaling.draw(data, options, "efficiency", f"efficiency\n({_scaling.subject(data, options)})", "efficiency")

@@ -30,12 +30,14 @@ PARTS = {
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
-    """One row per series of runs and worker count beyond the fewest (`analysis/losses.py`)."""
+    """Return one row per series of runs and worker count beyond the fewest
+    (`analysis/losses.py`).
+    """
     return waterfall(tables["runs"], tables["losses"])
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
-    """One panel per loader, model, batch, ...; one bar per framework and worker count."""
+    """Draw one panel per loader, model, batch, ...; one bar per framework and worker count."""
     # A part that is nothing anywhere needs no place in the legend.
     parts = {name: label for name, label in PARTS.items() if data[name].abs().max() >= 0.0005 or name == "efficiency"}
     batch = data["global_batch"].fillna(data["batch_per_worker"] * data["workers"])
@@ -48,7 +50,7 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
 
 
 def lost(panels: Sequence[tuple[Axes, pd.DataFrame]], parts: Mapping[str, str]) -> str:
-    """What took most, over all bars."""
+    """Describe which parts took most of the workers' time, over all bars."""
     sums = pd.concat([rows[list(parts)] for _, rows in panels]).mean() if panels else pd.Series(dtype="float64")
     largest = sums.drop("efficiency").nlargest(2) if len(sums) > 1 else sums[:0]
     taken = " and ".join(f"{parts[str(name)]} {100 * share:.0f} %" for name, share in largest.items() if share > 0)

@@ -14,7 +14,7 @@ RATE = "throughput_images_per_s"
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
-    """One row per series of runs and worker count (`analysis/scaling.py`)."""
+    """Return one row per series of runs and worker count (`analysis/scaling.py`)."""
     runs = tables["runs"]
     per_joule = runs["images_seen"].astype("float64") / runs["energy_j"].astype("float64")
     known = runs.assign(**{RATE: per_joule})[per_joule.notna()]
@@ -25,6 +25,6 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
-    """One panel per model and batch; images or other samples per joule."""
+    """Draw one panel per model and batch; images or other samples per joule."""
     label = f"energy efficiency [{options.sample}/J]"
     return _scaling.draw(data, options, _scaling.PER_JOULE, label)

@@ -25,13 +25,13 @@ MOST = 5  # worker counts that are drawn, with the largest of each panel
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
-    """One row per profiled run: its shares [%]."""
+    """Return one row per profiled run: its shares [%]."""
     more = [column for column in OTHERS if column not in tables["kernels"]]
     return finished(tables, "kernels", more)[["run", *OTHERS, "framework", "workers", *PARTS]]
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
-    """One panel per model, loader, ...; one bar per framework and worker count."""
+    """Draw one panel per model, loader, ...; one bar per framework and worker count."""
     table = data.drop(columns=["run", "epochs", "of_epochs"], errors="ignore").assign(published=False)
     table = pd.concat([table, published(table, options.reference)], ignore_index=True)
     shown, left_out = chosen(table)
@@ -61,9 +61,11 @@ def chosen(table: pd.DataFrame) -> tuple[list[int], list[int]]:
 
 
 def published(shown: pd.DataFrame, reference: pd.DataFrame | None) -> pd.DataFrame:
-    """Rows of `config/references/aach2023-kernels.csv` in our columns: for each panel, those of its model and loader.
+    """Return rows of `config/references/aach2023-kernels.csv` in our columns: for each panel, those
+    of its model and loader.
 
-    A family there (`dali`) is put beside each of its loaders. The framework's name says that it is published.
+    A family there (`dali`) is put beside each of its loaders. The framework's name says that it is
+    published.
     """
     if reference is None or not set(OURS) <= set(reference):
         return shown[:0]

@@ -20,13 +20,17 @@ SHOWN = ["run", "model", "recipe", "precision", "member", "workers", "repeat", "
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
-    """One row per job and batch size, as in table `inference`; its times are null where nothing was measured."""
+    """Return one row per job and batch size, as in table `inference`; its times are null where
+    nothing was measured.
+    """
     table = tables["inference"][SHOWN]
     return table.sort_values(["model", "recipe", "member", "workers", "batch", "repeat"]).reset_index(drop=True)
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
-    """One column of panels per model and recipe; one line per way to serve and number of workers."""
+    """Draw one column of panels per model and recipe; one line per way to serve and number of
+    workers.
+    """
     columns = ["model", "recipe"] if data["recipe"].nunique() > 1 else ["model"]
     measured = data.dropna(subset=[P50])
     groups = list(data.groupby(columns)) if len(measured) else [(("",), data)]
@@ -66,7 +70,7 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
 
 
 def _way(above: Axes, below: Axes, rows: pd.DataFrame, name: str, style: dict[str, Any]) -> None:
-    """One line in the panel of latencies and in that of rates."""
+    """Draw one line in the panel of latencies and in that of rates."""
     at = rows.assign(p50=1e3 * rows[P50], p95=1e3 * rows[P95]).groupby("batch")
     medians = at[["p50", "p95", RATE]].median()
     above.plot(medians.index, medians["p50"], label=name, **style)
@@ -77,7 +81,7 @@ def _way(above: Axes, below: Axes, rows: pd.DataFrame, name: str, style: dict[st
 
 
 def _hardware(rows: pd.DataFrame, options: Options) -> str:
-    """The devices and the precision that served."""
+    """Describe the devices and the precision that served."""
     names = sorted({str(name) for column in ("gpu", "cpu") for name in rows[column].dropna()})
     precisions = ", ".join(sorted({*rows["precision"]}))
     return f"{precisions}; one {options.device_name} per worker; {', '.join(names)}"

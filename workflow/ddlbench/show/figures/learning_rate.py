@@ -15,14 +15,18 @@ BY = ["global_batch", "recipe", "settings", "epochs", "of_epochs"]  # on which r
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
-    """One row per step that was kept, of the first of the runs that share schedule, batch, recipe and epochs."""
+    """Return one row per step that was kept, of the first of the runs that share schedule, batch,
+    recipe and epochs.
+    """
     table = finished(tables, "learning_rates", ["schedule", *BY])
     first = table.groupby(["schedule", *BY], dropna=False)["run"].transform("min")
     return table.loc[table["run"] == first, ["run", "schedule", *BY, "epoch", "lr"]]
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
-    """Each line is one run: those with the same recipe, batch, epochs and schedule have the same rates."""
+    """Draw one line per run: runs with the same recipe, batch, epochs and schedule have the same
+    rates.
+    """
     figure, panels = _style.panels(data, distinguishing(data, ["schedule"], BY), options, share_y=False)
     for axes, rows in panels:
         for schedule, runs in rows.groupby("schedule"):

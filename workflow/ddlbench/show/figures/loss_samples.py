@@ -21,14 +21,16 @@ OTHERS = settings(
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
-    """One row per run and epoch; `samples` are the images trained on by its end, over all workers."""
+    """Return one row per run and epoch; `samples` are the images trained on by its end, over all
+    workers.
+    """
     table = finished(tables, "epochs", [*MEMBERS, *OTHERS, "images"]).dropna(subset=["loss", "images"])
     table = table.assign(samples=table["epoch"] * table["images"].astype("int64"))
     return table[["run", *MEMBERS, *OTHERS, "samples", "loss"]]
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
-    """One panel for each model, recipe, ...; the loss over thousands of images."""
+    """Draw one panel for each model, recipe, ...; the loss over thousands of images."""
     by = distinguishing(data, MEMBERS, OTHERS)
     table, shared = _looks.name_lines(data.assign(thousands=data["samples"] / 1e3), by, options)
     figure, panels = _style.panels(table, by, options)

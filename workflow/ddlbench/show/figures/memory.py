@@ -23,14 +23,16 @@ TABLES = ("runs",)
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
-    """One row per run: the parts and the peak [bytes]."""
+    """Return one row per run: the parts and the peak [bytes]."""
     runs, peak = successful(tables["runs"]), PEAKS[options.device]
     runs = runs[runs[[*PARTS, peak]].notna().any(axis=1)]
     return runs[[*_bars.NAMES, *PARTS, peak]]
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
-    """One panel per model, loader, ...; one bar per framework (or variant) and worker count, all on one scale."""
+    """Draw one panel per model, loader, ...; one bar per framework (or variant) and worker count,
+    all on one scale.
+    """
     peak = PEAKS[options.device]
     table = data.assign(**{column: data[column].astype("float64") for column in (*PARTS, peak)})
     state = table[list(PARTS)].sum(axis=1)

@@ -17,7 +17,7 @@ MOST = 20  # modules of a panel, beside the whole model
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
-    """One row per run and module that is shown, in the model's order."""
+    """Return one row per run and module that is shown, in the model's order."""
     table = tables["operations"]
     shown = [of_run[shown_modules(of_run)] for _, of_run in table.groupby("run", sort=True)]
     columns = ["run", "model", "image_size", "module", "depth", *COUNTERS, THEIRS, "published_by"]
@@ -25,7 +25,9 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
 
 
 def shown_modules(table: pd.DataFrame) -> "pd.Series[bool]":
-    """Keeps of one run's modules the whole model, and those at a depth, or less deep without parts, that cut it up."""
+    """Select, of one run's modules, the whole model, and the modules that divide it: those at a
+    depth, or less deep ones without parts.
+    """
     counted = (table[list(COUNTERS)].fillna(0) > 0).any(axis=1)
     inner = {name.rpartition(".")[0] for name in table["module"]}
     whole = table["depth"] == 0
@@ -40,7 +42,10 @@ def shown_modules(table: pd.DataFrame) -> "pd.Series[bool]":
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
-    """One panel per model and size of pictures; two bars per module. Runs of one model count the same: one is shown."""
+    """Draw one panel per model and size of pictures; two bars per module.
+
+    Runs of one model count the same: one is shown.
+    """
     data = data[data["run"].isin(data.groupby(["model", "image_size"])["run"].first())]
     by = ["model", "image_size"] if data["image_size"].nunique() > 1 else ["model"]
     figure, panels = _style.panels(data, [] if data.empty else by, options, share_y=False, share_x=False, across=1)

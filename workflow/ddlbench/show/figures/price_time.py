@@ -18,7 +18,9 @@ ROOM = (0.15, 0.08)  # of the axes that a number of workers takes
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
-    """One row per setting: the time of its training [h], and what it costs, in `currency` or else in node hours."""
+    """Return one row per setting: the time of its training [h], and what it costs, in `currency` or
+    else in node hours.
+    """
     table = tables["costs"]
     table = table[table["interval"] == CHOSEN]
     # One unit for all: hours of nodes are no price where others have one.
@@ -29,7 +31,9 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
 
 
 def _with_room(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the points beside which no other has its number of workers already, by shares of the axes."""
+    """Return the points that have room for their number of workers, because no labelled point is
+    near, by shares of the axes.
+    """
     places = np.log(rows[["hours", "price"]].astype("float64"))
     shares = ((places - places.min()) / (places.max() - places.min()).replace(0.0, 1.0)).to_numpy()
     kept: list[int] = []
@@ -40,7 +44,7 @@ def _with_room(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
-    """One panel per model, batch of a worker, ...; a point per number of workers."""
+    """Draw one panel per model, batch of a worker, ...; a point per number of workers."""
     table = data.assign(batch_per_worker=data["global_batch"] // data["workers"])
     others = ["batch_per_worker" if name == "global_batch" else name for name in _bars.OTHERS if name not in MEMBERS]
     by = distinguishing(table, [*MEMBERS, "workers"], others)

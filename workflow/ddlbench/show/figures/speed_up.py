@@ -15,12 +15,12 @@ SETTINGS = ("basis",)
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
-    """One row per series of runs and worker count (`analysis/scaling.py`)."""
+    """Return one row per series of runs and worker count (`analysis/scaling.py`)."""
     return _scaling.data(tables, options, "speed_up")
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
-    """One panel per model and batch; S_G = T_ref / T_G of `analysis/scaling.py`."""
+    """Draw one panel per model and batch; S_G = T_ref / T_G of `analysis/scaling.py`."""
     bases = sorted(map(int, data["ref_workers"].unique()))
     over = f" over {' or '.join(map(str, bases))} {worker(options.device)}{'s' * (bases != [1])}" if bases else ""
     over = over if len(bases) < 3 else f" over the fewest {worker(options.device)}s"

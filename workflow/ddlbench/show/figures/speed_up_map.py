@@ -17,12 +17,14 @@ SETTINGS = ("basis",)
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
-    """One row per setting and framework: the speed-up as `value`, with its interval."""
+    """Return one row per setting and framework: the speed-up as `value`, with its confidence
+    interval.
+    """
     return _map.data(tables, TIMES[options.basis], lambda theirs, base: ratio(base, theirs))
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
-    """One panel per framework and worker count."""
+    """Draw one panel per framework and worker count."""
     most = max([1.25, *data["value"], *(1 / data["value"])])
     scale = LogNorm(1 / most, most)  # white is in the middle
     label = f"time of {', '.join(sorted(set(data['base'])))} over time of the other\n({_scaling.SPAN[options.basis]})"

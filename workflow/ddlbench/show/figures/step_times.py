@@ -19,13 +19,15 @@ SPREAD = ["step_p5_s", "step_p95_s"]
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
-    """One row per run: the median of each part of a step, and the 5 % shortest and longest steps [s]."""
+    """Return one row per run: the median of each part of a step, and the 5 % shortest and longest
+    steps [s].
+    """
     table = finished(tables, "step_times", ["framework", "workers", *_bars.OTHERS, *SPREAD])
     return table[[*_bars.NAMES, *PARTS, *SPREAD]]
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
-    """One panel per loader, model, batch, ...; one bar per framework and worker count."""
+    """Draw one panel per loader, model, batch, ...; one bar per framework and worker count."""
     milliseconds = data.assign(**{part: 1e3 * data[part] for part in [*PARTS, *SPREAD]})
     figure, panels = _bars.stacks(milliseconds, PARTS, options)
     for axes, rows in panels:

@@ -13,10 +13,12 @@ PUBLISHED = ("throughput",)
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
-    """One row per series of runs and worker count (`analysis/scaling.py`)."""
+    """Return one row per series of runs and worker count (`analysis/scaling.py`)."""
     return _scaling.data(tables, options, "throughput_images_per_s")
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
-    """One panel per model and batch; throughput after warm-up, images or other samples per second."""
+    """Draw one panel per model and batch; throughput after warm-up, images or other samples per
+    second.
+    """
     return _scaling.draw(data, options, "throughput_images_per_s", f"throughput [{options.sample}/s]", "throughput")

@@ -15,13 +15,15 @@ RATE = "throughput_images_per_s"
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
-    """One row per series of runs (`analysis/scaling.py`) and number of workers; a bandwidth is a series of its own."""
+    """Return one row per series of runs (`analysis/scaling.py`) and number of workers; a bandwidth
+    is a series of its own.
+    """
     table = _scaling.data(tables, options, RATE)
     return table[table["bandwidth_mbit"].notna()]
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
-    """One panel per model, recipe, ...; one line per framework and loader."""
+    """Draw one panel per model, recipe, ...; one line per framework and loader."""
     members = ["framework", "loader"]
     others = [key for key in (*SERIES, "workers") if key not in members]
     by = distinguishing(data, [*members, "bandwidth_mbit"], others)

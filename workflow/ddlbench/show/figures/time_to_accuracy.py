@@ -18,7 +18,9 @@ SETTINGS = ("target",)
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
-    """One row per series of runs and worker count: `reached_s`, and its interval."""
+    """Return one row per series of runs and worker count: `reached_s`, and its confidence
+    interval.
+    """
     runs = in_series(successful(tables["runs"]))
     reached = runs["full_train_s"]
     if options.target is not None:
@@ -36,7 +38,7 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
-    """Draws one panel per model and batch."""
+    """Draw one panel per model and batch."""
     data[["spread_low", "spread_high"]] = float("nan")
     what = "time of the training" if options.target is None else f"time to {100 * options.target:.3g} % top-1 accuracy"
     return _scaling.draw(data, options, "reached_s", f"{what} [s]")

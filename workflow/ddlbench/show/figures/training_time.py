@@ -16,14 +16,16 @@ UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
-    """One row per run: the time of its whole training [s]."""
+    """Return one row per run: the time of its whole training [s]."""
     runs = successful(tables["runs"])
     runs = runs[runs["full_train_s"].notna()]
     return runs[[*_bars.NAMES, *PARTS]]
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
-    """One panel per loader, model, batch, ...; one bar per framework and worker count, the shortest first."""
+    """Draw one panel per loader, model, batch, ...; one bar per framework and worker count, the
+    shortest first.
+    """
     longest = 0.0 if data.empty else float(data["full_train_s"].max())
     unit, seconds = next((unit for unit in UNITS if longest >= 2 * unit[1]), UNITS[-1])
     table = data.assign(full_train_s=data["full_train_s"] / seconds)

@@ -29,7 +29,9 @@ COLUMNS = ["workers", "values", "model", "framework", "held", "formula", "each"]
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
-    """One row per run: what its worker holds [bytes], the stage of ZeRO, and K of its optimizer [bytes]."""
+    """Return one row per run: what its worker holds [bytes], the stage of ZeRO, and K of its
+    optimizer [bytes].
+    """
     runs = successful(tables["runs"])
     runs = runs[runs[list(PARTS)].notna().all(axis=1)]
     stages = [_stage(row["framework"], row["options"]) for row in runs.to_dict("records")]
@@ -44,7 +46,9 @@ def _stage(framework: str, options: str) -> int:
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
-    """Panels per number of workers, of measured and of computed values; rows are models by size."""
+    """Draw panels per number of workers, of measured and of computed values; rows are models by
+    size.
+    """
     data = data.assign(held=data[list(PARTS)].sum(axis=1) / GIB)
     points = pd.DataFrame(
         [point for _, rows in data.groupby("workers") for point in _points(rows, options)], columns=COLUMNS
@@ -79,7 +83,9 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
 
 
 def _points(rows: pd.DataFrame, options: Options) -> Iterator[list[Any]]:
-    """COLUMNS of each model and framework on so many workers: measured, or computed where nothing was."""
+    """Yield COLUMNS of each model and framework on so many workers: measured, or computed where
+    nothing was.
+    """
     workers, k = int(rows["workers"].iloc[0]), float(rows["optimizer_k"].iloc[0])
     for model, parameters, buffers in _models(rows, options):
         for name, runs in rows.groupby("framework"):
@@ -93,9 +99,11 @@ def _points(rows: pd.DataFrame, options: Options) -> Iterator[list[Any]]:
 
 
 def _models(rows: pd.DataFrame, options: Options) -> list[tuple[str, float, float]]:
-    """(model, parameters, buffers) by size: those that were measured, then larger ones that were only counted.
+    """Return (model, parameters, buffers) by size: those that were measured, then larger ones that
+    were only counted.
 
-    Up to stage 2 a worker has all weights, under stage 3 its share of them: a model may fit under no other.
+    Up to stage 2 a worker has all weights, under stage 3 its share of them: a model may fit under
+    no other stage.
     """
     whole = rows["parameters_bytes"] / 4 * rows["workers"].where(rows["stage"] == 3, 1)
     lowest = rows.assign(whole=whole)[rows["stage"] == rows.groupby("model")["stage"].transform("min")]

@@ -21,10 +21,11 @@ from ddlbench.settings.study import Figure
 
 @dataclass(frozen=True)
 class PageFigure:
-    """A figure of the study: its file is `layout.figure(home, name)`; `runs` are those that it shows (ids).
+    """A figure of the study: its file is `layout.figure(home, name)`; `runs` are those that it
+    shows (ids).
 
-    `reference` is the file of published numbers that is drawn beside it.
-    `jobs` says how many jobs a figure shows instead that do not train, `target` the accuracy that it is about.
+    `reference` is the file of published numbers that is drawn with it. `jobs` says how many jobs
+    that do not train a figure shows instead; `target` is the accuracy that it is about.
     """
 
     name: str
@@ -39,13 +40,14 @@ class PageFigure:
 
 @dataclass(frozen=True)
 class PageStudy:
-    """What a page is about. `command` makes it again; `planned` is what a plan said beforehand, by run [s].
+    """The study that a page is about.
 
-    `sample` is what a step counts.
-    `partial` is what there is of the study (`7 of 9 runs`) if the page does not wait for all of it.
-    `groups` are what its jobs take in `budget_unit`, in which the centre gives compute time. `tariff` is the machine's,
-    `goal` is what the study wants of its workers. Where repeats are made until it is decided, `looked` is which of its
-    `looks` this is.
+    `command` makes it again; `planned` is what a plan said beforehand, by run [s].
+
+    `sample` is what a step counts. `partial` is how much of the study is there (`7 of 9 runs`) if
+    the page does not wait for all of it. `groups` are what its jobs take in `budget_unit`, in which
+    the centre gives compute time. `tariff` is the machine's, `goal` is what the study wants of its
+    workers. Where repeats are made until it is decided, `looked` is which of its `looks` this is.
     """
 
     name: str
@@ -68,39 +70,41 @@ class PageStudy:
 
     @property
     def up(self) -> str:
-        """Leads from the page's folder to `results`."""
+        """Return the path from the page's folder up to `results`."""
         return "../../../" if self.partial else "../../"
 
     @property
     def worker(self) -> str:
-        """Says what a worker is called."""
+        """Return what a worker is called."""
         return worker(self.device)
 
     @property
     def unit(self) -> str:
-        """Says what workers are called."""
+        """Return what workers are called."""
         return f"{self.worker}s"
 
     @property
     def nouns(self) -> Nouns:
-        """Says what answers call its workers, and what a step counts."""
+        """Return what answers call its workers, and what a step counts."""
         return Nouns(self.worker, self.sample)
 
     @property
     def ours(self) -> bool:
-        """Whether its runs are ours, not records that others made."""
+        """Tell whether its runs are ours, not records that others made."""
         return self.device in ("cuda", "cpu")
 
     @property
     def where(self) -> str:
-        """Says where its runs are from."""
+        """Describe where its runs are from."""
         if self.ours:
             return f"on machine {self.machine}, {self.device_name}"
         return f"of results that others published ({self.device})"
 
 
 def from_plan(plan: Plan, bill: Sequence[Row], planned: Mapping[str, float | None], partial: str = "") -> PageStudy:
-    """What the page of a plan's study is about, with the rows of its plan (`plan/bill.py`)."""
+    """Return what the page of a plan's study is about, with the rows of its plan
+    (`plan/bill.py`).
+    """
     study, machine = plan.study, plan.machine
     device = study.records.kind if study.records else machine.device
     figures = tuple(_figure(plan, figure) for figure in study.figures)

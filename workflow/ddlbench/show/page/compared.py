@@ -49,7 +49,7 @@ def _cell(value: object) -> str:
 
 
 def _figures(sides: Mapping[str, list[Path]], folder: Path) -> list[str]:
-    """The figures of both sides, each with its caption."""
+    """Draw the figures of both sides, each with its caption."""
     tables: dict[str, list[pd.DataFrame]] = {}
     for side, folders in sides.items():
         collect(folders, folder / "side")

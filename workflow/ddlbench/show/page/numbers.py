@@ -40,7 +40,9 @@ QUANTITIES = tuple(c for c in summary.COLUMNS if c.type in ("float64", "Int64") 
 def found(
     study: PageStudy, read: Mapping[str, pd.DataFrame], audit: Sequence[Mapping[str, str]], first: First
 ) -> dict[str, Any]:
-    """What a study found, as JSON has it, from its tables, its audit's findings and its first screen."""
+    """Return what a study found, as JSON has it, from its tables, its audit's findings and its
+    first screen.
+    """
     runs = usable(read["runs"])
     began = runs["started_s"].dropna()
     series = scaling(read["runs"]).dropna(axis="columns", how="all")
@@ -87,7 +89,9 @@ def plain(value: Any) -> Any:
 
 
 def _budget(study: PageStudy) -> dict[str, Any]:
-    """What the study's jobs take, group by group, and in sum; a sum is null if one of its groups is unknown."""
+    """Return what the study's jobs take, group by group, and in sum; a sum is null if one of its
+    groups is unknown.
+    """
 
     def total(done: bool) -> float | None:
         amounts = [group.amount for group in study.groups if group.done == done]
@@ -99,19 +103,21 @@ def _budget(study: PageStudy) -> dict[str, Any]:
 
 
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """A table's rows as JSON has them: numbers and words as they are, null for what is not there."""
+    """Return a table's rows as JSON has them: numbers and words as they are, null for what is not
+    there.
+    """
     rows: list[dict[str, Any]] = json.loads(table.to_json(orient="records", double_precision=15))
     return rows
 
 
 def named(runs: pd.DataFrame, *columns: str) -> list[str]:
-    """Each combination of these columns' values, in words."""
+    """Return each combination of these columns' values, in words."""
     found = runs[[name for name in columns if name in runs]].drop_duplicates().itertuples(index=False)
     return sorted({" ".join(str(value) for value in row if not pd.isna(value)) for row in found} - {""})
 
 
 def _points(runs: pd.DataFrame) -> list[dict[str, Any]]:
-    """Runs of the same settings: what each quantity came to over their repeats."""
+    """Return runs of the same settings, with each quantity over their repeats."""
     settings = runs[[name for name in SAME if name in runs]]
     measured = runs[[column.name for column in QUANTITIES]].astype("float64").to_numpy()  # frames are slow by the cell
     alike = settings.groupby([*settings], dropna=False, sort=False).ngroup().to_numpy()

@@ -23,7 +23,9 @@ def every(
     about: Mapping[str, Sequence[str]],
     results: Path,
 ) -> list[rows.PageTable]:
-    """The page's tables, in its order; those without rows are left out, but that of runs."""
+    """Return the page's tables, in its order; those without rows are left out, except that of
+    runs.
+    """
     from ddlbench.analysis import failures, frameworks, kernels, refusals
 
     def plain(name: str, title: str, means: str, table: pd.DataFrame, columns: dict[str, str]) -> rows.PageTable:
@@ -66,7 +68,9 @@ def every(
 
 
 def _beside(study: PageStudy, shares: pd.DataFrame) -> pd.DataFrame:
-    """Shares of kernel time with what was published of them, if a figure of the study has such a file."""
+    """Return shares of kernel time with the published ones, if a figure of the study has such a
+    file.
+    """
     from ddlbench.analysis import kernels
 
     files = [figure.reference for figure in study.figures if figure.plot == "kernel-shares" and figure.reference]

@@ -39,7 +39,9 @@ from ddlbench.show.page import about, sections, spent, write
 
 
 def make(config: Mapping[str, Any], terms: Sequence[Any], results: Path = layout.RESULTS) -> list[str]:
-    """Makes all of it from the records that are there; lines for people. `terms` are the fields of `Terms`.
+    """Make all of it from the records that are there; return lines for people.
+
+    `terms` are the fields of `Terms`.
 
     Raises ConfigError for a study of others' records, of which nothing is missing.
     """
@@ -67,7 +69,7 @@ def make(config: Mapping[str, Any], terms: Sequence[Any], results: Path = layout
 
 
 def _tables_of(plan: Plan, terms: Sequence[Any], folder: Path, results: Path) -> None:
-    """All tables of the study, of the jobs that are there."""
+    """Write all tables of the study, for the jobs that are there."""
     machine = plan.machine
     beside = [job.folder(results) for job in plan.beside.values()]
     planned = Planned(plan.digests, plan.order, plan.scaling, beside)
@@ -90,7 +92,10 @@ def _tables_of(plan: Plan, terms: Sequence[Any], folder: Path, results: Path) ->
 
 
 def first_screen(config: Mapping[str, Any], terms: Sequence[Any], results: Path = layout.RESULTS) -> choose.First:
-    """The answers of the records that are there, without a page; nothing is left behind. `terms` as for `make`."""
+    """Return the answers of the records that are there, without a page; nothing is left behind.
+
+    `terms` as for `make`.
+    """
     plan, _ = reads.plan_of(config)
     study = about.from_plan(plan, (), {})
     with TemporaryDirectory(prefix=hidden_name("answers-")) as aside:
@@ -104,7 +109,7 @@ def first_screen(config: Mapping[str, Any], terms: Sequence[Any], results: Path 
 
 
 def _figure_data(plan: Plan, figure: Figure, home: Path) -> tuple[pd.DataFrame, Options]:
-    """Writes the data of a figure; the runs that it shows, and how it is drawn."""
+    """Write the data of a figure; return the runs that it shows, and how it is drawn."""
     wanted, data = runs.figure_runs(plan, figure.name) or [], home / "figures" / f"{figure.name}.csv"
     options = Options(**json.loads(runs.figure_options(plan, figure.name)))
     if figure.reference_file:
@@ -113,7 +118,7 @@ def _figure_data(plan: Plan, figure: Figure, home: Path) -> tuple[pd.DataFrame, 
 
 
 def _figure(plan: Plan, figure: Figure, home: Path) -> str:
-    """One figure with its files; of how many of its runs it is."""
+    """Make one figure with its files; return of how many of its runs it is."""
     path = home / "figures" / figure.name
     shown, options = _figure_data(plan, figure, home)
     figure_data.write(shown, path.with_name(f"{path.name}.runs.csv"))

@@ -32,7 +32,10 @@ MANY, NAMED = 12, 100  # runs that a cell links to, and names on demand; the res
 
 @dataclass(frozen=True)
 class Cell:
-    """What people read; `value` is what sorting compares where that is a number; `links` are (text, address)."""
+    """A cell of a table: what people read.
+
+    `value` is what sorting compares where that is a number; `links` are (text, address).
+    """
 
     text: str
     value: float | None = None
@@ -54,12 +57,12 @@ class PageTable:
 
 
 def anchor(run: str) -> str:
-    """The id of a run's row."""
+    """Return the id of a run's row."""
     return f"run-{run}"
 
 
 def cell(value: Any) -> Cell:
-    """Any value of a table, as people write it; null is empty."""
+    """Format any value of a table, as people write it; null is empty."""
     if value is None or (not isinstance(value, str) and pd.isna(value)):
         return Cell("")
     if isinstance(value, bool):
@@ -73,7 +76,7 @@ def cell(value: Any) -> Cell:
 
 
 def runs_cell(runs: Iterable[str], ids: set[str]) -> Cell:
-    """Runs that a row rests on, as links to their rows."""
+    """Return the runs that a row rests on, as links to their rows."""
     names = [*runs]
     links = tuple((f"{place}", f"#{quote(anchor(run))}") for place, run in enumerate(names[:MANY], 1) if run in ids)
     named = "\n".join(names[:NAMED] + ([f"and {len(names) - NAMED} more"] if len(names) > NAMED else []))
@@ -81,7 +84,7 @@ def runs_cell(runs: Iterable[str], ids: set[str]) -> Cell:
 
 
 def meanings(columns: Iterable[Column], *without: str) -> dict[str, str]:
-    """The columns' explanations by name."""
+    """Return the columns' explanations by name."""
     return {
         column.name: f"{column.means}{f' [{column.unit}]' if column.unit else ''}"
         for column in columns
@@ -92,7 +95,8 @@ def meanings(columns: Iterable[Column], *without: str) -> dict[str, str]:
 def plain(
     id: str, title: str, means: str, table: pd.DataFrame, columns: Mapping[str, str], ids: set[str], file: str = ""
 ) -> PageTable:
-    """Rows of a table as they are, in these columns (name -> explanation); `runs` becomes links.
+    """Return the rows of a table as they are, in these columns (name -> explanation); `runs`
+    becomes links.
 
     Settings that all rows share are told once, above the table; the others come after what the table is about. What
     no row has is left out: the file has it.
@@ -126,7 +130,7 @@ def plain(
 
 
 def _head(name: str, means: str) -> str:
-    """A column's name with its unit: `latency p50 [s]`."""
+    """Return a column's name with its unit: `latency p50 [s]`."""
     unit = means[means.rindex("[") :] if means.endswith("]") else ""
     for suffix in (f"_{unit[1:-1]}", "_images_per_s"):
         name = name.removesuffix(suffix) if unit else name
@@ -146,7 +150,9 @@ MEANS |= {name: role.means for name, role in spec.ROLES.items()}
 
 
 def runs(table: pd.DataFrame, results: Path, findings: Mapping[str, Sequence[str]], up: str = "../../") -> PageTable:
-    """One row per run that left a record. `findings`: rules of the audit with an error or a warning, by run.
+    """Return one row per run that left a record.
+
+    `findings`: rules of the audit with an error or a warning, by run.
 
     `up` leads from the page to `results`.
     """
@@ -179,5 +185,5 @@ def runs(table: pd.DataFrame, results: Path, findings: Mapping[str, Sequence[str
 
 
 def day(seconds: float) -> str:
-    """Writes a moment as a day, in UTC."""
+    """Format a moment as a day, in UTC."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")

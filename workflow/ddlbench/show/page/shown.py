@@ -50,7 +50,7 @@ def drawn(row: Row) -> bool:
 
 @dataclass(frozen=True)
 class Scale:
-    """Where values stand in a figure, in percent of its width."""
+    """The scale of a figure: where values stand, in percent of its width."""
 
     low: float
     high: float

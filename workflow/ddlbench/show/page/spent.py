@@ -12,7 +12,8 @@ from ddlbench.plan.values import Plan, Row
 
 
 def tiles(rows: Sequence[Row], unit: str, before: Mapping[str, float | None]) -> list[tuple[str, str, str]]:
-    """(what, how much, what to know of it): runs, hours, energy, price; what nobody knows is not among them.
+    """Return (what, how much, a remark): runs, hours, energy, price; what nobody knows is not among
+    them.
 
     `before` is what a plan said of each run before there was any record [s].
     """
@@ -47,7 +48,9 @@ def _sum(values: Iterable[float | None]) -> str:
 
 
 def _planned(done: Sequence[Row], before: Mapping[str, float | None]) -> tuple[str, str]:
-    """What finished runs were planned to take, and what those of them took that a plan could tell."""
+    """Return what finished runs were planned to take, and what those of them took that a plan could
+    predict.
+    """
     table = took(done, before)
     if not table:
         return "?", "no plan could tell before there were records"
@@ -57,14 +60,16 @@ def _planned(done: Sequence[Row], before: Mapping[str, float | None]) -> tuple[s
 
 
 def planned(plan: Plan, images: Mapping[str, int], published: Sequence[Doubling]) -> dict[str, float | None]:
-    """What `ddlbench plan` would have said before there was any record, by run [s]; None where it knew nothing."""
+    """Return what `ddlbench plan` would have said before there was any record, by run [s]; None
+    where it knew nothing.
+    """
     before = Estimator(plan.machine, (), published)
     jobs = {run: job.spec for run, job in plan.runs.items() if job.spec.dataset in images}
     return {run: before.estimate(spec, images[spec.dataset]).s for run, spec in jobs.items()}
 
 
 def took(rows: Sequence[Row], before: Mapping[str, float | None]) -> list[dict[str, Any]]:
-    """Plan against record: one row per finished run whose time a plan could tell beforehand."""
+    """Compare plan and record: one row per finished run whose time a plan could tell beforehand."""
     table = []
     for row in rows:
         plan = before.get(row.run)

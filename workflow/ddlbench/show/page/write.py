@@ -35,8 +35,9 @@ MEASURED = 20  # lines of what a preflight measured; its file has all
 
 
 def write(study: PageStudy, out: Path, results: Path = layout.RESULTS) -> None:
-    """The page of a study as one file, from what lies beside it and in `results`; `study.json` beside it says the same
-    for programs. Each is whole, or not there. Raises OSError for a table or a figure that is missing.
+    """Write the page of a study as one file, from what lies beside it and in `results`;
+    `study.json` beside it says the same for programs. Each is whole, or not there. Raises OSError
+    for a table or a figure that is missing.
     """
     read, audit = read_tables(study, out.parent)
     runs = [str(run) for run in read["runs"]["run"]]
@@ -76,7 +77,9 @@ def first_screen(
 def _only(
     read: Mapping[str, pd.DataFrame], runs: Sequence[str], refused: Sequence[Mapping[str, Any]]
 ) -> dict[str, pd.DataFrame]:
-    """The tables without the rows of other runs; these are in table `refused`, with the rows that say why."""
+    """Return the tables without the rows of other runs; these are in table `refused`, with the rows
+    that say why.
+    """
     few = {}
     for name, table in read.items():
         if name == "refused":
@@ -92,7 +95,7 @@ def _only(
 
 
 def read_tables(study: PageStudy, home: Path) -> tuple[dict[str, pd.DataFrame], list[dict[str, str]]]:
-    """The tables that a page shows, by name, and the audit's findings."""
+    """Read the tables that a page shows, by name, and the audit's findings."""
     folder = home / "tables"
     read = {name: pd.read_parquet(folder / f"{name}.parquet") for name in TABLES}
     read |= {"frameworks": pd.read_csv(folder / "frameworks.csv")} | sections.read(folder)
@@ -111,7 +114,7 @@ def html(
     home: Path,
     results: Path = layout.RESULTS,
 ) -> str:
-    """The page of what was read of the folder `home`."""
+    """Render the page of what was read of the folder `home`."""
     runs = read["runs"]
     ids = set(runs["run"].head(rows.MOST_ROWS))  # those that have a row to lead to
     about = choose.rules_by_run(audit, "warning")
@@ -158,14 +161,16 @@ def html(
 
 
 def _reached(study: PageStudy, home: Path) -> pd.DataFrame:
-    """Times to the accuracies that the study's figures name, with this accuracy: column `target`."""
+    """Return the times to the accuracies that the study's figures name, with this accuracy: column
+    `target`.
+    """
     named = [figure for figure in study.figures if figure.plot == "time-to-accuracy" and figure.target]
     read = [pd.read_csv(home / f"figures/{figure.name}.csv").assign(target=figure.target) for figure in named]
     return pd.concat(read) if read else pd.DataFrame()
 
 
 def _code(words: str) -> Markup:
-    """Words with what stands between backticks as code."""
+    """Format words as HTML, with what stands between backticks as code."""
     parts = words.split("`")
     return Markup("").join(Markup("<code>{}</code>").format(p) if n % 2 else escape(p) for n, p in enumerate(parts))
 
@@ -175,7 +180,7 @@ def _digest(text: str) -> str:
 
 
 def _figure(figure: PageFigure, runs: pd.DataFrame, ids: set[str], home: Path) -> dict[str, Any]:
-    """What the template shows of a figure; its runs in `ids` are named."""
+    """Return what the template shows of a figure; its runs in `ids` are named."""
     paths = {suffix: home / f"figures/{figure.name}.{suffix}" for suffix in ("pdf", "svg", "csv")}
     text, names = f"{figure.jobs}.", list[str]()
     if not figure.jobs:
@@ -203,7 +208,7 @@ def _figure(figure: PageFigure, runs: pd.DataFrame, ids: set[str], home: Path) -
 
 
 def _hardware(runs: pd.DataFrame) -> str:
-    """Processors, GPUs and versions, in one sentence."""
+    """Describe processors, GPUs and versions, in one sentence."""
     devices = ", ".join([*numbers.named(runs, "cpu"), *numbers.named(runs, "gpu")]) or "unknown hardware"
     versions = [f"Python {version}" for version in numbers.named(runs, "python_version")]
     versions += [f"torch {version}" for version in numbers.named(runs, "torch_version")]
@@ -213,7 +218,7 @@ def _hardware(runs: pd.DataFrame) -> str:
 
 
 def _measured(runs: pd.DataFrame) -> str:
-    """Says when runs were measured, in UTC."""
+    """Describe when runs were measured, in UTC."""
     began = runs["started_s"].dropna()
     if began.empty:
         return ""
@@ -222,7 +227,7 @@ def _measured(runs: pd.DataFrame) -> str:
 
 
 def _what(runs: pd.DataFrame) -> str:
-    """Says how many runs of what: `48 runs of lenet on mnist5k, up to 3 repeats`."""
+    """Describe how many runs of what: `48 runs of lenet on mnist5k, up to 3 repeats`."""
     usable = together.usable(runs)
     models, data = (sorted({*usable[name].dropna().astype(str)}) for name in ("model", "dataset"))
     if len(models) not in range(1, 4):
@@ -235,7 +240,7 @@ def _what(runs: pd.DataFrame) -> str:
 
 
 def _lost(read: Mapping[str, pd.DataFrame]) -> str:
-    """`3 failed runs (out of memory) and 1 refused record`: what no answer knows of."""
+    """Describe what no answer knows of: `3 failed runs (out of memory) and 1 refused record`."""
     failed, refused = failures.of_runs(read["failures"]), len(read["refused"])
     causes = ", ".join(sorted({*failed["cause"].fillna("no report")}))
     words = [f"{count_of(len(failed), 'failed run')} ({causes})"] * bool(len(failed))
@@ -248,7 +253,7 @@ def _lost_in(read: Mapping[str, pd.DataFrame]) -> str:
 
 
 def _preflight(study: PageStudy, results: Path) -> dict[str, Any] | None:
-    """What the last preflight found and measured, if there was one."""
+    """Return what the last preflight found and measured, if there was one."""
     path = results / "machines" / study.machine / f"preflight-{study.name}.json"
     try:
         preflight = json.loads(path.read_text(encoding="utf-8"))
@@ -265,7 +270,7 @@ def _preflight(study: PageStudy, results: Path) -> dict[str, Any] | None:
 
 
 def _files(study: PageStudy, home: Path) -> list[tuple[str, str, str]]:
-    """(file, its address from the page, its SHA-256): what the page is made of."""
+    """Return (file, its address from the page, its SHA-256): what the page is made of."""
     names = dict.fromkeys([f"{name}.parquet" for name in TABLES] + [*sections.files()])
     paths = [home / "tables" / name for name in (*names, "audit.csv", "frameworks.csv")]
     paths += [home / "figures" / f"{figure.name}.csv" for figure in study.figures]

@@ -34,10 +34,10 @@ MakeOptimizer: TypeAlias = "Callable[[nn.Module], Optimizer]"
 
 
 class Clock(Protocol):
-    """Marks moments of training (`train/clock.py`)."""
+    """A clock that marks moments of training (`train/clock.py`)."""
 
     def mark(self) -> Moment:
-        """Now; on a GPU, when its stream comes to this point."""
+        """Mark this moment; on a GPU, the moment when its stream comes to this point."""
 
 
 class Engine(Protocol):
@@ -48,22 +48,31 @@ class Engine(Protocol):
 
     @property
     def model(self) -> nn.Module:
-        """The model itself, under its own names of parameters, not a wrapper."""
+        """Return the model itself, under its own names of parameters, not a wrapper."""
 
     @property
     def optimizer(self) -> Optimizer:
-        """The loop writes the learning rate into its `param_groups` before each step."""
+        """Return the optimizer. The loop writes the learning rate into its `param_groups` before
+        each step.
+        """
 
     @property
     def waits(self) -> Sequence[tuple[Moment, Moment]] | None:
-        """When the last step waited for gradients: pairs of begin and end. None if that cannot be told."""
+        """Return when the last step waited for gradients: pairs of begin and end.
+
+        None if that cannot be told.
+        """
 
     @property
     def skipped_steps(self) -> int:
-        """Steps left out because a gradient overflowed under fp16; the same on all ranks."""
+        """Return the number of steps left out because a gradient overflowed under fp16; the same on
+        all ranks.
+        """
 
     def __call__(self, images: Tensor) -> Tensor:
-        """The model's scores, float [n, classes], of float32 images [n, 3, size, size]; for validation too."""
+        """Compute the model's scores, float [n, classes], of float32 images [n, 3, size, size]; for
+        validation too.
+        """
 
     def backward(self, loss: Tensor, last: bool) -> None:
         """Add a micro-batch's gradients to those of this step; with the `last`, average them over ranks."""
@@ -72,17 +81,21 @@ class Engine(Protocol):
         """Clip the gradients if the recipe says so, update the model, and forget the gradients."""
 
     def state(self) -> dict[str, Any]:
-        """All that training changes on this rank: nested dicts and lists of tensors, numbers and strings.
+        """Return all that training changes on this rank: nested dicts and lists of tensors, numbers
+        and strings.
 
         Tensors are not copied: save them before the next step.
         """
 
     def load(self, state: dict[str, Any]) -> None:
-        """Go on from what the same rank of an equal run returned, perhaps in another process, to the bit."""
+        """Resume from what the same rank of an equal run returned, perhaps in another process, to
+        the last bit.
+        """
 
     def state_bytes(self) -> dict[str, int]:
-        """Bytes that this rank holds. What is measured is counted from tensors' storages, each once however many views
-        it has:
+        """Return the bytes that this rank holds.
+
+        What is measured is counted from tensors' storages, each once however many views it has.
 
         - `parameters_bytes`: the model's parameters and buffers.
         - `optimizer_bytes`: the optimizer's state, with its own copy of the parameters, if it keeps one.
@@ -95,7 +108,7 @@ _Engine: TypeAlias = Engine  # within `Framework` the name is the member's own c
 
 
 class Framework(Protocol):
-    """One file of this room."""
+    """The contract of a file of this room."""
 
     PACKAGE: str  # what must be importable
     INSTALL: str  # the command that installs it
@@ -106,32 +119,44 @@ class Framework(Protocol):
     NOT_MEASURED: dict[str, str]  # {"communication_s": why}, where `waits` is None always or with some option
 
     def refuses(self, spec: RunSpec) -> str | None:
-        """Why this run cannot be trained, naming the option and its allowed values; None if it can. Pure."""
+        """Return why this run cannot be trained, naming the option and its allowed values; None if
+        it can. Pure.
+        """
 
     def lacks(self, device: str, options: Mapping[str, Any]) -> str | None:
-        """What the installed framework cannot do that a run with these options needs, and how to mend it; else None.
+        """Return what the installed framework cannot do that a run with these options needs, and
+        how to fix that; else None.
 
         Asked on a node that trains, by the preflight and by every rank before `start`.
         """
 
     def environment(self, spec: RunSpec, machine: Machine) -> dict[str, str]:
-        """Variables that every rank gets. Pure."""
+        """Return the environment variables that every rank gets. Pure."""
 
     def local_launcher(self, spec: RunSpec, program: tuple[str, ...]) -> list[str]:
-        """The command that starts the ranks of `program` on one machine. Pure. On SLURM, srun starts all."""
+        """Return the command that starts the ranks of `program` on one machine.
+
+        Pure. On SLURM, srun starts all.
+        """
 
     def start(self, device: str) -> None:
-        """Join the other ranks; the launcher's variables, or those of torch.distributed, are set."""
+        """Join the other ranks; the launcher's variables, or those of torch.distributed, are
+        set.
+        """
 
     def Engine(self, model: nn.Module, make_optimizer: MakeOptimizer, spec: RunSpec, clock: Clock) -> _Engine:
         """Wrap a model that lies on its device. All ranks begin with the same weights."""
 
     def average(self, tensor: Tensor) -> Tensor:
-        """The mean of a tensor over ranks, the same on all; the given tensor may be overwritten."""
+        """Return the mean of a tensor over ranks, the same on all; the given tensor may be
+        overwritten.
+        """
 
     def gather(self, tensor: Tensor) -> Tensor:
-        """The tensors of all ranks, of one shape and type, one after the other: [ranks, *shape]. The same on all, to
-        the bit. The tensor lies on the run's device."""
+        """Return the tensors of all ranks, of one shape and type, one after the other: [ranks,
+        *shape]. The result is the same on all ranks, to the last bit. The tensor lies on the run's
+        device.
+        """
 
     def sync_batch_norm(self) -> type[nn.Module]:
         """Return the class of batch norm that takes mean and variance over the images of all ranks, on GPUs."""

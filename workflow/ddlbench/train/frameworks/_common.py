@@ -27,17 +27,19 @@ if TYPE_CHECKING:
 
 
 def flag(description: str, default: bool = False) -> dict[str, Any]:
-    """An option that is on or off."""
+    """Return the schema of an option that is on or off."""
     return {"description": description, "type": "boolean", "default": default}
 
 
 def one_of(description: str, *values: Any, **more: Any) -> dict[str, Any]:
-    """An option with a few values, of which the first is the default."""
+    """Return the schema of an option with a few values, of which the first is the default."""
     return {"description": description, "enum": [*values], "default": values[0], **more}
 
 
 def number(description: str, default: float, kind: str = "number", **limits: float) -> dict[str, Any]:
-    """An option that is a number, within JSON schema's limits; `kind` may be integer."""
+    """Return the schema of an option that is a number, within JSON schema's limits; `kind` may be
+    integer.
+    """
     return {"description": description, "type": kind, **limits, "default": default}
 
 
@@ -60,7 +62,10 @@ OPTIONS: Options = {
 
 
 def refuses(spec: RunSpec) -> str | None:
-    """Why no framework can train this run, or None. A graph's gradients are where the next micro-batch has its own."""
+    """Return why no framework can train this run, or None.
+
+    With CUDA graphs, the next micro-batch overwrites the gradients of the one before.
+    """
     if spec.option("compile_mode") == "reduce-overhead" and spec.option("compile") and spec.recipe.accumulation > 1:
         return (
             "option compile_mode: reduce-overhead overwrites gradients of a recipe with accumulation; allowed: default"
@@ -71,8 +76,8 @@ def refuses(spec: RunSpec) -> str | None:
 class Engine:
     """A model trained by an optimizer of torch's kind, with clipping and the loss scaling of fp16.
 
-    A subclass says how micro-batches are added up and gradients are averaged over ranks: `reduced_backward`, and
-    `finish_reduction` for what is left to do before they may be read.
+    A subclass defines how micro-batches are added up and gradients are averaged over ranks:
+    `reduced_backward`, and `finish_reduction` for what is left to do before they may be read.
     """
 
     waits: list[tuple[Moment, Moment]] | None = None
@@ -98,7 +103,9 @@ class Engine:
         self.reduced_backward(self.scaler.scale(loss), last)
 
     def step(self) -> None:
-        """Clip and update. Under fp16, all ranks leave out a step in which a gradient is infinite."""
+        """Clip and update. Under fp16, all ranks leave out a step in which a gradient is
+        infinite.
+        """
         self.finish_reduction()
         if self.clip_norm is not None:
             import torch
@@ -111,11 +118,13 @@ class Engine:
 
     @property
     def skipped_steps(self) -> int:
-        """Steps left out because a gradient overflowed; on a GPU this waits for it."""
+        """Return the number of steps left out because a gradient overflowed; on a GPU this waits
+        for it.
+        """
         return self.skipped.steps
 
     def reduced_backward(self, loss: Tensor, last: bool) -> None:
-        """The backward pass, and what goes with it for the reduction."""
+        """Run the backward pass, and what the reduction needs with it."""
         raise NotImplementedError
 
     def finish_reduction(self) -> None:
@@ -126,7 +135,10 @@ class Engine:
         self.scaler.step(self.optimizer)
 
     def state(self) -> dict[str, Any]:
-        """All that this rank changes by training, tensors uncopied: save it before the next step."""
+        """Return all that this rank changes by training.
+
+        Tensors are not copied: save them before the next step.
+        """
         return {
             "model": dict(self.model.state_dict()),
             "optimizer": self.optimizer.state_dict(),
@@ -135,14 +147,14 @@ class Engine:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Go on from `state`, which this rank of an equal run returned."""
+        """Resume from `state`, which this rank of an equal run returned."""
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.scaler.load_state_dict(state["scaler"])
         self.skipped.before = state["skipped_steps"]
 
     def state_bytes(self) -> dict[str, int]:
-        """Bytes that this rank holds, by what they are for (`frameworks.Engine`)."""
+        """Return the bytes that this rank holds, by what they are for (`frameworks.Engine`)."""
         return {
             "parameters_bytes": bytes_of([*self.model.parameters(), *self.model.buffers()]),
             "gradients_bytes": round(zero.gradients_bytes(self.numbers, self.stage, self.workers)),
@@ -151,38 +163,45 @@ class Engine:
 
 
 def bytes_of(tensors: Iterable[Tensor]) -> int:
-    """Bytes of tensors' storages, each once; of a sharded tensor, this rank's."""
+    """Return the bytes of tensors' storages, each counted once; of a sharded tensor, this
+    rank's.
+    """
     local = (tensor.to_local() if hasattr(tensor, "to_local") else tensor for tensor in tensors)
     storages = (tensor.untyped_storage() for tensor in local)
     return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
 
 def tensors_in(state: Any) -> list[Tensor]:
-    """All tensors in nested dicts, lists and tuples."""
+    """List all tensors in nested dicts, lists and tuples."""
     return [tensor for _, tensor in checkpoint.tensors(state)]
 
 
 def patience_s(spec: RunSpec, machine: Machine) -> int:
-    """How long a rank waits for another, when they start and in every collective [s].
+    """Return the timeout of a rank that waits for another, at the start and in every collective
+    [s].
 
-    Not less than it takes the supervisor to call a rank silent: the rank that waited would end first, and the silent
-    one, ended for it, would look killed.
+    It is not less than the time in which the supervisor calls a rank silent. Otherwise the rank
+    that waits would end first, and the silent one, ended for it, would look killed.
     """
     return max(machine.start_patience_s, round(2 * beats.noticed_s(machine.silent_s, spec.nodes)))
 
 
 def environment(spec: RunSpec, machine: Machine) -> dict[str, str]:
-    """Tells ranks on torch.distributed how patient they are."""
+    """Return the variable that tells ranks on torch.distributed their timeout."""
     return {PATIENCE: str(patience_s(spec, machine))}
 
 
 def be_patient() -> timedelta:
-    """Set how long ranks wait for each other in torch.distributed's groups that are made from here on; return it."""
+    """Set the timeout of ranks in torch.distributed's groups that are made from here on, and return
+    it.
+    """
     return group_patience.be_patient(float(os.environ[PATIENCE]) if PATIENCE in os.environ else None)
 
 
 def average(tensor: Tensor) -> Tensor:
-    """The mean of a tensor over ranks, the same on all; for frameworks on torch.distributed."""
+    """Return the mean of a tensor over ranks, the same on all; for frameworks on
+    torch.distributed.
+    """
     import torch.distributed as dist
 
     dist.all_reduce(tensor)
@@ -197,7 +216,7 @@ def sync_batch_norm() -> type[nn.Module]:
 
 
 def gather(tensor: Tensor) -> Tensor:
-    """The tensors of all ranks, [ranks, *shape]; for frameworks on torch.distributed."""
+    """Return the tensors of all ranks, [ranks, *shape]; for frameworks on torch.distributed."""
     import torch
     import torch.distributed as dist
 
@@ -207,7 +226,9 @@ def gather(tensor: Tensor) -> Tensor:
 
 
 def lacks(device: str, options: Mapping[str, Any]) -> str | None:
-    """NCCL, without which GPUs do not meet; None if it is there, or not needed."""
+    """Report that NCCL is missing, without which GPUs cannot communicate; return None if it is
+    there, or not needed.
+    """
     if device == "cuda":
         import torch.distributed as dist
 
@@ -224,6 +245,8 @@ def close() -> None:
 
 
 def torchrun(spec: RunSpec, program: tuple[str, ...]) -> list[str]:
-    """PyTorch's launcher on one machine, with a free port of its own; for every framework on torch.distributed."""
+    """Return the command of PyTorch's launcher on one machine, with a free port of its own; for
+    every framework on torch.distributed.
+    """
     assert program[:1] == ("python",), program
     return ["python", "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={spec.workers}", *program[1:]]

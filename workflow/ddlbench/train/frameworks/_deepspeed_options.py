@@ -90,7 +90,9 @@ OPTIONS: Options = _common.OPTIONS | {
 
 
 def refuses(spec: RunSpec) -> str | None:
-    """Why this run cannot be trained, or None; names the option and what it may be."""
+    """Return why this run cannot be trained, or None; the text names the option and what it may
+    be.
+    """
     stage, offload, compression = (spec.option(name) for name in ("zero_stage", "offload", "compression"))
     recipe, dropping = spec.recipe, spec.option("progressive_layer_dropping")
     if spec.option("bucket_mb") != OPTIONS["bucket_mb"]["default"] and stage == 0:
@@ -124,7 +126,10 @@ def refuses(spec: RunSpec) -> str | None:
 
 
 def settings(spec: RunSpec, numbers: int) -> dict[str, Any]:
-    """DeepSpeed's configuration for a run; what the recipe owns is off or the recipe's. `numbers`: the model's size."""
+    """Return DeepSpeed's configuration for a run; what the recipe owns is off or the recipe's.
+
+    `numbers`: the model's size.
+    """
     recipe, offload = spec.recipe, spec.option("offload")
     zero: dict[str, Any] = {
         "stage": spec.option("zero_stage"),

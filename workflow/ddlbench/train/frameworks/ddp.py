@@ -47,7 +47,10 @@ environment = _common.environment
 
 
 def refuses(spec: RunSpec) -> str | None:
-    """Why this run cannot be trained, or None. On this combination torch 2.13 fails within its reducer."""
+    """Return why this run cannot be trained, or None.
+
+    On these combinations torch 2.13 fails within its reducer.
+    """
     if spec.option("static_graph") and spec.recipe.accumulation > 1:
         return "option static_graph: reduces every micro-batch, but the recipe has accumulation; allowed: false"
     if spec.option("compression") == "powersgd" and (spec.recipe.precision == "fp16" or spec.option("static_graph")):
@@ -77,8 +80,11 @@ def _compress(ddp: Any, spec: RunSpec) -> Any:
     )
 
     def hook(state: Any, bucket: Any) -> Any:
-        """Reduces one bucket after the other. PowerSGD reduces again when its first sum is there, which on Gloo is in
-        another thread: ranks would reduce two buckets in different orders."""
+        """Reduce one bucket after the other.
+
+        PowerSGD reduces again when its first sum is there, which on Gloo is in another thread:
+        ranks would reduce two buckets in different orders.
+        """
         reduced = powerSGD_hook.powerSGD_hook(state, bucket)
         if not bucket.buffer().is_cuda:
             reduced.wait()
@@ -102,8 +108,9 @@ def without_broadcasts(ddp: type) -> dict[str, Any]:
 
 
 class Engine(_common.Engine):
-    """The model as DDP runs it. `waits`: DDP reduces while it computes; what a step waits for is the time from the
-    last gradient, whichever it is, to the end of the backward pass, where the stream has joined.
+    """The model as DDP runs it. `waits`: DDP reduces while it computes; a step's wait is the time
+    from the last gradient, whichever it is, to the end of the backward pass, where the stream has
+    joined.
     """
 
     def __init__(self, model: nn.Module, make_optimizer: MakeOptimizer, spec: RunSpec, clock: Clock) -> None:
@@ -128,8 +135,11 @@ class Engine(_common.Engine):
         self._computed: Moment = None
 
     def _begins(self, gradient: Tensor) -> None:
-        """The backward pass begins. What is queued now runs when all gradients are there, before DDP, which queues its
-        own with its last bucket, waits for its reductions."""
+        """Queue a callback when the backward pass begins.
+
+        It runs when all gradients are there, before the callback that DDP queues with its last
+        bucket and in which it waits for its reductions.
+        """
         backward_end.call_when_computed(self._computes_no_more)
 
     def _computes_no_more(self) -> None:
@@ -158,12 +168,14 @@ class Engine(_common.Engine):
         self.waits = [(self._computed, self.clock.mark())] if last else None
 
     def state(self) -> dict[str, Any]:
-        """All that this rank changes by training; with PowerSGD what it has not sent yet."""
+        """Return all that this rank changes by training; with PowerSGD also what it has not sent
+        yet.
+        """
         kept = {name: getattr(self.power, name) for name in POWER if self.power is not None}
         return {**super().state(), "power": kept}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Go on from `state`, which this rank of an equal run returned."""
+        """Resume from `state`, which this rank of an equal run returned."""
         super().load(state)
         for name, value in state.get("power", {}).items():
             on_device = (

@@ -55,8 +55,12 @@ sync_batch_norm = _common.sync_batch_norm
 
 
 def environment(spec: RunSpec, machine: Machine) -> dict[str, str]:
-    """Tells DeepSpeed the accelerator, which it would otherwise guess from installed packages. With offload from a GPU
-    the optimizer works on the host, on all cores that loaders leave, unless the machine's file says how many."""
+    """Return the variables for DeepSpeed.
+
+    They name the accelerator, which it would otherwise guess from installed packages. With offload
+    from a GPU the optimizer works on the host, on all cores that loaders leave, unless the
+    machine's file says how many.
+    """
     told = {"DS_ACCELERATOR": machine.device, **_common.environment(spec, machine)}
     given = {name for name, _ in machine.environment}
     trains = isinstance(spec, RunSpec)  # jobs of inference ask for these variables too
@@ -140,7 +144,9 @@ class Engine(_common.Engine):
             model.register_forward_pre_hook(self._drop_layers, with_kwargs=True)
 
     def _timed(self, reduce: Callable[..., Any]) -> Callable[..., Any]:
-        """`reduce`, whose time is a wait; within another such wait it is part of that one."""
+        """Wrap `reduce` so that its time is recorded as a wait; within another such wait it is part
+        of that one.
+        """
 
         def timed(*args: Any, **kwargs: Any) -> Any:
             if self._waiting:
@@ -195,7 +201,10 @@ class Engine(_common.Engine):
         self._part = 0
 
     def state(self) -> dict[str, Any]:
-        """All that training changes on this rank. Tensors are not copied: save it before the next step."""
+        """Return all that training changes on this rank.
+
+        Tensors are not copied: save it before the next step.
+        """
         model = self.model.named_buffers() if self.stage == 3 else self.model.state_dict()
         state: dict[str, Any] = {
             "counters": {name: getattr(self.engine, name) for name in COUNTERS},
@@ -214,7 +223,7 @@ class Engine(_common.Engine):
         return state
 
     def load(self, state: dict[str, Any]) -> None:
-        """Go on from `state`, which this rank of an equal run returned."""
+        """Resume from `state`, which this rank of an equal run returned."""
         import torch
 
         with torch.no_grad():
@@ -239,7 +248,11 @@ class Engine(_common.Engine):
             deepspeed_loss_scale.load(self.zero, state.get("loss_scaler", {}))
 
     def state_bytes(self) -> dict[str, int]:
-        """With ZeRO 3, a rank's parameters are the shards, and the small ones that are whole on every rank."""
+        """Return the bytes that this rank holds.
+
+        With ZeRO 3, a rank's parameters are the shards, and the small ones that are whole on every
+        rank.
+        """
         parameters: list[Any] = [*self.model.parameters(), *self.model.buffers()]
         if self.stage == 3:
             parameters += [p.ds_tensor for p in parameters if hasattr(p, "ds_tensor")]

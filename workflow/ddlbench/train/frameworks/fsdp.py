@@ -36,15 +36,16 @@ environment, start = ddp.environment, ddp.start
 
 
 def refuses(spec: RunSpec) -> str | None:
-    """Why this run cannot be trained, or None."""
+    """Return why this run cannot be trained, or None."""
     if spec.option("channels_last"):
         return "option channels_last: fsdp shards contiguous parameters only; allowed: false"
     return _common.refuses(spec)
 
 
 def blocks(model: nn.Module) -> Iterator[nn.Module]:
-    """The modules that are gathered one at a time: the model's children, of sequences (a stage of a ResNet, the blocks
-    of a vision transformer) their members."""
+    """Yield the modules that are gathered one at a time: the model's children, and of sequences (a
+    stage of a ResNet, the blocks of a vision transformer) their members.
+    """
     from torch import nn
 
     for child in model.children():
@@ -73,12 +74,12 @@ class Engine(_common.Engine):
         loss.backward()
 
     def state(self) -> dict[str, Any]:
-        """All that this rank changes by training, of sharded tensors its shards."""
+        """Return all that this rank changes by training; of sharded tensors, its shards."""
         state: dict[str, Any] = _local(super().state())
         return state
 
     def load(self, state: dict[str, Any]) -> None:
-        """Go on from `state`, which this rank of an equal run returned."""
+        """Resume from `state`, which this rank of an equal run returned."""
         import torch
 
         with torch.no_grad():
@@ -94,14 +95,16 @@ class Engine(_common.Engine):
 
 
 def _local(state: Any) -> Any:
-    """With this rank's shard in place of each sharded tensor."""
+    """Return the state with this rank's shard in place of each sharded tensor."""
     if isinstance(state, dict):
         return {key: _local(value) for key, value in state.items()}
     return state.to_local() if hasattr(state, "to_local") else state
 
 
 def _like(parameter: Any, value: Any) -> Any:
-    """A shard of the optimizer's state as a tensor sharded like its parameter; what is no shard, as it is."""
+    """Return a shard of the optimizer's state as a tensor sharded like its parameter; return what
+    is no shard as it is.
+    """
     from torch.distributed.tensor import DTensor
 
     if getattr(value, "shape", None) != parameter.to_local().shape or not value.ndim:

@@ -46,14 +46,16 @@ OPTIONS: Options = _common.OPTIONS | {
 
 
 def refuses(spec: RunSpec) -> str | None:
-    """Why this run cannot be trained, or None."""
+    """Return why this run cannot be trained, or None."""
     if spec.option("channels_last"):  # "Tensor is required to be contiguous."
         return "option channels_last: horovod sends contiguous gradients only; allowed: false"
     return _common.refuses(spec)
 
 
 def lacks(device: str, options: Mapping[str, Any]) -> str | None:
-    """NCCL, which Horovod has or has not since it was built; None if the run does not need it."""
+    """Report that Horovod was built without NCCL; return None if it was not, or the run does not
+    need it.
+    """
     if device != "cuda":
         return None
     import horovod.torch as hvd
@@ -66,7 +68,10 @@ def lacks(device: str, options: Mapping[str, Any]) -> str | None:
 
 
 def environment(spec: RunSpec, machine: Machine) -> dict[str, str]:
-    """On a cluster the interface is the machine's (Horovod's default is the loopback)."""
+    """Return the variables for Horovod.
+
+    On a cluster the interface is the machine's (Horovod's default is the loopback).
+    """
     interface = dict(machine.environment).get("GLOO_SOCKET_IFNAME")
     tuned = {
         "HOROVOD_FUSION_THRESHOLD": str(spec.option("fusion_threshold_mb") * 2**20),
@@ -84,13 +89,13 @@ def environment(spec: RunSpec, machine: Machine) -> dict[str, str]:
 
 
 def local_launcher(spec: RunSpec, program: tuple[str, ...]) -> list[str]:
-    """Horovod's launcher on one machine, without ssh."""
+    """Return the command of Horovod's launcher on one machine, without ssh."""
     workers = str(spec.workers)
     return ["horovodrun", "--gloo", "-np", workers, "-H", f"localhost:{workers}", *program]
 
 
 def start(device: str) -> None:
-    """Meet the other ranks; under srun rank 0 hosts the rendezvous that `horovodrun` would host."""
+    """Join the other ranks; under srun rank 0 hosts the rendezvous that `horovodrun` would host."""
     import horovod.torch as hvd
 
     if "HOROVOD_RANK" not in os.environ:  # where horovodrun started us, it hosts one
@@ -102,7 +107,9 @@ def start(device: str) -> None:
 
 
 def variables(e: Mapping[str, str]) -> dict[str, str]:
-    """What `horovodrun` would tell a rank, from torch.distributed's variables; the rendezvous has the next port."""
+    """Translate torch.distributed's variables to those that `horovodrun` would set for a rank; the
+    rendezvous has the next port.
+    """
     rank, world, per_node = int(e["RANK"]), int(e["WORLD_SIZE"]), int(e["LOCAL_WORLD_SIZE"])
     return {
         "HOROVOD_RANK": str(rank),
@@ -118,7 +125,9 @@ def variables(e: Mapping[str, str]) -> dict[str, str]:
 
 
 def host_rendezvous() -> None:
-    """Rank 0 serves the key-value store that Horovod's ranks meet in; the others wait until it answers."""
+    """Serve, on rank 0, the key-value store that Horovod's ranks meet in; on the others, wait until
+    it answers.
+    """
     address = os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"]
     port = int(os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"])
     if os.environ["RANK"] == "0":
@@ -183,7 +192,7 @@ class Engine(_common.Engine):
 
 
 def average(tensor: Tensor) -> Tensor:
-    """The mean of a tensor over ranks, the same on all."""
+    """Return the mean of a tensor over ranks, the same on all."""
     import horovod.torch as hvd
 
     with Waiting():
@@ -192,7 +201,7 @@ def average(tensor: Tensor) -> Tensor:
 
 
 def gather(tensor: Tensor) -> Tensor:
-    """The tensors of all ranks, [ranks, *shape], the same on all."""
+    """Return the tensors of all ranks, [ranks, *shape], the same on all."""
     import horovod.torch as hvd
 
     with Waiting():

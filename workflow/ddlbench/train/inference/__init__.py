@@ -23,12 +23,12 @@ AT_LEAST, AT_MOST, SECONDS = 40, 300, 4.0
 
 
 def requests(one_s: float) -> int:
-    """How many requests of a batch size are sent, when one takes so long [s]."""
+    """Return how many requests of a batch size are sent, when one takes `one_s` seconds."""
     return max(AT_LEAST, min(AT_MOST, round(SECONDS / max(one_s, 1e-9))))
 
 
 class Way(Protocol):
-    """One file of this room."""
+    """The contract of a file of this room."""
 
     PACKAGE: str  # what must be importable
     INSTALL: str  # the command that installs it
@@ -37,11 +37,14 @@ class Way(Protocol):
     SPLITS: bool  # whether it splits a model over several workers; else it takes one
 
     def lacks(self, device: str) -> str | None:
-        """What is missing on this computer to serve in this way, as a reason for people; None if nothing is."""
+        """Return what is missing on this computer to serve in this way, as a reason for people;
+        None if nothing is.
+        """
 
     def ready(self, model: nn.Module) -> nn.Module:
-        """A module that responds as the model does: scores [n, classes] of images [n, 3, size, size], both of the type
-        of the model's weights: float32, or bfloat16 where the recipe's precision is bf16.
+        """Return a module that responds as the model does: scores [n, classes] of images [n, 3,
+        size, size], both of the type of the model's weights: float32, or bfloat16 where the
+        recipe's precision is bf16.
 
         The model is in evaluation mode, lies on the device that serves, and may be changed. The parameters and buffers
         of the result are what this rank holds. Of a way that splits, all ranks call it at once, with the same model;

@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def serve_rank(folder: Path) -> None:
-    """Does this rank's part of the job in a folder."""
+    """Do this rank's part of the job in a folder."""
     assignment = json.loads((folder / ASSIGNMENT).read_text(encoding="utf-8"))
     spec = InferSpec.from_json(json.dumps(assignment["spec"]))
     weights = Path(assignment["weights"]) if assignment["weights"] else None
@@ -51,14 +51,16 @@ def serve_rank(folder: Path) -> None:
 
 
 class Watched(NamedTuple):
-    """Where a rank shows its supervisor that it lives, and after how much silence it is taken for stopped [s]."""
+    """The folder where a rank shows its supervisor that it lives, and the heartbeat timeout [s]."""
 
     folder: Path
     silent_s: float
 
 
 def serve(spec: InferSpec, data: Path, weights: Path | None, watched: Watched) -> tuple[int, dict[str, Any]]:
-    """(this process's rank, what it measured). All ranks call it; `weights` is what the run left, if it is trained.
+    """Measure, and return (this process's rank, what it measured).
+
+    All ranks call it; `weights` is what the run left, if the model is trained.
 
     Raises WorldError if the launcher started another number of ranks.
     """
@@ -124,12 +126,17 @@ def serve(spec: InferSpec, data: Path, weights: Path | None, watched: Watched) -
 
 
 def _end(number: int, frame: object) -> None:
-    """SIGTERM: a launcher sends it when another rank is gone. Without a note this one could be blamed."""
+    """Exit with a note on SIGTERM, which a launcher sends when another rank is gone.
+
+    Without a note this rank could be blamed.
+    """
     raise SystemExit("ended by its launcher (SIGTERM)")
 
 
 def pictures(spec: InferSpec, data: Path, manifest: Manifest) -> Loader:
-    """The validation pictures, all of them for each rank, from the loader that the run has."""
+    """Return the validation pictures, all of them for each rank, from the loader that the run
+    has.
+    """
     run = replace(spec.run, workers=1, workers_per_node=1, global_batch=max(spec.batches))
     source = PictureSet(data, "val", manifest.splits["val"].images, len(manifest.classes))
     loader: Loader = registry.member("loaders", run.loader).Loader(source, run, 0)
@@ -137,7 +144,7 @@ def pictures(spec: InferSpec, data: Path, manifest: Manifest) -> Loader:
 
 
 def _agreed(number: int) -> int:
-    """Rank 0's number, on all ranks."""
+    """Return rank 0's number, on all ranks."""
     import torch
     import torch.distributed as dist
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def latencies(
     respond: Callable[[Tensor], Any], images: Tensor, agree: Callable[[int], int] = int
 ) -> tuple[float, list[float]]:
-    """(seconds of the first request, seconds of each further one), one request at a time.
+    """Measure (seconds of the first request, seconds of each further one), one request at a time.
 
     A request's time ends when its response is there; on a GPU the host waits for it. `agree` gives all ranks the
     number of requests that rank 0 gives it.
@@ -41,7 +41,9 @@ def latencies(
 
 
 class Responses(NamedTuple):
-    """What a model says of all pictures, in their order; of the first batch the pictures and their scores too."""
+    """The responses of a model to all pictures, in their order; of the first batch the pictures and
+    their scores too.
+    """
 
     classes: Tensor  # int64 [n]
     labels: Tensor  # int64 [n], what is right
@@ -52,7 +54,10 @@ class Responses(NamedTuple):
 def responses(
     model: Callable[[Tensor], Tensor], batches: Iterable[tuple[Tensor, Tensor]], kind: torch.dtype
 ) -> Responses:
-    """Sends all pictures, given to it as this type. There is at least one."""
+    """Send all pictures to the model, converted to this type, and return its responses.
+
+    There is at least one picture.
+    """
     import torch
 
     responded, right = [], []
@@ -69,7 +74,8 @@ def responses(
 
 
 def take_precision(model: nn.Module, precision: str) -> torch.dtype:
-    """Make the model compute in a recipe's precision; gives the type that its pictures must have.
+    """Make the model compute in a recipe's precision, and return the type that its pictures must
+    have.
 
     Of bf16 all weights and buffers take that type, as is usual where a model is served: autocast, which training has,
     would keep weights in 32 bits and make bf16 of them for each request. fp32 and tf32 are float32.
@@ -82,12 +88,14 @@ def take_precision(model: nn.Module, precision: str) -> torch.dtype:
 
 
 def weights_bytes(model: nn.Module) -> int:
-    """Bytes of parameters and buffers that this rank holds, each storage once; of quantised tensors, of their parts."""
+    """Return the bytes of parameters and buffers that this rank holds, each storage once; of
+    quantised tensors, of their parts.
+    """
     return bytes_of(part for tensor in (*model.parameters(), *model.buffers()) for part in _parts(tensor))
 
 
 def _parts(tensor: Any) -> list[torch.Tensor]:
-    """The plain tensors that a tensor is made of."""
+    """Return the plain tensors that a tensor is made of."""
     if not hasattr(tensor, "__tensor_flatten__"):
         return [tensor]
     names, _ = tensor.__tensor_flatten__()
@@ -95,7 +103,10 @@ def _parts(tensor: Any) -> list[torch.Tensor]:
 
 
 def load(model: nn.Module, path: Path) -> None:
-    """Give the model the weights that a run left. Raises RuntimeError if they are of another model."""
+    """Give the model the weights that a run left.
+
+    Raises RuntimeError if they are of another model.
+    """
     import torch
 
     model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))

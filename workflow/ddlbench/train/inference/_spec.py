@@ -31,7 +31,9 @@ class InferSpec:
 
     @property
     def id(self) -> str:
-        """Readable. Four digits stand for what is not in it: the rest of the training, and the batch sizes."""
+        """Return a readable id. Four hex digits stand for what is not in it: the rest of the
+        training, and the batch sizes.
+        """
         rest = json.dumps([self.run.to_json(), self.batches])
         weights = "trained" if self.trained else "initial"
         parts = [
@@ -50,37 +52,40 @@ class InferSpec:
 
     @property
     def adapter(self) -> str:
-        """The framework whose launcher and variables start the ranks."""
+        """Return the framework whose launcher and variables start the ranks."""
         return str(registry.member("inference", self.member).FRAMEWORK)
 
     @property
     def nodes(self) -> int:
-        """Nodes that the workers fill."""
+        """Return the number of nodes that the workers fill."""
         return -(-self.workers // self.workers_per_node)
 
     @property
     def timed(self) -> bool:
-        """Always: nothing else may run beside."""
+        """Return True: nothing else may run at the same time."""
         return True
 
     @property
     def profiled(self) -> bool:
-        """No profiler runs beside it."""
+        """Return False: no profiler runs with it."""
         return False
 
     @property
     def bandwidth_mbit(self) -> int | None:
-        """That between the run's ranks, if its machine slows it."""
+        """Return the bandwidth between the run's ranks, if its machine limits it."""
         return self.run.bandwidth_mbit
 
     def to_json(self) -> str:
-        """One line; the same text for the same job. Rule `infer` compares it."""
+        """Return the settings on one line; the same text for the same job.
+
+        Rule `infer` compares it.
+        """
         settings = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "run"}
         return json.dumps({**settings, "run": json.loads(self.run.to_json())}, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> InferSpec:
-        """What `to_json` wrote. Raises ValueError for anything else."""
+        """Parse what `to_json` wrote. Raises ValueError for anything else."""
         data: Any = json.loads(text)
         if not isinstance(data, dict) or not isinstance(data.get("run"), dict):
             raise ValueError("these are no settings of inference: no mapping with a run in it")

@@ -21,7 +21,9 @@ SPLITS = False
 
 
 def lacks(device: str) -> str | None:
-    """The compiler that torch.compile needs on this device; None if it is there."""
+    """Report the compiler that torch.compile needs on this device and lacks; return None if it is
+    there.
+    """
     if device == "cuda":
         return None if registry.importable("triton") else "torch.compile needs Triton on GPUs, which is not installed"
     if inductor_compiler.has_compiler():
@@ -30,7 +32,7 @@ def lacks(device: str) -> str | None:
 
 
 def ready(model: nn.Module) -> nn.Module:
-    """The model, which is compiled at its first request."""
+    """Return the model, which is compiled at its first request."""
     import torch
 
     return cast("nn.Module", torch.compile(model, dynamic=False))

@@ -21,12 +21,12 @@ SPLITS = False
 
 
 def lacks(device: str) -> str | None:
-    """DeepSpeed; None if it is there."""
+    """Report that DeepSpeed is missing; return None if it is there."""
     return None if registry.importable(PACKAGE) else f"DeepSpeed is not installed: {INSTALL}"
 
 
 def ready(model: nn.Module) -> nn.Module:
-    """The model within DeepSpeed's engine."""
+    """Return the model within DeepSpeed's engine."""
     import deepspeed
 
     kind = next(model.parameters()).dtype  # named, because its default is float16

@@ -21,12 +21,12 @@ SPLITS = False
 
 
 def lacks(device: str) -> str | None:
-    """torchao; None if it is there."""
+    """Report that torchao is missing; return None if it is there."""
     return None if registry.importable(PACKAGE) else f"torchao is not installed: {INSTALL}"
 
 
 def ready(model: nn.Module) -> nn.Module:
-    """The model with quantised linear layers."""
+    """Return the model with quantised linear layers."""
     from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
 
     quantize_(model, Int8DynamicActivationInt8WeightConfig())

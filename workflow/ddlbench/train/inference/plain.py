@@ -14,10 +14,10 @@ SPLITS = False
 
 
 def lacks(device: str) -> str | None:
-    """Nothing."""
+    """Return None: nothing is needed."""
     return None
 
 
 def ready(model: nn.Module) -> nn.Module:
-    """The model itself."""
+    """Return the model itself."""
     return model

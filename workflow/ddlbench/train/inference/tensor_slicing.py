@@ -20,14 +20,14 @@ SPLITS = True
 
 
 def lacks(device: str) -> str | None:
-    """NCCL between GPUs; None if it is there, or not needed."""
+    """Report that NCCL is missing between GPUs; return None if it is there, or not needed."""
     from ddlbench.train.frameworks import _common
 
     return _common.lacks(device, {})
 
 
 def ready(model: nn.Module) -> nn.Module:
-    """The model with its layers sliced over the ranks of torch.distributed."""
+    """Return the model with its layers sliced over the ranks of torch.distributed."""
     import torch.distributed as dist
 
     slice_layers(model, dist.get_rank(), dist.get_world_size())
@@ -48,13 +48,18 @@ def slice_layers(model: nn.Module, rank: int, ranks: int) -> None:
 
 
 def _sliced(layer: nn.Linear | nn.Conv2d, rank: int, ranks: int) -> nn.Module:
-    """This rank's output channels of a layer, and the gathering of all of them."""
+    """Return a module with this rank's output channels of a layer, which gathers those of all
+    ranks.
+    """
     import torch
     import torch.distributed as dist
     from torch import nn
 
     class Sliced(nn.Module):
-        """Asked by all ranks at once, with the same input."""
+        """A layer of which each rank holds a part.
+
+        All ranks call it at once, with the same input.
+        """
 
         def __init__(self) -> None:
             super().__init__()
@@ -70,8 +75,11 @@ def _sliced(layer: nn.Linear | nn.Conv2d, rank: int, ranks: int) -> nn.Module:
             return mine if self.whole else gathered(mine, -1 if isinstance(layer, nn.Linear) else -3)
 
         def __getattr__(self, name: str) -> Any:
-            """What the model's code reads of the layer. One that computes with its weight itself, as timm's swinv2 and
-            beit do, needs all of it: the layer becomes whole, on all ranks at once, since they run the same code."""
+            """Return what the model's code reads of the layer.
+
+            A model that computes with the weight itself, as timm's swinv2 and beit do, needs all of
+            it: the layer becomes whole, on all ranks at once, since they run the same code.
+            """
             try:
                 return super().__getattr__(name)
             except AttributeError:

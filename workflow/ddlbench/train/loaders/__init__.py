@@ -33,8 +33,10 @@ Batch: TypeAlias = "tuple[Tensor, Tensor]"
 
 
 class PictureSet(NamedTuple):
-    """The pictures that a loader gives: so many, in so many classes. They are a split of the form in `folder`, which is
-    None where nothing is read."""
+    """The pictures that a loader gives: so many, in so many classes.
+
+    They are a split of the form in `folder`, which is None where nothing is read.
+    """
 
     folder: Path | None
     split: str
@@ -43,24 +45,28 @@ class PictureSet(NamedTuple):
 
 
 class Loader(Protocol):
-    """One rank's share of a split."""
+    """A loader of one rank's share of a split."""
 
     def epoch(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
-        """A batch per step, from `first_step` on. Epochs are asked for in order, each taken to its end.
+        """Yield a batch per step, from `first_step` on.
+
+        Epochs are asked for in order, each taken to its end.
 
         Work for the first batches may begin when this is called. A picture that cannot be decoded is never left out:
         OSError or RuntimeError, with the picture's file or shard in its text or in a note.
         """
 
     def state(self) -> dict[str, Any] | None:
-        """Between two steps: what a new loader needs besides epoch and step to go on to the bit; None if nothing."""
+        """Return, between two steps, what a new loader needs besides epoch and step to resume to
+        the last bit; None if nothing.
+        """
 
 
 _Loader: TypeAlias = Loader  # within `LoaderMember` the name is the member's own class
 
 
 class LoaderMember(Protocol):
-    """One file of this room."""
+    """The contract of a file of this room."""
 
     FORMS: tuple[str, ...]  # the forms that it can read, the preferred one first; () reads nothing
     FAMILY: str  # published numbers name it: `dali` are all of DALI's loaders; alone, the member's own name

@@ -43,11 +43,13 @@ GPU_DECODER = {
 
 
 class DaliLoader:
-    """One rank's share of a split. `on_gpu`, set by each member, says where pictures are decoded, `normalises_on_gpu`
-    whether a GPU that there is normalises them.
+    """A loader of one rank's share of a split.
 
-    DALI's stream runs through all epochs in order. So epochs are taken one after the other, each to its end. To begin
-    anywhere else, a loader needs the `state` of a loader that came to that point.
+    `on_gpu`, set by each member, says where pictures are decoded; `normalises_on_gpu`, whether a
+    GPU normalises them if there is one.
+
+    DALI's stream runs through all epochs in order. So epochs are taken one after the other, each to
+    its end. To begin anywhere else, a loader needs the `state` of a loader that came to that point.
     Decoding begins when an epoch is asked for, not before (`mends/dali_epochs.py`).
     """
 
@@ -79,7 +81,7 @@ class DaliLoader:
             raise RuntimeError(f"{folder}: {count} pictures in {split}, the manifest says {images}")
 
     def epoch(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
-        """Yields (images, labels) per step: float32 [n, 3, size, size] normalised, int64 [n].
+        """Yield (images, labels) per step: float32 [n, 3, size, size] normalised, int64 [n].
 
         Raises RuntimeError if the stream is not at that step.
         """
@@ -91,7 +93,7 @@ class DaliLoader:
         return self._batches()
 
     def state(self) -> dict[str, Any]:
-        """Where the stream is, as DALI serialises it."""
+        """Return the position of the stream, as DALI serialises it."""
         self._turn()
         return {"step": self.step, "dali": self.iterator.checkpoints()[0]}
 
@@ -104,7 +106,7 @@ class DaliLoader:
                 self.kept.keep(batch)
 
     def _turn(self) -> None:
-        """At the end of an epoch, go on to the next one: DALI begins to decode it."""
+        """Go on to the next epoch at the end of one: DALI begins to decode it."""
         if self.step == self.steps:
             self.step = 0
             self.decoder.begin(self.iterator, self.steps)
@@ -119,7 +121,8 @@ def pipeline(
     normalises_on_gpu: bool = True,
     checkpoint: bytes | None = None,
 ) -> Any:
-    """The pipeline, not built yet: read, decode, augment as the recipe says, normalise to float32 CHW.
+    """Return the pipeline, not built yet: read, decode, augment as the recipe says, normalise to
+    float32 CHW.
 
     `on_gpu` says where pictures are decoded and resized. Usually they are normalised on the run's device, because
     copying bytes to it takes a quarter of what copying floats takes.
@@ -181,7 +184,10 @@ def pipeline(
 
 
 def _read(folder: Path, split: str, spec: RunSpec, rank: int) -> tuple[Any, Any]:
-    """Bytes and labels of this rank's share of the image files, as the form has them. The reader is named `reader`."""
+    """Read bytes and labels of this rank's share of the image files, as the form has them.
+
+    The reader is named `reader`.
+    """
     from nvidia.dali import fn
     from nvidia.dali import tfrecord as tfrec
 
@@ -226,7 +232,10 @@ def _read(folder: Path, split: str, spec: RunSpec, rank: int) -> tuple[Any, Any]
 
 
 def _numbers(labels: Any) -> Any:
-    """Labels as int64 [n]. A reader gives numbers [n, 1]; that of webdataset gives their digits, uint8 [n, digits]."""
+    """Convert labels to int64 [n].
+
+    A reader gives numbers [n, 1]; that of webdataset gives their digits, uint8 [n, digits].
+    """
     import torch
 
     if labels.dtype != torch.uint8:

@@ -26,7 +26,10 @@ Box = tuple[float, float, float, float]  # left, top, right, bottom [pixels]
 
 
 def opened(source: PictureSet, spec: RunSpec) -> Samples:
-    """The pictures of the form that the run reads. Raises OSError, ValueError, RuntimeError."""
+    """Open the pictures of the form that the run reads.
+
+    Raises OSError, ValueError, RuntimeError.
+    """
     assert source.folder is not None and spec.reads is not None
     samples: Samples | None = registry.member("forms", spec.reads).samples(source.folder, source.split)
     assert samples is not None, f"form {spec.reads} cannot be read in any order"
@@ -34,7 +37,7 @@ def opened(source: PictureSet, spec: RunSpec) -> Samples:
 
 
 class Pictures:
-    """Decoded and augmented pictures of a split of a form."""
+    """The decoded and augmented pictures of a split of a form."""
 
     def __init__(self, samples: Samples, train: bool, spec: RunSpec) -> None:
         self.samples = samples
@@ -43,8 +46,11 @@ class Pictures:
         self.augment = spec.recipe.augmentation == "imagenet"
 
     def fill(self, places: Any, epoch: int, indices: Sequence[int]) -> None:
-        """Put pictures into an array, uint8 [n, 3, size, size]. NumPy costs a small picture much less than PyTorch's
-        operators do. Raises OSError, ValueError; a note names the picture."""
+        """Put pictures into an array, uint8 [n, 3, size, size].
+
+        NumPy costs a small picture much less than PyTorch's operators do. Raises OSError,
+        ValueError; a note names the picture.
+        """
         for place, index in enumerate(indices):
             places[place] = self._picture(epoch, index)
 
@@ -62,7 +68,8 @@ class Pictures:
 
 
 def decoded(encoded: bytes, name: Callable[[], str]) -> Any:
-    """An image file as uint8 [height, width, 3], RGB, as it is stored: not turned by its EXIF orientation.
+    """Decode an image file to uint8 [height, width, 3], RGB, as it is stored: not turned by its
+    EXIF orientation.
 
     `name` is asked where the file lies if it cannot be decoded. Raises OSError.
     """
@@ -85,7 +92,8 @@ def decoded(encoded: bytes, name: Callable[[], str]) -> Any:
 
 
 def resized(picture: Any, box: Box, size: int) -> Any:
-    """The part of a picture that lies in the box, as uint8 [3, size, size]: bilinear, as wide as it shrinks.
+    """Resize the part of a picture that lies in the box to uint8 [3, size, size]: bilinear, with a
+    filter as wide as it shrinks.
 
     It may be a view of the picture.
     """
@@ -107,14 +115,16 @@ def resized(picture: Any, box: Box, size: int) -> Any:
 
 
 def centre_crop(width: int, height: int) -> Box:
-    """The box that becomes the picture: 224/256 of the shorter side, in the centre."""
+    """Return the box of the centre crop: 224/256 of the shorter side."""
     side = min(width, height) * 224 / 256
     left, top = (width - side) / 2, (height - side) / 2
     return left, top, left + side, top + side
 
 
 def random_crop(width: int, height: int, rng: random.Random) -> Box:
-    """Inception's crop: 8 to 100 % of the area, 3:4 to 4:3, ten tries, else the centre (arXiv:1409.4842, section 6)."""
+    """Draw Inception's crop: 8 to 100 % of the area, 3:4 to 4:3, ten tries, else the centre
+    (arXiv:1409.4842, section 6).
+    """
     for _ in range(10):
         area = width * height * rng.uniform(0.08, 1.0)
         ratio = (3 / 4) * (16 / 9) ** rng.random()
@@ -128,7 +138,7 @@ def random_crop(width: int, height: int, rng: random.Random) -> Box:
 
 
 class Normalised:
-    """Batches on the run's device, normalised there: bytes are a quarter of floats to copy."""
+    """The normalisation of batches on the run's device: bytes are a quarter of floats to copy."""
 
     def __init__(self, spec: RunSpec) -> None:
         import torch
@@ -139,7 +149,9 @@ class Normalised:
         self.std = torch.tensor(STD, device=self.device).view(1, 3, 1, 1) * 255
 
     def batch(self, pixels: Any, numbers: Any) -> Batch:
-        """(images, labels) of a tensor, uint8 [n, 3, size, size], pinned for a GPU, and an array, int64 [n]."""
+        """Return (images, labels) of a tensor, uint8 [n, 3, size, size], pinned for a GPU, and an
+        array, int64 [n].
+        """
         import torch
 
         labels = torch.from_numpy(numbers)

@@ -17,10 +17,11 @@ STD = (0.229, 0.224, 0.225)
 
 
 def share(order: Order, global_batch: int, rank: int, world: int, first_step: int = 0) -> Iterator[Order]:
-    """One rank's batches of an epoch, from `first_step` on: each global batch is a run of `order`, cut into
-    equal parts.
+    """Yield one rank's batches of an epoch, from `first_step` on: each global batch is a run of
+    `order`, cut into equal parts.
 
-    The last, smaller one is cut as evenly as it goes, so that a rank's part of it can be empty. Parts are views.
+    The last, smaller one is cut as evenly as possible, so that a rank's part of it can be empty.
+    Parts are views.
     """
     for start in range(first_step * global_batch, len(order), global_batch):
         whole = order[start : start + global_batch]
@@ -28,7 +29,9 @@ def share(order: Order, global_batch: int, rank: int, world: int, first_step: in
 
 
 def shuffled(images: int, seed: int, epoch: int) -> Indices:
-    """The order of an epoch, int64 [images]: the same on every rank and for every number of ranks."""
+    """Return the order of an epoch, int64 [images]: the same on every rank and for every number of
+    ranks.
+    """
     import numpy as np
 
     return np.random.default_rng([seed, epoch]).permutation(images)

@@ -14,7 +14,7 @@ MOST_KEPT = 4
 
 
 def copied(tensors: Iterable[Tensor], device: Any, stream: Any) -> list[Tensor]:
-    """Tensors in pinned memory, copied to `device` on `stream`; the current stream may use them.
+    """Copy tensors in pinned memory to `device` on `stream`; the current stream may use the copies.
 
     The host is ahead of the GPU: on the current stream the copy would wait for the step before, and the next one for
     the copy. On a stream of its own it is made while that step is computed.
@@ -31,7 +31,7 @@ def copied(tensors: Iterable[Tensor], device: Any, stream: Any) -> list[Tensor]:
 
 
 class KeptBatches:
-    """Keeps batches whose memory is not PyTorch's until the GPU has used them.
+    """A store of batches whose memory is not PyTorch's, kept until the GPU has used them.
 
     DALI (2.4, its dynamic executor) hands out its own memory without a copy, and takes it back when the last tensor on
     it is deleted. That happens on the host, which does not wait for the GPU: DALI might decode the next pictures into
@@ -42,7 +42,10 @@ class KeptBatches:
         self._batches: deque[tuple[Any, Any]] = deque()
 
     def keep(self, batch: Any) -> None:
-        """Call it when all that uses the batch is in the current stream's queue."""
+        """Keep the batch until the GPU has used it.
+
+        Call this when all that uses the batch is in the current stream's queue.
+        """
         import torch
 
         used = torch.cuda.Event()

@@ -15,7 +15,9 @@ from ddlbench.core import living, notes
 
 @contextmanager
 def signals_blocked() -> Iterator[None]:
-    """Processes that are forked within do not hear the signals; this process hears them afterwards."""
+    """Block the signals in processes that are forked within; this process receives them
+    afterwards.
+    """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, notes.STOP_SIGNALS)
     try:
         yield
@@ -24,7 +26,9 @@ def signals_blocked() -> Iterator[None]:
 
 
 def listen_to_rank(worker: int = 0) -> None:
-    """In a worker that was forked so: end when the rank sends SIGTERM (as torch and multiprocessing do) or dies."""
+    """End this forked worker when the rank sends SIGTERM (as torch and multiprocessing do) or
+    dies.
+    """
     rank = os.getppid()
     # torch's worker would look for it every 5 s only.
     living.die_with_parent()

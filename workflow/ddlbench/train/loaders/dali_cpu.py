@@ -11,6 +11,6 @@ DEVICE = None
 
 
 class Loader(_dali.DaliLoader):
-    """DALI's stream, decoded on the CPU."""
+    """A loader of DALI's stream, decoded on the CPU."""
 
     on_gpu = False

@@ -11,7 +11,7 @@ DEVICE = "cuda"
 
 
 class Loader(_dali.DaliLoader):
-    """DALI's stream, decoded and normalised on the CPU."""
+    """A loader of DALI's stream, decoded and normalised on the CPU."""
 
     on_gpu = False
     normalises_on_gpu = False

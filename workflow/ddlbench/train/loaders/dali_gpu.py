@@ -8,6 +8,6 @@ DEVICE = "cuda"
 
 
 class Loader(_dali.DaliLoader):
-    """DALI's stream, decoded by the GPU."""
+    """A loader of DALI's stream, decoded by the GPU."""
 
     on_gpu = True

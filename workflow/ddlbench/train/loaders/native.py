@@ -29,8 +29,11 @@ DISTRIBUTION: str | None = "torch"
 
 
 class Loader:
-    """One rank's share of a split. Worker processes start with the first epoch: ask for it before any framework has
-    started threads."""
+    """A loader of one rank's share of a split.
+
+    Worker processes start with the first epoch: ask for it before any framework has started
+    threads.
+    """
 
     def __init__(self, source: PictureSet, spec: RunSpec, rank: int, state: dict[str, Any] | None = None) -> None:
         import torch
@@ -51,22 +54,22 @@ class Loader:
         self.on_device = self.copier(spec)
 
     def pictures(self, source: PictureSet, spec: RunSpec) -> Any:
-        """What worker processes ask for batches, by keys of `Batches`."""
+        """Return what worker processes ask for batches, by keys of `Batches`."""
         return Batched(opened(source, spec), source.split == "train", spec)
 
     def copier(self, spec: RunSpec) -> Callable[[Any, Any], Batch]:
-        """What makes a batch on the run's device of what a worker gave."""
+        """Return the function that makes a batch on the run's device from what a worker gave."""
         return Normalised(spec).batch
 
     def epoch(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
-        """(images, labels) a step: float32 [n, 3, size, size] normalised, int64 [n]."""
+        """Yield (images, labels) per step: float32 [n, 3, size, size] normalised, int64 [n]."""
         self.batches.epoch, self.batches.first_step = epoch, first_step
         with _workers.signals_blocked():
             batches = iter(self.loader)  # not lazily: worker processes start when this is called
         return self._batches(batches)
 
     def state(self) -> None:
-        """None: epoch and step decide every batch."""
+        """Return None: epoch and step decide every batch."""
 
     def _batches(self, given: Iterator[Any]) -> Iterator[Batch]:
         for number, (pixels, labels) in enumerate(given):
@@ -115,7 +118,8 @@ class Batched(Pictures):
     """A batch at a time, as the DataLoader's worker processes are asked for it. All of them share the list of files."""
 
     def __getitems__(self, keys: list[tuple[int, Order]]) -> tuple[Any, Any]:
-        """uint8 [n, 3, size, size] in shared memory and int64 [n] of the only key's n indices; n can be 0.
+        """Return uint8 [n, 3, size, size] in shared memory and int64 [n] of the only key's n
+        indices; n can be 0.
 
         Labels are an array: a second tensor would be a second file descriptor to hand over, for 0.4 ms a batch.
         """
@@ -131,5 +135,5 @@ class Batched(Pictures):
 
 
 def _as_it_is(batch: Any) -> Any:
-    """`Batched` makes whole batches: there is nothing to collate."""
+    """Return the batch unchanged: `Batched` makes whole batches, so there is nothing to collate."""
     return batch

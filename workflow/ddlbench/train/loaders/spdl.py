@@ -30,7 +30,9 @@ AHEAD = 2  # whole batches that may lie ready
 
 
 class Piece(NamedTuple):
-    """Part of a batch: pictures `begin` to `end` of its indices, and how many pieces are to come."""
+    """A part of a batch: pictures `begin` to `end` of its indices, and how many pieces are to
+    come.
+    """
 
     pixels: Any  # uint8 [n, 3, size, size], of the whole batch
     indices: Any  # int64 [n], of the whole batch
@@ -40,7 +42,7 @@ class Piece(NamedTuple):
 
 
 class Loader:
-    """One rank's share of a split."""
+    """A loader of one rank's share of a split."""
 
     def __init__(self, source: PictureSet, spec: RunSpec, rank: int, state: dict[str, Any] | None = None) -> None:
         self.pictures = Pictures(opened(source, spec), source.split == "train", spec)
@@ -48,7 +50,7 @@ class Loader:
         self.spec, self.rank, self.images = spec, rank, source.images
 
     def epoch(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
-        """(images, labels) a step: float32 [n, 3, size, size] normalised, int64 [n]."""
+        """Yield (images, labels) per step: float32 [n, 3, size, size] normalised, int64 [n]."""
         from spdl.pipeline import PipelineBuilder
 
         pictures, threads, over = self.pictures, self.spec.loader_threads, Event()
@@ -75,7 +77,7 @@ class Loader:
         return self._batches(pipeline, over)
 
     def state(self) -> None:
-        """None: epoch and step decide every batch."""
+        """Return None: epoch and step decide every batch."""
 
     def _pieces(self, epoch: int, first_step: int, over: Event) -> Iterator[Piece]:
         import numpy as np

@@ -24,7 +24,7 @@ DISTRIBUTION: str | None = "torch"
 
 
 class Loader:
-    """As many images an epoch as the data set has, all from one batch."""
+    """A loader of as many images an epoch as the data set has, all from one batch."""
 
     def __init__(self, source: PictureSet, spec: RunSpec, rank: int, state: dict[str, Any] | None = None) -> None:
         import torch
@@ -37,9 +37,9 @@ class Loader:
         self.sizes = [len(b) for b in share(range(source.images), spec.global_batch, rank, spec.workers)]
 
     def epoch(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
-        """(images, labels) a step."""
+        """Yield (images, labels) per step."""
         for size in self.sizes[first_step:]:
             yield self.images[:size], self.labels[:size]
 
     def state(self) -> None:
-        """None: the batch is made from the seed."""
+        """Return None: the batch is made from the seed."""

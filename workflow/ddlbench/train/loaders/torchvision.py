@@ -34,15 +34,18 @@ DISTRIBUTION: str | None = "torchvision"
 
 
 class Loader(native.Loader):
-    """One rank's share of a split, by `native`'s DataLoader."""
+    """A loader of one rank's share of a split, by `native`'s DataLoader."""
 
     def pictures(self, source: PictureSet, spec: RunSpec) -> Any:
-        """torchvision's ImageFolder. Raises RuntimeError if it finds another number of pictures."""
+        """Return torchvision's ImageFolder.
+
+        Raises RuntimeError if it finds another number of pictures.
+        """
         assert source.folder is not None
         return Batched(source.folder, source.split, spec, source.images)
 
     def copier(self, spec: RunSpec) -> Callable[[Any, Any], Batch]:
-        """Copies, and nothing else: workers have normalised."""
+        """Return a function that copies a batch, and nothing else: workers have normalised."""
         return lambda images, labels: (
             images.to(spec.device, non_blocking=True),
             labels.to(spec.device, non_blocking=True),
@@ -78,7 +81,9 @@ class Batched:
         self.folder.target_transform = [numbers.get(name) for name in self.folder.classes].__getitem__
 
     def __getitems__(self, keys: list[tuple[int, Order]]) -> tuple[Any, Any]:
-        """float32 [n, 3, size, size] normalised and int64 [n] of the only key's n indices; n can be 0."""
+        """Return float32 [n, 3, size, size] normalised and int64 [n] of the only key's n indices; n
+        can be 0.
+        """
         import torch
         from torch.utils.data import default_collate
 
@@ -95,7 +100,7 @@ class Batched:
 
 
 def opened(path: str) -> Any:
-    """A picture as Pillow decodes it, RGB. Raises OSError; a note names the file."""
+    """Open a picture as Pillow decodes it, RGB. Raises OSError; a note names the file."""
     from PIL import Image
 
     try:
@@ -107,7 +112,7 @@ def opened(path: str) -> Any:
 
 
 def transform(train: bool, augment: bool, size: int) -> Callable[[Any], Any]:
-    """From a Pillow image to float32 [3, size, size], normalised."""
+    """Return the transform from a Pillow image to float32 [3, size, size], normalised."""
     from torchvision import transforms
 
     resized, part = divmod(size * 256, 224)

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Given:
-    """What a section is made of: the study, its tables by name, the runs that have a row to lead to, `results/`."""
+    """The material of a section: the study, its tables by name, the runs that have a row to lead
+    to, `results/`.
+    """
 
     study: PageStudy
     tables: Mapping[str, pd.DataFrame]
@@ -45,30 +47,33 @@ class Section:
 
 
 class SectionMember(Protocol):
-    """One file of this room."""
+    """The contract of a file of this room."""
 
     READS: tuple[str, ...]  # files in the study's folder of tables that it is made of
     SECTION: Section
 
 
 def members() -> list[Any]:
-    """All members, by their place."""
+    """Return all members, by their place."""
     modules = [registry.member("sections", name) for name in registry.members("sections")]
     return sorted(modules, key=lambda module: int(module.SECTION.place))
 
 
 def every() -> list[Section]:
-    """All sections, by their place."""
+    """Return all sections, by their place."""
     return [module.SECTION for module in members()]
 
 
 def files() -> list[str]:
-    """The files in a folder of tables that sections are made of."""
+    """Return the files in a folder of tables that sections are made of."""
     return list(dict.fromkeys(name for module in members() for name in module.READS))
 
 
 def read(folder: Path) -> dict[str, pd.DataFrame]:
-    """The tables that sections are made of, by name. Raises OSError for one that is missing."""
+    """Read the tables that sections are made of, by name.
+
+    Raises OSError for one that is missing.
+    """
     import pandas as pd
 
     paths = [folder / name for name in files()]

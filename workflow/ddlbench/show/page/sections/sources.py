@@ -25,7 +25,7 @@ ELSEWHERE = ("dataset", "device", "gpu", "recipe", "model")  # conditions that s
 def tables(
     study: str, data: Mapping[str, pd.DataFrame], page: Sequence[PageTable], ids: set[str]
 ) -> tuple[list[PageTable], list[PageTable]]:
-    """The tables of this study's sources, and those of the `page` that are none of them."""
+    """Return the tables of this study's sources, and those of the `page` that are none of them."""
     given: list[Any] = [item for item in read_yaml(FILE)["tables"] if study in item["studies"]]
     taken = {item.get("table") for item in given}
     found = [replace(table, folded=False) for item in given for table in _of(item, data, page, ids)]
@@ -56,7 +56,7 @@ def _of(
 
 
 def _said(claim: Claim, data: Mapping[str, pd.DataFrame]) -> tuple[str, list[str]]:
-    """The verdict on a claim, or on what is like it here, and the runs that it rests on."""
+    """Return the verdict on a claim, or on what is like it here, and the runs that it rests on."""
     here = replace(claim, left={name: values for name, values in claim.left.items() if name not in ELSEWHERE})
     for asked, where in ((claim, ""), (here, " on this hardware and model, which are not the source's")):
         (row,) = judging.verdicts([asked], data["runs"], data["kernels"]).to_dict("records")
