@@ -1,9 +1,11 @@
-"""How many claims of a source stay open when runs are made as it describes, with noise: `python bench/claims.py`.
+"""How many claims of a source stay open when runs are made as it describes, with noise: `python
+bench/claims.py`.
 
-The runs are those of study aach2023-short on JUWELS Booster with the source's own three repeats. Their times and rates
-are what Aach et al. 2023 say, times log-normal noise of a run; accuracies have a fifth of it, in points. A claim is
-open where its verdict is neither "supported" nor "contradicted". Limits: `OPEN` claims on average, and hardly any that
-is contradicted although the runs do what it says.
+The runs are those of study aach2023-short on JUWELS Booster with the source's own three repeats.
+Their times and rates are what Aach et al. 2023 say, times log-normal noise of a run; accuracies
+have a fifth of it, in points. A claim is open where its verdict is neither "supported" nor
+"contradicted". Limits: `OPEN` claims on average, and hardly any that is contradicted although the
+runs do what it says.
 """
 
 import argparse
@@ -30,8 +32,12 @@ OPEN = {0.003: 5, 0.01: 16, 0.02: 30}  # of 65 claims, by the noise of a run
 FALSE = 0.5  # claims that are contradicted, on average
 
 
-def noisy(tables: tuple[pd.DataFrame, pd.DataFrame], noise: float, rng: np.random.Generator) -> Iterator[pd.DataFrame]:
-    """Yield tables `runs` and `kernels` with noise: each run is so much slower or faster as a whole."""
+def noisy(
+    tables: tuple[pd.DataFrame, pd.DataFrame], noise: float, rng: np.random.Generator
+) -> Iterator[pd.DataFrame]:
+    """Yield tables `runs` and `kernels` with noise: each run is so much slower or faster as a
+    whole.
+    """
     runs, kernels = (table.copy() for table in tables)
     slower = np.exp(rng.normal(0, noise, len(runs)))
     for column in {*TIMES.values(), "full_train_s"} & {*runs}:
@@ -51,8 +57,14 @@ def main() -> int:
     parser.add_argument("--tries", type=int, default=5, help="studies for each noise (default: 5)")
     tries = parser.parse_args().tries
     plan = make_plan(load_study("aach2023-short"), load_machine("juwels-booster"))
-    asked = [one for one in claims.read(ROOT / "config/references/claims.csv") if one.source == SOURCE and one.quantity]
-    otherwise = {f"{SOURCE}-{one}" for ids in told.OTHERWISE.values() for one in ids}  # it contradicts itself there
+    asked = [
+        one
+        for one in claims.read(ROOT / "config/references/claims.csv")
+        if one.source == SOURCE and one.quantity
+    ]
+    otherwise = {
+        f"{SOURCE}-{one}" for ids in told.OTHERWISE.values() for one in ids
+    }  # it contradicts itself there
     faithful = told.runs(plan, told.TELLERS[SOURCE, ""])
     print("| noise | claims | open | limit | contradicted | limit |\n|---|---|---|---|---|---|")
     kept = True
@@ -60,13 +72,21 @@ def main() -> int:
         counts = []
         for seed in range(tries):
             table = judging.verdicts(asked, *noisy(faithful, noise, np.random.default_rng(seed)))
-            judged = table[~table["id"].isin(otherwise) & (table["verdict"] != judging.NOT_TESTABLE)]
+            judged = table[
+                ~table["id"].isin(otherwise) & (table["verdict"] != judging.NOT_TESTABLE)
+            ]
             counts.append(
-                [(judged["verdict"] == verdict).sum() for verdict in (judging.UNDECIDED, judging.CONTRADICTED)]
+                [
+                    (judged["verdict"] == verdict).sum()
+                    for verdict in (judging.UNDECIDED, judging.CONTRADICTED)
+                ]
             )
         still_open, false = np.mean(counts, axis=0)
         kept &= still_open <= limit and false <= FALSE
-        print(f"| {noise:.1%} | {len(judged)} | {still_open:.1f} | {limit} | {false:.1f} | {FALSE} |", flush=True)
+        print(
+            f"| {noise:.1%} | {len(judged)} | {still_open:.1f} | {limit} | {false:.1f} | {FALSE} |",
+            flush=True,
+        )
     return 0 if kept else 1
 
 

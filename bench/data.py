@@ -1,11 +1,13 @@
 #!/usr/bin/env python
-"""How fast shards are made: ours against `tar` of the same files (the limit) and the `tfrecord` package's writer.
+"""How fast shards are made: ours against `tar` of the same files (the limit) and the `tfrecord`
+package's writer.
 
-`python bench/data.py` makes a tree of JPEGs (data set synthetic-imagenet as raw form). It writes the tree as TFRecords
-and as tar shards (form webdataset) with one and with two workers, as one tar file, and with the package, by turns, each
-from a cold cache where that is allowed and until the disk has it all (sync). Then it measures peak memory of workers
-on a tenth of the files and on all, and the time to list an empty tree of as many names as ImageNet has. It prints
-tables and exits with 1 if a limit is broken. Run it on a machine that does nothing else. The package comes from
+`python bench/data.py` makes a tree of JPEGs (data set synthetic-imagenet as raw form). It writes
+the tree as TFRecords and as tar shards (form webdataset) with one and with two workers, as one tar
+file, and with the package, by turns, each from a cold cache where that is allowed and until the
+disk has it all (sync). Then it measures peak memory of workers on a tenth of the files and on all,
+and the time to list an empty tree of as many names as ImageNet has. It prints tables and exits with
+1 if a limit is broken. Run it on a machine that does nothing else. The package comes from
 envs/readers.txt (`make tensorflow`); without it, that rival is left out and the output says so.
 """
 
@@ -25,14 +27,21 @@ from time import perf_counter
 from ddlbench.data.prepare import prepare
 from ddlbench.data.source import Place
 
-READERS = Path(os.environ.get("DDLBENCH_READERS", "~/.cache/ddlbench/tensorflow-venv")).expanduser() / "bin/python"
+READERS = (
+    Path(os.environ.get("DDLBENCH_READERS", "~/.cache/ddlbench/tensorflow-venv")).expanduser()
+    / "bin/python"
+)
 DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 OF_TAR, OF_PACKAGE, OF_ONE_WORKER = 0.8, 3.0, 1.0  # at least: MB/s of ours over MB/s of the other
-PEAK_MIB, GROWTH_MIB = 300, 10  # at most: a worker's memory; its growth from a tenth of the pictures to all
+PEAK_MIB, GROWTH_MIB = (
+    300,
+    10,
+)  # at most: a worker's memory; its growth from a tenth of the pictures to all
 FORMS = ("tfrecord", "webdataset")
 SAME = "tfrecord package, the same shards"
 START_UP_S = 30  # at most: from the start to the first shard
-# In a process of its own: what `prepare` does, then seconds, and peak memory [KiB] of its workers and of itself.
+# In a process of its own: what `prepare` does, then seconds, and peak memory [KiB] of its workers
+# and of itself.
 OURS = """
 import json, resource, sys
 from pathlib import Path
@@ -44,8 +53,9 @@ prepare("imagenet", form, Path(folder), place=Place(source, Path(folder)), proce
 peaks = [resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_CHILDREN, resource.RUSAGE_SELF)]
 print(json.dumps(peaks))
 """
-# As its documentation says (https://github.com/vahidk/tfrecord), once for the same product as ours, shuffled shards
-# with eight features and their indices, and once with no more to do than to write one file in the order of names.
+# As its documentation says (https://github.com/vahidk/tfrecord), once for the same product as ours,
+# shuffled shards with eight features and their indices, and once with no more to do than to write
+# one file in the order of names.
 PACKAGE = """
 import io, random, sys
 from pathlib import Path
@@ -134,11 +144,15 @@ def compare(tree: Path, scratch: Path, repeats: int) -> dict[str, list[float]]:
     size = sum(f.stat().st_size for f in tree.rglob("*") if f.is_file())
     target = scratch / "out"
     writers: dict[str, Callable[[], object]] = {
-        "tar": lambda: subprocess.run(["tar", "-cf", target / "tree.tar", "-C", tree, "train", "val"], check=True),
+        "tar": lambda: subprocess.run(
+            ["tar", "-cf", target / "tree.tar", "-C", tree, "train", "val"], check=True
+        ),
     }
     for form in FORMS:
         for workers in (1, 2):
-            writers[ours(form, workers)] = partial(python, OURS, form, tree, target / "form", workers)
+            writers[ours(form, workers)] = partial(
+                python, OURS, form, tree, target / "form", workers
+            )
     if READERS.exists():
         for name, how in ((SAME, "same"), ("tfrecord package, file by file as they lie", "plain")):
             writers[name] = partial(python, PACKAGE, tree, target, how, interpreter=READERS)
@@ -153,13 +167,19 @@ def compare(tree: Path, scratch: Path, repeats: int) -> dict[str, list[float]]:
 
 
 def tree_of(folder: Path, images: int) -> Path:
-    """Synthetic JPEGs in class folders: a hundredth of them to validate, about 1300 a class, as in ImageNet."""
+    """Synthetic JPEGs in class folders: a hundredth of them to validate, about 1300 a class, as in
+    ImageNet.
+    """
     classes, val = max(2, images // 1300), max(20, images // 100)
     place = Place(f"train={images - val},val={val},classes={classes}", folder)
     began = perf_counter()
-    manifest = prepare("synthetic-imagenet", "raw", folder, place=place, processes=len(os.sched_getaffinity(0)))
+    manifest = prepare(
+        "synthetic-imagenet", "raw", folder, place=place, processes=len(os.sched_getaffinity(0))
+    )
     size = sum(split.bytes for split in manifest.splits.values())
-    print(f"{images} JPEGs, {size / 1e9:.2f} GB, made in {perf_counter() - began:.0f} s", flush=True)
+    print(
+        f"{images} JPEGs, {size / 1e9:.2f} GB, made in {perf_counter() - began:.0f} s", flush=True
+    )
     return folder
 
 
@@ -171,8 +191,9 @@ def peaks(tree: Path, scratch: Path) -> list[int]:
 
 
 def start_up(scratch: Path, names: int) -> list[float]:
-    """Seconds from the start to the first shard, over a tree of empty files in 1000 class folders; the main process's
-    peak memory [MiB]."""
+    """Seconds from the start to the first shard, over a tree of empty files in 1000 class folders;
+    the main process's peak memory [MiB].
+    """
     for label in range(1000):
         folders = [scratch / f"names/{split}/n{label:08d}" for split in ("train", "val")]
         for folder in folders:
@@ -195,8 +216,13 @@ def main() -> None:
         print(f"left out: the tfrecord package (no {READERS}: make tensorflow)")
     with tempfile.TemporaryDirectory(dir=a.scratch) as scratch:
         folder = Path(scratch)
-        print(f"page cache: {'emptied before each' if cold() else 'as it is (it cannot be emptied here)'}")
-        trees = {images: tree_of(folder / str(images), images) for images in (a.images // 10, a.images)}
+        print(
+            "page cache:"
+            f" {'emptied before each' if cold() else 'as it is (it cannot be emptied here)'}"
+        )
+        trees = {
+            images: tree_of(folder / str(images), images) for images in (a.images // 10, a.images)
+        }
         rates = {name: median(r) for name, r in compare(trees[a.images], folder, a.repeats).items()}
         memory = {images: peaks(tree, folder) for images, tree in trees.items()}
         seconds, listing = start_up(folder, a.names)
@@ -204,7 +230,9 @@ def main() -> None:
     over = " | ".join(f"{form} over it" for form in FORMS)
     print(f"\n| writer | MB/s (median) | {over} |\n|---|---|{'---|' * len(FORMS)}")
     for name, rate in rates.items():
-        print(f"| {name} | {rate:.0f} | {' | '.join(f'{best[form] / rate:.2f}' for form in FORMS)} |")
+        print(
+            f"| {name} | {rate:.0f} | {' | '.join(f'{best[form] / rate:.2f}' for form in FORMS)} |"
+        )
     print("\n| images | worker's peak, MiB | main process, MiB |\n|---|---|---|")
     for images, (worker, main_process) in memory.items():
         print(f"| {images} | {worker} | {main_process} |")
@@ -218,10 +246,17 @@ def main() -> None:
     for form in FORMS:
         limits[f"{form}: at least {OF_TAR} of tar"] = best[form] >= OF_TAR * rates["tar"]
         one, two = rates[ours(form, 1)], rates[ours(form, 2)]
-        limits[f"{form}: two workers' rate at least {OF_ONE_WORKER} of one's"] = two >= OF_ONE_WORKER * one
+        limits[f"{form}: two workers' rate at least {OF_ONE_WORKER} of one's"] = (
+            two >= OF_ONE_WORKER * one
+        )
     if SAME in rates:
-        limits[f"tfrecord: at least {OF_PACKAGE} times the {SAME}"] = best["tfrecord"] >= OF_PACKAGE * rates[SAME]
-    print("\n" + "\n".join(f"{'holds' if held else 'BROKEN'}: {limit}" for limit, held in limits.items()))
+        limits[f"tfrecord: at least {OF_PACKAGE} times the {SAME}"] = (
+            best["tfrecord"] >= OF_PACKAGE * rates[SAME]
+        )
+    print(
+        "\n"
+        + "\n".join(f"{'holds' if held else 'BROKEN'}: {limit}" for limit, held in limits.items())
+    )
     sys.exit(0 if all(limits.values()) else 1)
 
 

@@ -1,9 +1,11 @@
 #!/usr/bin/env python
-"""What ddlbench costs beside its rivals, all in one call of at most an hour: `make bench`. Prints one table.
+"""What ddlbench costs beside its rivals, all in one call of at most an hour: `make bench`. Prints
+one table.
 
-Each benchmark is a process of its own, one after the other, with sizes that fit the hour; what it prints is kept in
-`results/bench/<name>.txt`. Those that take part say their ratios through `told.py`. One that passes its time limit is
-ended, and so are its ranks. Ends with exit code 1 if a limit is broken, or a benchmark did not end well.
+Each benchmark is a process of its own, one after the other, with sizes that fit the hour; what it
+prints is kept in `results/bench/<name>.txt`. Those that take part say their ratios through
+`told.py`. One that passes its time limit is ended, and so are its ranks. Ends with exit code 1 if a
+limit is broken, or a benchmark did not end well.
 """
 
 import json
@@ -52,11 +54,24 @@ def main() -> None:
             began = time.monotonic()
             code = execute(benchmark, os.environ | {FILE: str(file)})
             minutes = (time.monotonic() - began) / 60
-            told = [Told(**json.loads(line)) for line in file.read_text().splitlines()] if file.exists() else []
+            told = (
+                [Told(**json.loads(line)) for line in file.read_text().splitlines()]
+                if file.exists()
+                else []
+            )
             rows += [row(benchmark.name, one) for one in told]
             if code or not told:
                 ended = "over its time" if code is None else f"exit code {code}"
-                rows.append([benchmark.name, f"{ended} after {minutes:.0f} min", "", "", "", f"{benchmark.name}.txt"])
+                rows.append(
+                    [
+                        benchmark.name,
+                        f"{ended} after {minutes:.0f} min",
+                        "",
+                        "",
+                        "",
+                        f"{benchmark.name}.txt",
+                    ]
+                )
             good &= code == 0 and all(one.is_kept for one in told)
     print(table([["benchmark", "what", "beside", "ratio", "limit", "kept"], *rows]))
     print(f"what each printed: {os.path.relpath(KEPT)}/")
@@ -67,7 +82,9 @@ def execute(benchmark: Benchmark, environment: dict[str, str]) -> int | None:
     """The exit code of a benchmark; None if it was ended because it took too long."""
     argv = [sys.executable, str(HERE / f"{benchmark.name}.py"), *shlex.split(benchmark.arguments)]
     with (KEPT / f"{benchmark.name}.txt").open("w") as output:
-        process = subprocess.Popen(argv, env=environment, stdout=output, stderr=output, cwd=HERE.parent)
+        process = subprocess.Popen(
+            argv, env=environment, stdout=output, stderr=output, cwd=HERE.parent
+        )
         try:
             return process.wait(60 * benchmark.minutes)
         except subprocess.TimeoutExpired:
@@ -98,9 +115,12 @@ def table(rows: list[list[str]]) -> str:
     """Rows as a table of Markdown, the first one its head."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
+        for row in rows
     ]
-    return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]])
+    return "\n".join(
+        [lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]]
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""How the default model learns from published series, and how good predictions are on series that it has not seen.
+"""How the default model learns from published series, and how good predictions are on series that
+it has not seen.
 
-`fit` finds what series lose. One source is left out at a time, and each of its series is predicted from each of its
-beginnings, at each later point. `calibrate` says how far intervals reach.
+`fit` finds what series lose. One source is left out at a time, and each of its series is predicted
+from each of its beginnings, at each later point. `calibrate` says how far intervals reach.
 `prediction.py` calls this, and prints what docs/measurements/prediction.md shows.
 """
 
@@ -22,12 +23,15 @@ from rivals import MODELS, Model
 DEFAULT = "last rate"
 WITHIN, BEYOND, FROM_ONE = "within a node", "from beyond a node", "from one node to more"
 
-NORMAL = 0.6745  # the median distance from the middle of a normal distribution, in standard deviations
+NORMAL = (
+    0.6745  # the median distance from the middle of a normal distribution, in standard deviations
+)
 
 
 def fit(series: Sequence[SourceSeries]) -> Priors:
-    """The slopes with the least absolute errors over all pairs of points within a node, beyond one, and from one to
-    more. Each source counts once, because series of one source are alike."""
+    """The slopes with the least absolute errors over all pairs of points within a node, beyond one,
+    and from one to more. Each source counts once, because series of one source are alike.
+    """
     slope = [0.0] * 3
     for place, name in ((0, WITHIN), (2, BEYOND), (1, FROM_ONE)):
         found = []
@@ -38,7 +42,11 @@ def fit(series: Sequence[SourceSeries]) -> Priors:
                     far = 1.0 if place == 1 else math.log2(workers[many] / workers[few])
                     found.append((float(left[few] - left[many]) / far, far, one.source))
         slope[place] = _middle(found)
-    changes = [(abs(float(c)), 1.0, one.source) for one in series for c in last_rate.steps(one.measured, slope)[1]]
+    changes = [
+        (abs(float(c)), 1.0, one.source)
+        for one in series
+        for c in last_rate.steps(one.measured, slope)[1]
+    ]
     return Priors(tuple(slope), _middle(changes) / NORMAL)
 
 
@@ -61,7 +69,9 @@ def group(few: int, many: int, node: int) -> str:
 
 @dataclass(frozen=True)
 class Try:
-    """One prediction and what was measured [images/s]; `low` and `high` are None where a model gives no interval."""
+    """One prediction and what was measured [images/s]; `low` and `high` are None where a model
+    gives no interval.
+    """
 
     source: str
     series: str
@@ -83,7 +93,9 @@ class Try:
     @property
     def held(self) -> bool | None:
         """Whether the interval holds the truth; None without one."""
-        return None if self.low is None or self.high is None else self.low <= self.truth <= self.high
+        return (
+            None if self.low is None or self.high is None else self.low <= self.truth <= self.high
+        )
 
     @property
     def width(self) -> float | None:
@@ -92,7 +104,9 @@ class Try:
 
     @property
     def winkler(self) -> float | None:
-        """Winkler's score of the interval of ln rate: its width, and 40 times by how much it misses; less is better."""
+        """Winkler's score of the interval of ln rate: its width, and 40 times by how much it
+        misses; less is better.
+        """
         if self.low is None or self.high is None:
             return None
         missed = max(0.0, math.log(self.low / self.truth), math.log(self.truth / self.high))
@@ -117,10 +131,14 @@ def left_out(series: Sequence[SourceSeries]) -> Iterator[tuple[list[SourceSeries
 
 
 def tries(
-    series: Sequence[SourceSeries], priors: Priors, models: Mapping[str, Model] = MODELS, least: int = 1
+    series: Sequence[SourceSeries],
+    priors: Priors,
+    models: Mapping[str, Model] = MODELS,
+    least: int = 1,
 ) -> Iterator[Try]:
-    """Every beginning of every series, of at least so many points, at every later point, by the default and every model
-    that has enough points."""
+    """Every beginning of every series, of at least so many points, at every later point, by the
+    default and every model that has enough points.
+    """
     for one in series:
         points = one.measured
         for known in range(least, len(points.workers)):
@@ -132,7 +150,14 @@ def tries(
                         continue
 
 
-def _try(one: SourceSeries, known: Measured, at: int, name: str, models: Mapping[str, Model], priors: Priors) -> Try:
+def _try(
+    one: SourceSeries,
+    known: Measured,
+    at: int,
+    name: str,
+    models: Mapping[str, Model],
+    priors: Priors,
+) -> Try:
     points = one.measured
     asked = [points.workers[at]], [points.batch_per_worker[at]]
     if name == DEFAULT:
@@ -153,8 +178,12 @@ def _try(one: SourceSeries, known: Measured, at: int, name: str, models: Mapping
     )
 
 
-def calibrate(left: Sequence[tuple[list[SourceSeries], Priors]], hold: float = 0.95) -> tuple[float, float]:
-    """How many standard deviations hold a share `hold` of `left_out`'s tries: within a node, and beyond it."""
+def calibrate(
+    left: Sequence[tuple[list[SourceSeries], Priors]], hold: float = 0.95
+) -> tuple[float, float]:
+    """How many standard deviations hold a share `hold` of `left_out`'s tries: within a node, and
+    beyond it.
+    """
     needed: dict[str, list[float]] = {}
     for some, priors in left:
         for one in tries(some, replace(priors, reach=(1.0, 1.0)), {}):
@@ -162,8 +191,11 @@ def calibrate(left: Sequence[tuple[list[SourceSeries], Priors]], hold: float = 0
             off = abs(math.log(one.truth / one.predicted)) / math.log(one.high / one.predicted)
             needed.setdefault(one.group, []).append(off)
     within, beyond = (sorted(needed[name]) for name in (WITHIN, BEYOND))
-    # One more than their number: the next case is one of them too (split conformal prediction, Vovk et al. 2005).
-    first, second = (of[min(len(of), math.ceil(hold * (len(of) + 1))) - 1] for of in (within, beyond))
+    # One more than their number: the next case is one of them too (split conformal prediction, Vovk
+    # et al. 2005).
+    first, second = (
+        of[min(len(of), math.ceil(hold * (len(of) + 1))) - 1] for of in (within, beyond)
+    )
     return first, second
 
 
@@ -174,5 +206,8 @@ def fit_calibrated(series: Sequence[SourceSeries]) -> Priors:
 
 def write(priors: Priors, series: int, path: Path = FITTED) -> None:
     """Writes the file that `prediction_priors.read` reads."""
-    said = "fitted by python bench/prediction.py --fit from throughput-series.csv; see docs/prediction.md"
+    said = (
+        "fitted by python bench/prediction.py --fit from throughput-series.csv; see"
+        " docs/prediction.md"
+    )
     files.write_json(path, {"what": said, "series": series, "priors": asdict(priors)})

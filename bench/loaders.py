@@ -1,14 +1,16 @@
 #!/usr/bin/env python
-"""How fast pictures are fed: our loaders against timm's, torchvision's, and DALI's own pipeline written by hand.
+"""How fast pictures are fed: our loaders against timm's, torchvision's, and DALI's own pipeline
+written by hand.
 
-`python bench/loaders.py` makes JPEGs of ImageNet's sizes (data set synthetic-imagenet, every form) and has each side
-read all training pictures some times, in a process of its own, with as many worker processes or threads as there are
-cores (or with each of the numbers that `--threads` names): random resized crop to 224, flip, normalise; float batches
-on the CPU. The sides are there at the same time and take turns by the epoch. Images/s are of the epochs after the first
-of each start (workers are then running, files in the page cache); CPU-ms an image are of the same epochs, of the
-process and its workers. A ratio is the median over pairs of epochs, with its 95 % interval.
-Prints a table for each number of threads, ratios, and how many threads are enough; exits with 1 if a ratio that has a
-limit is below it. `--figure` draws the table.
+`python bench/loaders.py` makes JPEGs of ImageNet's sizes (data set synthetic-imagenet, every form)
+and has each side read all training pictures some times, in a process of its own, with as many
+worker processes or threads as there are cores (or with each of the numbers that `--threads` names):
+random resized crop to 224, flip, normalise; float batches on the CPU. The sides are there at the
+same time and take turns by the epoch. Images/s are of the epochs after the first of each start
+(workers are then running, files in the page cache); CPU-ms an image are of the same epochs, of the
+process and its workers. A ratio is the median over pairs of epochs, with its 95 % interval. Prints
+a table for each number of threads, ratios, and how many threads are enough; exits with 1 if a ratio
+that has a limit is below it. `--figure` draws the table.
 """
 
 import argparse
@@ -29,7 +31,7 @@ from ddlbench.core import registry
 from ddlbench.core.spec import RunSpec
 from ddlbench.data.prepare import prepare
 from ddlbench.data.source import Place
-from ddlbench.mends import torchvision_operators
+from ddlbench.patches import torchvision_operators
 from ddlbench.settings.recipe import load_recipe
 from ddlbench.train.loaders import PictureSet
 from ddlbench.train.loaders._share import MEAN, STD
@@ -45,8 +47,9 @@ RATIOS = [  # (ours, rival, limit)
     ("dali-cpu raw", "bare DALI raw", OF_BARE),
     ("torchvision", "bare torchvision", OF_BARE),
 ]
-# Batches that a side decodes between epochs, in nobody's time: DALI's own iterator begins an epoch when one ends, and
-# fills its queue. They are not counted as read. Ours begin an epoch when it is asked for.
+# Batches that a side decodes between epochs, in nobody's time: DALI's own iterator begins an epoch
+# when one ends, and fills its queue. They are not counted as read. Ours begin an epoch when it is
+# asked for.
 AHEAD = {"bare DALI tfrecord": 2, "bare DALI raw": 2}
 ENOUGH = 0.95  # of the fastest: so many threads are enough
 LOOKS = {
@@ -83,7 +86,9 @@ def ours(loader: str, form: str) -> Callable[[Path, int], Epochs]:
             repeat=1,
         )
         images = sum(1 for _ in (data / "raw/train").glob("*/*"))
-        opened = registry.member("loaders", loader).Loader(PictureSet(data / form, "train", images, 10), spec, 0)
+        opened = registry.member("loaders", loader).Loader(
+            PictureSet(data / form, "train", images, 10), spec, 0
+        )
         epoch = 0
         while True:
             yield opened.epoch(epoch)
@@ -93,8 +98,10 @@ def ours(loader: str, form: str) -> Callable[[Path, int], Epochs]:
 
 
 def timm(data: Path, threads: int) -> Epochs:
-    """timm's loader: its augmentation without what ours has not, and normalisation of whole batches."""
-    torchvision_operators.mend()
+    """timm's loader: its augmentation without what ours has not, and normalisation of whole
+    batches.
+    """
+    torchvision_operators.apply()
     from timm.data import create_dataset, create_loader
 
     loader = create_loader(
@@ -111,14 +118,17 @@ def timm(data: Path, threads: int) -> Epochs:
         pin_memory=False,
         device=torch.device("cpu"),
     )
-    # It drops the last batch, as timm does in training: only whole images are counted on either side.
+    # It drops the last batch, as timm does in training: only whole images are counted on either
+    # side.
     while True:
         yield iter(loader)
 
 
 def torchvision(data: Path, threads: int) -> Epochs:
-    """torchvision as in PyTorch's ImageNet example (github.com/pytorch/examples, imagenet/main.py)."""
-    torchvision_operators.mend()
+    """torchvision as in PyTorch's ImageNet example (github.com/pytorch/examples,
+    imagenet/main.py).
+    """
+    torchvision_operators.apply()
     from torch.utils.data import DataLoader
     from torchvision import datasets, transforms
 
@@ -129,13 +139,17 @@ def torchvision(data: Path, threads: int) -> Epochs:
         transforms.Normalize(MEAN, STD),
     ]
     dataset = datasets.ImageFolder(str(data / "raw/train"), transforms.Compose(augment))
-    loader = DataLoader(dataset, batch_size=BATCH, shuffle=True, num_workers=threads, persistent_workers=True)
+    loader = DataLoader(
+        dataset, batch_size=BATCH, shuffle=True, num_workers=threads, persistent_workers=True
+    )
     while True:
         yield iter(loader)
 
 
 def dali(form: str) -> Callable[[Path, int], Epochs]:
-    """DALI's pipeline as its documentation has it for ResNet-50, with no more around it than its own iterator."""
+    """DALI's pipeline as its documentation has it for ResNet-50, with no more around it than its
+    own iterator.
+    """
 
     def epochs(data: Path, threads: int) -> Epochs:
         from nvidia.dali import fn, pipeline_def, types
@@ -150,15 +164,25 @@ def dali(form: str) -> Callable[[Path, int], Epochs]:
 
         @pipeline_def(batch_size=BATCH, num_threads=threads, device_id=None, seed=1)
         def define() -> Any:
-            common = {"name": "reader", "random_shuffle": True, "initial_fill": 4096, "pad_last_batch": True}
+            common = {
+                "name": "reader",
+                "random_shuffle": True,
+                "initial_fill": 4096,
+                "pad_last_batch": True,
+            }
             if form == "raw":
                 encoded, labels = fn.readers.file(file_root=str(data / "raw/train"), **common)
             else:
                 indices = [f"{shard}.idx" for shard in shards]
-                record = fn.readers.tfrecord(path=shards, index_path=indices, features=features, **common)
+                record = fn.readers.tfrecord(
+                    path=shards, index_path=indices, features=features, **common
+                )
                 encoded, labels = record["image/encoded"], record["image/class/label"] - 1
             images = fn.decoders.image_random_crop(
-                encoded, output_type=types.RGB, random_area=[0.08, 1.0], random_aspect_ratio=[3 / 4, 4 / 3]
+                encoded,
+                output_type=types.RGB,
+                random_area=[0.08, 1.0],
+                random_aspect_ratio=[3 / 4, 4 / 3],
             )
             images = fn.resize(images, size=(SIZE, SIZE), interp_type=types.INTERP_LINEAR)
             images = fn.crop_mirror_normalize(
@@ -173,7 +197,10 @@ def dali(form: str) -> Callable[[Path, int], Epochs]:
             return images, labels
 
         iterator = DALIClassificationIterator(
-            define(), reader_name="reader", auto_reset=True, last_batch_policy=LastBatchPolicy.PARTIAL
+            define(),
+            reader_name="reader",
+            auto_reset=True,
+            last_batch_policy=LastBatchPolicy.PARTIAL,
         )
         while True:
             yield ((batch["data"], batch["label"].squeeze(-1).long()) for (batch,) in iterator)
@@ -207,10 +234,14 @@ def cpu_s(pid: int) -> float:
 
 
 def serve(side: str, data: Path, threads: int) -> None:
-    """In a process of its own: for each line of standard input read an epoch, and print what it took."""
+    """In a process of its own: for each line of standard input read an epoch, and print what it
+    took.
+    """
     import resource
 
-    def spent_s() -> float:  # workers that ended meanwhile are counted by `resource`, those that live by /proc
+    def spent_s() -> (
+        float
+    ):  # workers that ended meanwhile are counted by `resource`, those that live by /proc
         ended = resource.getrusage(resource.RUSAGE_CHILDREN)
         return cpu_s(os.getpid()) + ended.ru_utime + ended.ru_stime
 
@@ -225,12 +256,17 @@ def serve(side: str, data: Path, threads: int) -> None:
             images += len(y)
         seconds, spent = perf_counter() - began, spent_s() - spent
         images -= BATCH * AHEAD.get(side, 0)
-        print(json.dumps({"images_per_s": images / seconds, "cpu_ms": 1e3 * spent / images}), flush=True)
+        print(
+            json.dumps({"images_per_s": images / seconds, "cpu_ms": 1e3 * spent / images}),
+            flush=True,
+        )
 
 
 def measure(sides: Sequence[str], data: Path, threads: int, epochs: int) -> Results:
-    """Images/s and CPU-ms an image of each side's epochs after the first. All sides are there and take turns by the
-    epoch, so that what else the machine does hits all of them; they go first and last by turns."""
+    """Images/s and CPU-ms an image of each side's epochs after the first. All sides are there and
+    take turns by the epoch, so that what else the machine does hits all of them; they go first and
+    last by turns.
+    """
     results: Results = {side: [] for side in sides}
     command = [sys.executable, __file__, "--threads", str(threads), "--data", str(data), "--side"]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -251,16 +287,24 @@ def measure(sides: Sequence[str], data: Path, threads: int, epochs: int) -> Resu
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--images", type=int, default=2000, help="training pictures, made for this")
     parser.add_argument("--rounds", type=int, default=3, help="how often each side is started")
-    parser.add_argument("--epochs", type=int, default=3, help="of each start that count; one more comes first")
+    parser.add_argument(
+        "--epochs", type=int, default=3, help="of each start that count; one more comes first"
+    )
     cores = len(os.sched_getaffinity(0))
-    parser.add_argument("--threads", type=int, nargs="+", default=[cores], help="worker processes or threads")
+    parser.add_argument(
+        "--threads", type=int, nargs="+", default=[cores], help="worker processes or threads"
+    )
     parser.add_argument("--figure", type=Path, help="draw images/s over threads into this file")
     parser.add_argument("--data", type=Path, help="where the forms lie from an earlier call")
     parser.add_argument("--sides", nargs="+", default=list(SIDES), choices=SIDES)
-    parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)  # one measurement, in this process
+    parser.add_argument(
+        "--side", choices=SIDES, help=argparse.SUPPRESS
+    )  # one measurement, in this process
     a = parser.parse_args()
     if a.side:
         serve(a.side, a.data, *a.threads)
@@ -270,7 +314,9 @@ def main() -> None:
         place = Place(f"train={a.images},val=10,classes=10", data / "fetched")
         for form in registry.members("forms"):
             prepare("synthetic-imagenet", form, data / form, place=place, processes=cores)
-        found: dict[int, Results] = {threads: {side: [] for side in a.sides} for threads in a.threads}
+        found: dict[int, Results] = {
+            threads: {side: [] for side in a.sides} for threads in a.threads
+        }
         for _ in range(a.rounds):
             for threads, results in found.items():
                 for side, measured in measure(a.sides, data, threads, a.epochs).items():
@@ -286,7 +332,9 @@ def main() -> None:
 def report(results: Results, threads: int) -> bool:
     """Print the tables; False if a ratio is below its limit."""
     print(f"{threads} worker processes or threads, {SIZE} pixels, {BATCH} images a batch")
-    print(f"{'loader':20} {'images/s':>9} {'min..max':>12} {'CPU-ms an image':>16} {'min..max':>12}")
+    print(
+        f"{'loader':20} {'images/s':>9} {'min..max':>12} {'CPU-ms an image':>16} {'min..max':>12}"
+    )
     for side, measured in results.items():
         rates, costs = ([m[key] for m in measured] for key in ("images_per_s", "cpu_ms"))
         print(
@@ -309,20 +357,32 @@ def report(results: Results, threads: int) -> bool:
             pairs = list(zip(results[side], results["native"], strict=True))
             rates = [s["images_per_s"] / n["images_per_s"] for s, n in pairs]
             costs = [n["cpu_ms"] / s["cpu_ms"] for s, n in pairs]
-            print(f"{side} / native: {spread(rates)} in images/s, {spread(costs)} in images a CPU-s")
+            print(
+                f"{side} / native: {spread(rates)} in images/s, {spread(costs)} in images a CPU-s"
+            )
     return good
 
 
 def report_enough(found: dict[int, Results]) -> None:
     """From how many threads on each side is within 5 % of its fastest."""
     for side in next(iter(found.values())):
-        rates = {threads: median(m["images_per_s"] for m in results[side]) for threads, results in found.items()}
-        enough = min(threads for threads, rate in rates.items() if rate >= ENOUGH * max(rates.values()))
-        print(f"{side}: {enough} threads are enough ({', '.join(f'{t}: {r:.0f}/s' for t, r in sorted(rates.items()))})")
+        rates = {
+            threads: median(m["images_per_s"] for m in results[side])
+            for threads, results in found.items()
+        }
+        enough = min(
+            threads for threads, rate in rates.items() if rate >= ENOUGH * max(rates.values())
+        )
+        print(
+            f"{side}: {enough} threads are enough"
+            f" ({', '.join(f'{t}: {r:.0f}/s' for t, r in sorted(rates.items()))})"
+        )
 
 
 def draw(found: dict[int, Results], path: Path) -> None:
-    """Images/s and images per CPU second over threads, medians with the least and most: a line per loader and form."""
+    """Images/s and images per CPU second over threads, medians with the least and most: a line per
+    loader and form.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
@@ -330,7 +390,13 @@ def draw(found: dict[int, Results], path: Path) -> None:
 
     figure, panels = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
     sides = list(next(iter(found.values())))
-    colours = dict(zip(dict.fromkeys(side.split()[0] for side in sides), plt.get_cmap("tab10").colors, strict=False))
+    colours = dict(
+        zip(
+            dict.fromkeys(side.split()[0] for side in sides),
+            plt.get_cmap("tab10").colors,
+            strict=False,
+        )
+    )
     told = {
         "images/s": lambda m: m["images_per_s"],
         "images per second of processor time": lambda m: 1e3 / m["cpu_ms"],
@@ -362,7 +428,9 @@ def draw(found: dict[int, Results], path: Path) -> None:
         axes.set_ylim(bottom=0)
         axes.set(xlabel="threads or worker processes", ylabel=label)
         axes.grid(alpha=0.3)
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
+    figure.legend(
+        *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False
+    )
     figure.savefig(path, dpi=150)
 
 

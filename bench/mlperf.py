@@ -1,9 +1,11 @@
-"""How fast a large MLPerf log is read, beside reading each of its lines with the standard json module, in the same run.
+"""How fast a large MLPerf log is read, beside reading each of its lines with the standard json
+module, in the same run.
 
     python bench/mlperf.py [--mib 1000] [--log result_0.txt]
 
-The log is one of 64 ranks, made up here, or a given one, over and over. Prints the wall time of both, their ratio, and
-the peak memory of our reader's processes together. Ends with 1 if the ratio is below 1.5, or the memory above 300 MiB.
+The log is one of 64 ranks, made up here, or a given one, over and over. Prints the wall time of
+both, their ratio, and the peak memory of our reader's processes together. Ends with 1 if the ratio
+is below 1.5, or the memory above 300 MiB.
 """
 
 import argparse
@@ -22,13 +24,24 @@ LIMIT, LIMIT_MIB = 1.5, 300  # ratio and memory
 
 
 def made_up(epochs: int = 40, ranks: int = 64) -> bytes:
-    """A log as launchers collect it: ranks that start, weights, epochs with rates, other programs' lines."""
+    """A log as launchers collect it: ranks that start, weights, epochs with rates, other programs'
+    lines.
+    """
     at, lines = 1_650_000_000_000, []
 
     def add(key: str, value: object = None, **metadata: object) -> None:
-        about = {"namespace": "", "time_ms": at, "event_type": "POINT_IN_TIME", "key": key, "value": value}
+        about = {
+            "namespace": "",
+            "time_ms": at,
+            "event_type": "POINT_IN_TIME",
+            "key": key,
+            "value": value,
+        }
         lines.append(
-            ":::MLLOG " + json.dumps(about | {"metadata": {"file": "/workspace/fit.py", "lineno": 915, **metadata}})
+            ":::MLLOG "
+            + json.dumps(
+                about | {"metadata": {"file": "/workspace/fit.py", "lineno": 915, **metadata}}
+            )
         )
 
     for rank in range(ranks):
@@ -62,7 +75,9 @@ def with_json(path: Path) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--mib", type=int, default=1000, help="size of the log")
     parser.add_argument("--log", type=Path, help="a log to repeat; left out, a made-up one")
     given = parser.parse_args()
@@ -82,7 +97,10 @@ def main() -> int:
         json_s = time.perf_counter() - start
         size = path.stat().st_size >> 20
     print(f"{size} MiB, {log.lines} MLPerf lines, {log.damaged} damaged; json read {count}")
-    print(f"ours {ours_s:.2f} s, json line by line {json_s:.2f} s: {json_s / ours_s:.2f} times as fast")
+    print(
+        f"ours {ours_s:.2f} s, json line by line {json_s:.2f} s: {json_s / ours_s:.2f} times as"
+        " fast"
+    )
     print(f"at most {peak:.0f} MiB in all processes, what they share counted in each")
     return int(json_s < LIMIT * ours_s or peak > LIMIT_MIB)
 

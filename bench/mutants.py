@@ -1,11 +1,13 @@
 #!/usr/bin/env python
-"""How many faults that are planted in the pure rooms do the unit tests catch? `python bench/mutants.py`
+"""How many faults that are planted in the pure rooms do the unit tests catch? `python
+bench/mutants.py`
 
-The faults are those of mutmut (`pip install mutmut==3.8.1`); this file says which are tried, and by which tests.
-All happens in a copy of the project. A process collects the tests of a module once; for each mutant it forks, puts the
-mutated function in place of the one that is there, and runs the tests that go through it until one fails. What is
-outside of functions is written into the copy's file, and a process that imports it anew runs the tests. Calls with the
-same `--out` go on where one ended.
+The faults are those of mutmut (`pip install mutmut==3.8.1`); this file says which are tried, and by
+which tests. All happens in a copy of the project. A process collects the tests of a module once;
+for each mutant it forks, puts the mutated function in place of the one that is there, and runs the
+tests that go through it until one fails. What is outside of functions is written into the copy's
+file, and a process that imports it anew runs the tests. Calls with the same `--out` go on where one
+ended.
 
     python bench/mutants.py --modules deciding                  # those that decide: docs/measurements/mutation.md
     python bench/mutants.py --sample 15                         # so many of each module of all rooms
@@ -49,8 +51,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "workflow/ddlbench"
 ROOMS = ("core", "settings", "analysis", "records", "audit", "plan")
-# What decides which side is ahead, at which rate is trained, who gets which sample, what it costs, how ranks start, and
-# what is made again.
+# What decides which side is ahead, at which rate is trained, who gets which sample, what it costs,
+# how ranks start, and what is made again.
 DECIDING = (
     "analysis/statistics.py",
     "analysis/pooled.py",
@@ -61,8 +63,9 @@ DECIDING = (
     "plan/stale.py",
 )
 # A mutant of these might end a process that is not its own, or remove another's files.
-LEFT_OUT = ("core/living.py", "core/beats.py", "core/files.py", "core/notes.py")
-# The unit test files of these modules. Of others: those that import them, or that ALSO names, at most FILES.
+LEFT_OUT = ("core/living.py", "core/heartbeats.py", "core/files.py", "core/notes.py")
+# The unit test files of these modules. Of others: those that import them, or that ALSO names, at
+# most FILES.
 TESTS = {
     "analysis/statistics.py": ("test_statistics.py",),
     "analysis/pooled.py": ("test_pooled.py",),
@@ -86,7 +89,12 @@ ALSO = {
     "audit/": ("test_audit.py",),
     "analysis/sheets/": ("test_columns.py", "test_collect.py"),
     "analysis/prediction/": ("test_prediction.py", "test_predictions.py"),
-    "plan/kinds/": ("test_kinds.py", "test_plan.py", "test_plan_inference.py", "test_plan_programs.py"),
+    "plan/kinds/": (
+        "test_kinds.py",
+        "test_plan.py",
+        "test_plan_inference.py",
+        "test_plan_programs.py",
+    ),
     "records/": ("test_trust.py",),
     "settings/": ("test_bad_input.py", "test_reading.py"),
 }
@@ -138,7 +146,10 @@ def mutants_of(module: str, code: str) -> list[Mutant]:
             for other in operator(node) if isinstance(node, kind) else ():
                 if _changes_words(node, other) or _is_guard(parents.get(node)):
                     continue
-                place, (before, after) = places[node].start, map(wrapper.module.code_for_node, (node, other))
+                place, (before, after) = (
+                    places[node].start,
+                    map(wrapper.module.code_for_node, (node, other)),
+                )
                 key = f"{module}:{place.line}:{place.column} {before} -> {after}"
                 make = partial(_replaced, wrapper.module, node, other)
                 found.setdefault(key, Mutant(module, place.line, key, make))
@@ -152,18 +163,32 @@ def _replaced(module: libcst.Module, node: libcst.CSTNode, other: libcst.CSTNode
 
 
 def _to_mutate(node: libcst.CSTNode) -> Iterator[libcst.CSTNode]:
-    """Every node but annotations, decorators, types' names, imports, docstrings, and what mutmut leaves alone."""
+    """Every node but annotations, decorators, types' names, imports, docstrings, and what mutmut
+    leaves alone.
+    """
     if isinstance(node, libcst.Annotation | libcst.Decorator | libcst.Import | libcst.ImportFrom):
         return
-    if isinstance(node, libcst.Call) and isinstance(node.func, libcst.Name) and node.func.value in NEVER:
+    if (
+        isinstance(node, libcst.Call)
+        and isinstance(node.func, libcst.Name)
+        and node.func.value in NEVER
+    ):
         return
     if isinstance(node, libcst.Expr) and isinstance(node.value, libcst.SimpleString):
         return
-    if isinstance(node, libcst.Assign) and isinstance(node.value, libcst.Subscript) and _is_type(node.value):
+    if (
+        isinstance(node, libcst.Assign)
+        and isinstance(node.value, libcst.Subscript)
+        and _is_type(node.value)
+    ):
         return
     if isinstance(node, libcst.AnnAssign) and _name(node.annotation.annotation) == "TypeAlias":
         return
-    if isinstance(node, libcst.Assign) and isinstance(node.value, libcst.Call) and _name(node.value.func) == "TypeVar":
+    if (
+        isinstance(node, libcst.Assign)
+        and isinstance(node.value, libcst.Call)
+        and _name(node.value.func) == "TypeVar"
+    ):
         return
     yield node
     for child in node.children:
@@ -171,7 +196,16 @@ def _to_mutate(node: libcst.CSTNode) -> Iterator[libcst.CSTNode]:
 
 
 def _is_type(node: libcst.Subscript) -> bool:
-    return _name(node.value) in ("NDArray", "Mapping", "Callable", "Sequence", "dict", "list", "tuple", "Union")
+    return _name(node.value) in (
+        "NDArray",
+        "Mapping",
+        "Callable",
+        "Sequence",
+        "dict",
+        "list",
+        "tuple",
+        "Union",
+    )
 
 
 def _name(node: libcst.CSTNode) -> str:
@@ -189,7 +223,9 @@ def _is_message(node: libcst.CSTNode, parents: Any) -> bool:
 
 
 def _changes_words(node: libcst.CSTNode, other: libcst.CSTNode) -> bool:
-    """Whether the mutation replaces or drops a sentence: a text with a blank in it, or one with values in it."""
+    """Whether the mutation replaces or drops a sentence: a text with a blank in it, or one with
+    values in it.
+    """
     if isinstance(node, libcst.Call) and isinstance(other, libcst.Call):
         kept = {id(argument) for argument in other.args}
         gone = [argument for argument in node.args if id(argument) not in kept]
@@ -198,14 +234,20 @@ def _changes_words(node: libcst.CSTNode, other: libcst.CSTNode) -> bool:
 
 
 def _is_guard(node: libcst.CSTNode | None) -> bool:
-    """Whether it is the `strict` of a zip, without which nothing changes but for a bug elsewhere."""
-    return isinstance(node, libcst.Arg) and node.keyword is not None and node.keyword.value == "strict"
+    """Whether it is the `strict` of a zip, without which nothing changes but for a bug
+    elsewhere.
+    """
+    return (
+        isinstance(node, libcst.Arg) and node.keyword is not None and node.keyword.value == "strict"
+    )
 
 
 def _is_words(node: libcst.CSTNode) -> bool:
     if isinstance(node, libcst.ConcatenatedString):
         return _is_words(node.left) or _is_words(node.right)
-    return isinstance(node, libcst.FormattedString) or (isinstance(node, libcst.SimpleString) and " " in node.value)
+    return isinstance(node, libcst.FormattedString) or (
+        isinstance(node, libcst.SimpleString) and " " in node.value
+    )
 
 
 def change(before: str, after: str) -> str:
@@ -226,7 +268,9 @@ def tests_of(module: str, unit: Path) -> list[str]:
     also = [name for prefix, names in ALSO.items() if module.startswith(prefix) for name in names]
     direct = [name for name, names in imported.items() if dotted in names and name not in also]
     stem = Path(module).stem.strip("_")
-    direct.sort(key=lambda name: (stem not in name, sum(of.startswith("ddlbench") for of in imported[name])))
+    direct.sort(
+        key=lambda name: (stem not in name, sum(of.startswith("ddlbench") for of in imported[name]))
+    )
     return [*dict.fromkeys([*direct[:FILES], *(name for name in also if name in imported)])]
 
 
@@ -241,15 +285,25 @@ def _imported(path: Path) -> set[str]:
 
 
 def function_lines(code: str, line: int) -> range:
-    """Return the lines of the body of the innermost function around a line; none outside of functions."""
+    """Return the lines of the body of the innermost function around a line; none outside of
+    functions.
+    """
     around = _around(code, line)
-    return range(around[-1].body[0].lineno, (around[-1].end_lineno or 0) + 1) if around else range(0)
+    return (
+        range(around[-1].body[0].lineno, (around[-1].end_lineno or 0) + 1) if around else range(0)
+    )
 
 
 def outermost(code: str, line: int) -> int | None:
-    """Return the first line of the outermost function whose body holds this line, decorators included."""
+    """Return the first line of the outermost function whose body holds this line, decorators
+    included.
+    """
     around = _around(code, line)
-    return min([around[0].lineno, *(node.lineno for node in around[0].decorator_list)]) if around else None
+    return (
+        min([around[0].lineno, *(node.lineno for node in around[0].decorator_list)])
+        if around
+        else None
+    )
 
 
 @cache
@@ -262,7 +316,8 @@ def _around(code: str, line: int) -> list[ast.FunctionDef]:
     return [
         node
         for node in _parsed(code)  # by breadth
-        if isinstance(node, ast.FunctionDef) and node.body[0].lineno <= line <= (node.end_lineno or 0)
+        if isinstance(node, ast.FunctionDef)
+        and node.body[0].lineno <= line <= (node.end_lineno or 0)
     ]
 
 
@@ -270,10 +325,14 @@ def _around(code: str, line: int) -> list[ast.FunctionDef]:
 
 
 class Watching:
-    """What tests that run one after another take, which pass, and which lines of a module they go through."""
+    """What tests that run one after another take, which pass, and which lines of a module they go
+    through.
+    """
 
     def __init__(self, files: Sequence[Path]) -> None:
-        self.coverage = coverage.Coverage(data_file=None, include=[str(file) for file in files], config_file=False)
+        self.coverage = coverage.Coverage(
+            data_file=None, include=[str(file) for file in files], config_file=False
+        )
         self.files = files
         self.seconds: dict[str, float] = {}
         self.failed: set[str] = set()
@@ -317,7 +376,11 @@ class Watching:
                 for test, of in contexts_of.items():
                     if not of.isdisjoint(contexts):
                         through[test].add((file, line))
-        good = {test: s for test, s in self.seconds.items() if test not in self.failed and s <= TOO_LONG_S}
+        good = {
+            test: s
+            for test, s in self.seconds.items()
+            if test not in self.failed and s <= TOO_LONG_S
+        }
         return Baseline(good, through, tuple(sorted({*self.seconds} - {*good})))
 
 
@@ -327,18 +390,25 @@ def _too_long(*_: object) -> None:
 
 @dataclass(frozen=True)
 class Baseline:
-    """The tests of modules that pass in time, with their seconds and the modules' lines that they go through."""
+    """The tests of modules that pass in time, with their seconds and the modules' lines that they
+    go through.
+    """
 
     seconds: dict[str, float]
     lines: dict[str, set[tuple[Path, int]]]
     left_out: tuple[str, ...]
 
     def for_lines(self, file: Path, body: range) -> list[str]:
-        """Return the tests that a mutant in these lines meets: those that go through them, then a few others."""
+        """Return the tests that a mutant in these lines meets: those that go through them, then a
+        few others.
+        """
         wanted = {(file, line) for line in body}
         through = [test for test in self.seconds if not wanted.isdisjoint(self.lines.get(test, ()))]
         others = [test for test in self.seconds if test not in {*through}]
-        return [*self._quickest(through, ENOUGH_S), *self._quickest(others, OTHERS_S if through else ENOUGH_S)]
+        return [
+            *self._quickest(through, ENOUGH_S),
+            *self._quickest(others, OTHERS_S if through else ENOUGH_S),
+        ]
 
     def _quickest(self, tests: Iterable[str], enough_s: float) -> list[str]:
         chosen, total = [], 0.0
@@ -367,7 +437,9 @@ class Collected:
 
 
 def run(items: Sequence[Any]) -> int:
-    """Run tests that were collected, in this order, until one fails. Return 1 if one does, else 0."""
+    """Run tests that were collected, in this order, until one fails. Return 1 if one does, else
+    0.
+    """
     for item, following in zip(items, [*items[1:], None], strict=True):
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         if item.session.testsfailed:
@@ -376,7 +448,9 @@ def run(items: Sequence[Any]) -> int:
 
 
 def forked(work: Callable[[], int], limit_s: float) -> int | None:
-    """Return the exit code of work done in a forked process; None if it took too long. All that it started goes."""
+    """Return the exit code of work done in a forked process; None if it took too long. All that it
+    started goes.
+    """
     child = os.fork()
     if child == 0:
         code = 99
@@ -400,8 +474,12 @@ def forked(work: Callable[[], int], limit_s: float) -> int | None:
 
 
 def swap(file: Path, code: str, top: int) -> bool:
-    """Put the function that begins in this line of `code` in place of the one that is there. False if none is."""
-    new = [made for made in _functions(compile(code, str(file), "exec")) if made.co_firstlineno == top]
+    """Put the function that begins in this line of `code` in place of the one that is there. False
+    if none is.
+    """
+    new = [
+        made for made in _functions(compile(code, str(file), "exec")) if made.co_firstlineno == top
+    ]
     now = [
         function
         for function in gc.get_objects()
@@ -424,22 +502,33 @@ def _functions(code: CodeType) -> Iterator[CodeType]:
 
 
 class Copy:
-    """A copy of the project in which mutants are written, so that nothing of the project itself is touched."""
+    """A copy of the project in which mutants are written, so that nothing of the project itself is
+    touched.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "project"
         self.scratch = folder / "tests"
         listed = subprocess.run(
-            ["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT, capture_output=True, check=True
+            ["git", "ls-files", "-co", "--exclude-standard", "-z"],
+            cwd=ROOT,
+            capture_output=True,
+            check=True,
         )
         for name in filter(None, listed.stdout.decode().split("\0")):
             if (ROOT / name).is_file():
                 (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, self.folder / name)
-        subprocess.run(["git", "init", "-q"], cwd=self.folder, check=True)  # some tests ask git for the files
+        subprocess.run(
+            ["git", "init", "-q"], cwd=self.folder, check=True
+        )  # some tests ask git for the files
 
-    def collected(self, files: Sequence[str], work: Callable[[list[Any]], None], limit_s: float) -> int | None:
-        """Collect the tests of these files in a new process, and do something with them there. Return its exit code."""
+    def collected(
+        self, files: Sequence[str], work: Callable[[list[Any]], None], limit_s: float
+    ) -> int | None:
+        """Collect the tests of these files in a new process, and do something with them there.
+        Return its exit code.
+        """
 
         def there() -> int:
             os.chdir(self.folder)
@@ -448,11 +537,15 @@ class Copy:
             sys.dont_write_bytecode = True
             os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
             sys.path[:0] = [str(self.folder), str(self.folder / "workflow")]
-            without = [f"-pno:{name}" for name in ("cacheprovider", "xdist", "hypothesispytest", "unraisableexception")]
+            without = [
+                f"-pno:{name}"
+                for name in ("cacheprovider", "xdist", "hypothesispytest", "unraisableexception")
+            ]
             named = [f"tests/unit/{name}" for name in files]
             return int(
                 pytest.main(
-                    ["-q", "--tb=no", *without, f"--basetemp={self.scratch}", *named], plugins=[Collected(work)]
+                    ["-q", "--tb=no", *without, f"--basetemp={self.scratch}", *named],
+                    plugins=[Collected(work)],
                 )
             )
 
@@ -478,9 +571,17 @@ class Copy:
         return found
 
     def try_within(
-        self, file: Path, code: str, line: int, mutated: str, items: Sequence[Any], baseline: Baseline
+        self,
+        file: Path,
+        code: str,
+        line: int,
+        mutated: str,
+        items: Sequence[Any],
+        baseline: Baseline,
     ) -> str | None:
-        """Return what the tests that were collected say to a mutant of a function; None if it is of none."""
+        """Return what the tests that were collected say to a mutant of a function; None if it is of
+        none.
+        """
         top = outermost(code, line)
         if top is None:
             return None
@@ -488,13 +589,17 @@ class Copy:
         by_name = {item.nodeid: item for item in items}
         return said(
             forked(
-                lambda: run([by_name[test] for test in tests]) if swap(file, mutated, top) else OUTSIDE,
+                lambda: (
+                    run([by_name[test] for test in tests]) if swap(file, mutated, top) else OUTSIDE
+                ),
                 baseline.limit_s(tests),
             )
         )
 
     def try_anew(self, file: Path, mutated: str, baseline: Baseline) -> str | None:
-        """Return what the tests say to a mutant that is written into the module's file and imported anew."""
+        """Return what the tests say to a mutant that is written into the module's file and imported
+        anew.
+        """
         tests = baseline.for_lines(file, range(0))
         before, times = file.read_text(encoding="utf-8"), file.stat()
 
@@ -522,7 +627,11 @@ def said(code: int | None) -> str | None:
 def modules() -> list[str]:
     """Return the modules of the pure rooms, those that decide first."""
     package = ROOT / PACKAGE
-    found = [str(path.relative_to(package)) for room in ROOMS for path in sorted((package / room).rglob("*.py"))]
+    found = [
+        str(path.relative_to(package))
+        for room in ROOMS
+        for path in sorted((package / room).rglob("*.py"))
+    ]
     return [*DECIDING, *(module for module in found if module not in (*DECIDING, *LEFT_OUT))]
 
 
@@ -543,30 +652,53 @@ def table(results: Iterable[dict[str, Any]]) -> list[str]:
         if module in DECIDING:
             groups.setdefault("**those that decide**", []).append(found)
         groups.setdefault("**all**", []).append(found)
-    lines = ["| module or room | mutants there are | tried | killed | survived | score |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| module or room | mutants there are | tried | killed | survived | score |",
+        "|---|---|---|---|---|---|",
+    ]
     for name, group in sorted(groups.items()):
         of = {found["module"]: found["of"] for found in group}
         lived = sum(found["outcome"] == SURVIVED for found in group)
         score = 1 - lived / len(group)
-        lines.append(f"| {name} | {sum(of.values())} | {len(group)} | {len(group) - lived} | {lived} | {score:.0%} |")
+        lines.append(
+            f"| {name} | {sum(of.values())} | {len(group)} | {len(group) - lived} | {lived} |"
+            f" {score:.0%} |"
+        )
     return lines
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--modules", nargs="*", default=["all"], help="paths in the package, room names, deciding, all")
-    parser.add_argument("--sample", type=int, default=100, help="at most so many mutants of a module; 0: all")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--modules",
+        nargs="*",
+        default=["all"],
+        help="paths in the package, room names, deciding, all",
+    )
+    parser.add_argument(
+        "--sample", type=int, default=100, help="at most so many mutants of a module; 0: all"
+    )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=Path("results/mutants.jsonl"), help="where outcomes are kept")
-    parser.add_argument("--again", action="store_true", help="try the survivors in --out again, and nothing else")
-    parser.add_argument("--table", action="store_true", help="print what --out says, and try nothing")
+    parser.add_argument(
+        "--out", type=Path, default=Path("results/mutants.jsonl"), help="where outcomes are kept"
+    )
+    parser.add_argument(
+        "--again", action="store_true", help="try the survivors in --out again, and nothing else"
+    )
+    parser.add_argument(
+        "--table", action="store_true", help="print what --out says, and try nothing"
+    )
     given = parser.parse_args()
     known = read(given.out)
     wanted = [module for module in modules() if _is_wanted(module, given.modules)]
     if not wanted:
         parser.error(f"no module is {', '.join(given.modules)}; allowed: {', '.join(modules())}")
     if not given.table:
-        for name in IMPORTED_FIRST:  # once, for all processes; nothing of ddlbench, which each imports anew
+        for name in (
+            IMPORTED_FIRST
+        ):  # once, for all processes; nothing of ddlbench, which each imports anew
             try:
                 __import__(name)
             except ImportError:
@@ -578,12 +710,17 @@ def main() -> None:
             for module in wanted:
                 one = subject(copy, module, known, given)
                 if one.left:
-                    groups.setdefault(tuple(tests_of(module, copy.folder / "tests/unit")), []).append(one)
+                    groups.setdefault(
+                        tuple(tests_of(module, copy.folder / "tests/unit")), []
+                    ).append(one)
             for files, subjects in groups.items():
                 if files:
                     attempts(copy, files, subjects, given.out)
                 else:
-                    print(f"no test file imports {' '.join(one.module for one in subjects)}", file=sys.stderr)
+                    print(
+                        f"no test file imports {' '.join(one.module for one in subjects)}",
+                        file=sys.stderr,
+                    )
         known = read(given.out)
     shown = [found for found in known.values() if found["module"] in wanted]
     for found in shown:
@@ -602,7 +739,9 @@ def _is_wanted(module: str, asked: Sequence[str]) -> bool:
 
 @dataclass(frozen=True)
 class Subject:
-    """A module in the copy, with the mutants of it that are to be tried, of so many that there are."""
+    """A module in the copy, with the mutants of it that are to be tried, of so many that there
+    are.
+    """
 
     module: str
     file: Path
@@ -611,45 +750,73 @@ class Subject:
     of: int
 
 
-def subject(copy: Copy, module: str, known: dict[str, dict[str, Any]], given: argparse.Namespace) -> Subject:
+def subject(
+    copy: Copy, module: str, known: dict[str, dict[str, Any]], given: argparse.Namespace
+) -> Subject:
     """Draw the mutants of a module that are to be tried."""
     file = copy.folder / PACKAGE / module
     code = file.read_text(encoding="utf-8")
     everyone = mutants_of(module, code)
     # A mutant's place in the draw is its own: with more of them it stays drawn.
-    drawn = sorted(everyone, key=lambda mutant: sha256(f"{given.seed} {mutant.key}".encode()).digest())
+    drawn = sorted(
+        everyone, key=lambda mutant: sha256(f"{given.seed} {mutant.key}".encode()).digest()
+    )
     sample = drawn[: given.sample] if given.sample else drawn
     lived = {key for key, found in known.items() if found["outcome"] == SURVIVED}
-    left = [m for m in (drawn if given.again else sample) if (m.key in lived if given.again else m.key not in known)]
+    left = [
+        m
+        for m in (drawn if given.again else sample)
+        if (m.key in lived if given.again else m.key not in known)
+    ]
     return Subject(module, file, code, left, len(everyone))
 
 
 def attempts(copy: Copy, files: Sequence[str], subjects: Sequence[Subject], out: Path) -> None:
-    """Try mutants of modules that the same test files try, and write what becomes of each into `out`."""
+    """Try mutants of modules that the same test files try, and write what becomes of each into
+    `out`.
+    """
     names = " ".join(one.module for one in subjects)
     answer, start = copy.scratch.with_suffix(".left"), time.monotonic()
 
     def keep(one: Subject, mutant: Mutant, mutated: str, outcome: str) -> None:
-        found = {"key": mutant.key, "outcome": outcome, "of": one.of, "module": one.module, "line": mutant.line}
+        found = {
+            "key": mutant.key,
+            "outcome": outcome,
+            "of": one.of,
+            "module": one.module,
+            "line": mutant.line,
+        }
         with out.open("a", encoding="utf-8") as lines:
             print(json.dumps({**found, "change": change(one.code, mutated)}), file=lines)
 
     def work(items: list[Any]) -> None:
         baseline = copy.baseline([one.file for one in subjects], items)
         print(
-            f"{names}: {sum(len(one.left) for one in subjects)} of {sum(one.of for one in subjects)} mutants; "
-            f"{len(baseline.seconds)} tests, {sum(baseline.seconds.values()):.0f} CPU s, in {' '.join(files)}; "
-            f"left out: {' '.join(baseline.left_out) or 'none'}; ready after {time.monotonic() - start:.0f} s",
+            f"{names}: {sum(len(one.left) for one in subjects)} of"
+            f" {sum(one.of for one in subjects)} mutants; {len(baseline.seconds)} tests,"
+            f" {sum(baseline.seconds.values()):.0f} CPU s, in {' '.join(files)}; left out:"
+            f" {' '.join(baseline.left_out) or 'none'}; ready after"
+            f" {time.monotonic() - start:.0f} s",
             file=sys.stderr,
             flush=True,
         )
         for one in subjects:
             if not any(file == one.file for lines in baseline.lines.values() for file, _ in lines):
-                print(f"{one.module}: none of these tests goes through it", file=sys.stderr, flush=True)
+                print(
+                    f"{one.module}: none of these tests goes through it",
+                    file=sys.stderr,
+                    flush=True,
+                )
         quickest = baseline.for_lines(subjects[0].file, range(0))
         by_name = {item.nodeid: item for item in items}
-        if forked(lambda: run([by_name[test] for test in quickest]), baseline.limit_s(quickest)) != 0:
-            sys.exit(f"{names}: tests fail without a fault where the quickest come first: {' '.join(files)}")
+        if (
+            forked(lambda: run([by_name[test] for test in quickest]), baseline.limit_s(quickest))
+            != 0
+        ):
+            sys.exit(
+                f"{names}: tests fail without a fault where the quickest come first:"
+                f" {' '.join(files)}"
+            )
         outside = set()
         for one in subjects:
             for mutant in one.left:

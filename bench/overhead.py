@@ -1,15 +1,18 @@
 #!/usr/bin/env python
-"""What ddlbench costs over a bare training loop: images/s of both, with the same data, model and launcher.
+"""What ddlbench costs over a bare training loop: images/s of both, with the same data, model and
+launcher.
 
-`python bench/overhead.py` prints a table and exits with 1 if a median ratio is below the limit, or if the two did not
-train the same (losses of the last step). Two ratios, ddlbench over bare, of the training part of epochs after the first
-(no start, no validation), with all that ddlbench measures and writes meanwhile:
+`python bench/overhead.py` prints a table and exits with 1 if a median ratio is below the limit, or
+if the two did not train the same (losses of the last step). Two ratios, ddlbench over bare, of the
+training part of epochs after the first (no start, no validation), with all that ddlbench measures
+and writes meanwhile:
 
   images/s      by wall time, the slowest rank's; it has the limit. Run it on a machine that does nothing else.
   images/CPU-s  by CPU time of the ranks and their loader processes: waiting is not in it.
 
-Both sides train at the same time, epoch by epoch in turns: a ratio is of two epochs that follow each other, and each
-start has the other one begin. LeNet's steps are the shortest, so what ddlbench does a step shows most there.
+Both sides train at the same time, epoch by epoch in turns: a ratio is of two epochs that follow
+each other, and each start has the other one begin. LeNet's steps are the shortest, so what ddlbench
+does a step shows most there.
 """
 
 import argparse
@@ -65,25 +68,45 @@ def bare(spec: RunSpec, data: Path, folder: Path) -> Side:
         "batch_per_worker": spec.batch_per_worker,
         "classes": len(registry.member("datasets", spec.dataset).CLASSES),
     }
-    argv = launch.command(spec, MACHINE, ("python", str(RANKS / "bare_loop.py"), json.dumps(settings)))
+    argv = launch.command(
+        spec, MACHINE, ("python", str(RANKS / "bare_loop.py"), json.dumps(settings))
+    )
     return Side(argv, folder)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--frameworks", nargs="+", default=["ddp", "horovod", "deepspeed", "fsdp"])
     parser.add_argument("--workers", nargs="+", type=int, default=[1, 2])
-    parser.add_argument("--starts", type=int, default=10, help="of both sides, for each line of the table")
-    parser.add_argument("--epochs", type=int, default=5, help="of each start; the first is not counted")
+    parser.add_argument(
+        "--starts", type=int, default=10, help="of both sides, for each line of the table"
+    )
+    parser.add_argument(
+        "--epochs", type=int, default=5, help="of each start; the first is not counted"
+    )
     parser.add_argument("--model", default="lenet", help="lenet or a name that timm knows")
     a = parser.parse_args()
     if a.epochs < 2:
         parser.error("--epochs: the first is not counted; at least 2")
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    print(f"{a.model}, mnist5k, {BATCH_PER_WORKER} images a worker, {a.starts} x {a.epochs - 1} epochs of each side")
-    print("ddlbench / bare: images/s by wall time, and images/CPU-s; medians of pairs of epochs, 95 % intervals")
-    print(f"{'':9} {'':7}  {'images/s':>13}  {f'ratio (limit {LIMIT})':>20}  {'CPU-us an image':>15}  {'ratio':>20}")
-    print(f"framework workers  {'bare':>6} {'ours':>6}  {'':20}  {'bare':>7} {'ours':>7}  {'':20}  last losses")
+    print(
+        f"{a.model}, mnist5k, {BATCH_PER_WORKER} images a worker, {a.starts} x {a.epochs - 1}"
+        " epochs of each side"
+    )
+    print(
+        "ddlbench / bare: images/s by wall time, and images/CPU-s; medians of pairs of epochs, 95 %"
+        " intervals"
+    )
+    print(
+        f"{'':9} {'':7}  {'images/s':>13}  {f'ratio (limit {LIMIT})':>20}  {'CPU-us an image':>15} "
+        f" {'ratio':>20}"
+    )
+    print(
+        f"framework workers  {'bare':>6} {'ours':>6}  {'':20}  {'bare':>7} {'ours':>7}  {'':20} "
+        " last losses"
+    )
     good = True
     with tempfile.TemporaryDirectory() as scratch:
         data, folder = Path(scratch, "raw"), Path(scratch, "runs")
@@ -107,9 +130,10 @@ def line(framework: str, workers: int, bare: Measured, mine: Measured) -> bool:
     same = abs(bare.loss - mine.loss) <= LOSS_TOLERANCE * abs(bare.loss)
     fast = median(by_wall) >= LIMIT
     print(
-        f"{framework:9} {workers:7}  {median(bare.images_per_s):6.0f} {median(mine.images_per_s):6.0f}"
-        f"  {spread(by_wall)}  {1e3 * median(bare.cpu_ms):7.1f} {1e3 * median(mine.cpu_ms):7.1f}  {spread(by_cpu)}"
-        f"  {bare.loss:.6f} {mine.loss:.6f} {'agree' if same else 'DIFFER'}{'' if fast else '  BELOW THE LIMIT'}",
+        f"{framework:9} {workers:7}  {median(bare.images_per_s):6.0f}"
+        f" {median(mine.images_per_s):6.0f}  {spread(by_wall)}  {1e3 * median(bare.cpu_ms):7.1f}"
+        f" {1e3 * median(mine.cpu_ms):7.1f}  {spread(by_cpu)}  {bare.loss:.6f} {mine.loss:.6f}"
+        f" {'agree' if same else 'DIFFER'}{'' if fast else '  BELOW THE LIMIT'}",
         flush=True,
     )
     return fast and same

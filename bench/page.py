@@ -1,9 +1,11 @@
 #!/usr/bin/env python
-"""How large the page of a study is and how long a browser takes to show it, for the demo and for 414 runs.
+"""How large the page of a study is and how long a browser takes to show it, for the demo and for
+414 runs.
 
-`python bench/page.py` prints a table and exits with 1 if a page is beyond its limit. The runs are made up and shaped as
-real ones: each has a log and a row in every table, tables and figures are made as the workflow makes them. No number on
-these pages means anything. It needs Chromium; `--keep` leaves the pages to be looked at.
+`python bench/page.py` prints a table and exits with 1 if a page is beyond its limit. The runs are
+made up and shaped as real ones: each has a log and a row in every table, tables and figures are
+made as the workflow makes them. No number on these pages means anything. It needs Chromium;
+`--keep` leaves the pages to be looked at.
 """
 
 import argparse
@@ -68,7 +70,9 @@ TIMES = """new Promise(done => {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--opens", type=int, default=5, help="times that each page is opened")
     parser.add_argument("--studies", nargs="+", default=[page[0] for page in PAGES])
     parser.add_argument("--keep", type=Path, help="a folder for results/")
@@ -76,7 +80,10 @@ def main() -> None:
     if CHROMIUM is None:
         sys.exit("no chromium: apt-get install chromium")
     failed = False
-    print(f"{'study':10} {'runs':>5} {'made [s]':>9} {'MB':>6} {'/limit':>7} {'seen [s]':>9} {'open [s]':>9} /limit")
+    print(
+        f"{'study':10} {'runs':>5} {'made [s]':>9} {'MB':>6} {'/limit':>7} {'seen [s]':>9}"
+        f" {'open [s]':>9} /limit"
+    )
     with tempfile.TemporaryDirectory() as scratch:
         for name, machine, most_mb, most_s in PAGES:
             if name not in a.studies:
@@ -92,7 +99,9 @@ def main() -> None:
 
 
 def opened(page: Path, scratch: Path, times: int) -> tuple[float, float]:
-    """Medians [s]: from asking for the page until something is seen, and until all of it is loaded."""
+    """Medians [s]: from asking for the page until something is seen, and until all of it is
+    loaded.
+    """
     taken = []
     with Browser(Path(tempfile.mkdtemp(dir=scratch))) as browser:
         for _ in range(times):
@@ -123,7 +132,9 @@ def make(name: str, on: str, results: Path) -> tuple[int, float, Path]:
         path = home / "figures" / figure.name
         data = path.with_name(f"{path.name}.csv")
         path.parent.mkdir(exist_ok=True)
-        write_data(figure.plot, home / "tables", runs.figure_runs(plan, figure.name) or (), data, options)
+        write_data(
+            figure.plot, home / "tables", runs.figure_runs(plan, figure.name) or (), data, options
+        )
         draw(figure.plot, data, path, options)
     began = perf_counter()
     rows = bill.rows(plan, images, results)
@@ -133,7 +144,9 @@ def make(name: str, on: str, results: Path) -> tuple[int, float, Path]:
 
 
 def collect_runs(plan: Plan, images: Mapping[str, int], results: Path) -> None:
-    """The tables of made-up runs, a log of each, the hosts of their machine and what a preflight said of it."""
+    """The tables of made-up runs, a log of each, the hosts of their machine and what a preflight
+    said of it.
+    """
     rng = random.Random(1)
     with tempfile.TemporaryDirectory() as folder:
         template = summary.make(ours.record(write_record(Path(folder))))
@@ -145,17 +158,23 @@ def collect_runs(plan: Plan, images: Mapping[str, int], results: Path) -> None:
         took_s = planned_s * slower(spec) * rng.gauss(1.1, 0.03)
         hosts = [f"{plan.machine.name}-{number:04d}" for number in range(spec.nodes)]
         made[run] = summary_of(template, spec, images[spec.dataset], took_s, began_s, hosts, rng)
-        write_log(Path(layout.run(run, results=results)), spec, images[spec.dataset], took_s, began_s)
+        write_log(
+            Path(layout.run(run, results=results)), spec, images[spec.dataset], took_s, began_s
+        )
         began_s += took_s + 20
     folders = [Path(layout.run(run, results=results)) for run in plan.runs]
     home = results / plan.home / "tables"
     planned = Planned(order=list(plan.order), scaling=plan.scaling)
-    collect(folders, home, planned, Costs(tariff(plan.machine)), read=lambda place, _: made[place.name])
+    collect(
+        folders, home, planned, Costs(tariff(plan.machine)), read=lambda place, _: made[place.name]
+    )
     of_machine(plan, results / "machines" / plan.machine.name, rng)
 
 
 def slower(spec: RunSpec) -> float:
-    """How many times as long as planned a made-up run takes: frameworks and loaders differ, and all lose on the way."""
+    """How many times as long as planned a made-up run takes: frameworks and loaders differ, and all
+    lose on the way.
+    """
     by = {"horovod": 1.05, "deepspeed": 1.2, "native": 1.1, "torchvision": 1.3, "synthetic": 0.95}
     return by.get(spec.framework, 1.0) * by.get(spec.loader, 1.0) * spec.workers**0.05
 
@@ -173,18 +192,38 @@ def summary_of(
     made = copy.deepcopy(template)
     epoch_s = 0.95 * took_s / spec.epochs
     step_s = epoch_s / steps_per_epoch(images, spec.global_batch)
-    parts = {"data_wait_s": 0.1, "forward_s": 0.2, "backward_s": 0.4, "communication_s": 0.2, "optimizer_s": 0.1}
+    parts = {
+        "data_wait_s": 0.1,
+        "forward_s": 0.2,
+        "backward_s": 0.4,
+        "communication_s": 0.2,
+        "optimizer_s": 0.1,
+    }
     parts = {name: share * step_s for name, share in parts.items()}
-    made["run"] |= spec.columns() | {"images": images, "extrapolated": spec.epochs < spec.full_epochs}
+    made["run"] |= spec.columns() | {
+        "images": images,
+        "extrapolated": spec.epochs < spec.full_epochs,
+    }
     made["run"] |= {"hosts": ",".join(hosts), "command": f"srun {'--option=value ' * 40}"}
-    made["run"] |= {"cpu": "AMD EPYC 7402", "gpu": "A100-SXM4-40GB" if spec.device == "cuda" else None}
+    made["run"] |= {
+        "cpu": "AMD EPYC 7402",
+        "gpu": "A100-SXM4-40GB" if spec.device == "cuda" else None,
+    }
     values = made["values"]
     values |= parts | {"compute_s": 0.7 * step_s, "communication_transfer_s": 0.15 * step_s}
-    values |= {"communication_wait_s": 0.05 * step_s, "throughput_images_per_s": images / epoch_s, "epoch_s": epoch_s}
+    values |= {
+        "communication_wait_s": 0.05 * step_s,
+        "throughput_images_per_s": images / epoch_s,
+        "epoch_s": epoch_s,
+    }
     values |= {name: step_s for name in values if name.startswith("step_")}
     speeds = [*values.keys() & {*parts, "epoch_s", "throughput_images_per_s", "compute_s"}]
     speeds += [name for name in values if name.startswith(("step_", "communication_"))]
-    values |= {"train_s": took_s, "full_train_s": took_s * spec.full_epochs / spec.epochs, "run_s": took_s + 20}
+    values |= {
+        "train_s": took_s,
+        "full_train_s": took_s * spec.full_epochs / spec.epochs,
+        "run_s": took_s + 20,
+    }
     top1 = 0.97 - 0.01 * max(0.0, math.log2(spec.global_batch / 64)) ** 2 / 2 + rng.gauss(0, 0.004)
     values |= {
         "final_top1": (top := max(top1, 0.02)),
@@ -195,11 +234,22 @@ def summary_of(
         "started_s": began_s,
     }
     numbers = [*range(1, spec.epochs + 1)]
-    made["epochs"] = {name: [column[-1]] * spec.epochs for name, column in template["epochs"].items()}
-    made["epochs"] |= {"epoch": numbers, "train_s": [epoch_s] * spec.epochs, "top1": [n / 120 for n in numbers]}
+    made["epochs"] = {
+        name: [column[-1]] * spec.epochs for name, column in template["epochs"].items()
+    }
+    made["epochs"] |= {
+        "epoch": numbers,
+        "train_s": [epoch_s] * spec.epochs,
+        "top1": [n / 120 for n in numbers],
+    }
     made["epochs"]["loss"] = [2.0 / n for n in numbers]
-    made["learning_rates"] = {"epoch": [n / 2 for n in range(2 * spec.epochs)], "lr": [0.1] * 2 * spec.epochs}
-    losses = dict.fromkeys(("transfer_s", "input_s", "waiting_s", "epochs_s", "validation_s", "checkpoint_s"), 0.05)
+    made["learning_rates"] = {
+        "epoch": [n / 2 for n in range(2 * spec.epochs)],
+        "lr": [0.1] * 2 * spec.epochs,
+    }
+    losses = dict.fromkeys(
+        ("transfer_s", "input_s", "waiting_s", "epochs_s", "validation_s", "checkpoint_s"), 0.05
+    )
     losses |= {"compute_s": 0.7, "unexplained_s": 0.0, "total_s": 1.0}
     made["losses"] |= {name: share * took_s for name, share in losses.items()} | {"run": spec.id}
     made["losses"]["images"] = images * spec.epochs
@@ -210,13 +260,17 @@ def summary_of(
         made["values"] = {name: value for name, value in values.items() if name not in speeds}
     if spec.profiled:
         shares = {"communication": 20.0, "input": 10.0, "computation": 65.0, "other": 5.0}
-        made["kernels"] = {name: made["run"][name] for name in ("run", "model", "framework", "loader", "workers")}
+        made["kernels"] = {
+            name: made["run"][name] for name in ("run", "model", "framework", "loader", "workers")
+        }
         made["kernels"] |= {f"{name}_percent": share for name, share in shares.items()}
     return made
 
 
 def write_log(folder: Path, spec: RunSpec, images: int, took_s: float, began_s: float) -> None:
-    """What the bill reads of a record: its log, with one event per epoch and what each rank measured."""
+    """What the bill reads of a record: its log, with one event per epoch and what each rank
+    measured.
+    """
     folder.mkdir(parents=True)
     log = RankLog(folder, 0)
     log.settings(spec, {}, images, 50_000)
@@ -231,7 +285,10 @@ def write_log(folder: Path, spec: RunSpec, images: int, took_s: float, began_s: 
     with path.open("a") as file:
         for epoch in range(1, spec.epochs):
             metadata = first["metadata"] | {"epoch_num": epoch + 1}
-            later = first | {"time_ms": begin_ms + long_ms * epoch // spec.epochs, "metadata": metadata}
+            later = first | {
+                "time_ms": begin_ms + long_ms * epoch // spec.epochs,
+                "metadata": metadata,
+            }
             file.write(f"{mark} {json.dumps(later)}\n")
     log.mllog.end("run_stop", None, {"status": "success"}, time_ms=begin_ms + long_ms)
     log.mllog.event("ddlbench_elapsed_s", took_s, None, time_ms=begin_ms + long_ms)
@@ -247,8 +304,21 @@ def of_machine(plan: Plan, folder: Path, rng: random.Random) -> None:
     folder.mkdir(parents=True)
     write_csv(
         [
-            {"host": host, "part": part, "verdict": nodes.LIKE, "runs": 9, "epochs": 800, "slow_epochs": 3}
-            | {"local_rank": 1, "excess_s": rng.gauss(0, 1e-3), "ratio": rng.gauss(1, 0.01), "low": 0.98, "high": 1.02}
+            {
+                "host": host,
+                "part": part,
+                "verdict": nodes.LIKE,
+                "runs": 9,
+                "epochs": 800,
+                "slow_epochs": 3,
+            }
+            | {
+                "local_rank": 1,
+                "excess_s": rng.gauss(0, 1e-3),
+                "ratio": rng.gauss(1, 0.01),
+                "low": 0.98,
+                "high": 1.02,
+            }
             | {"over": "runs", "over_own_best": 1.01}
             for host in hosts
             for part in nodes.PARTS

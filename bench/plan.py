@@ -1,8 +1,10 @@
 #!/usr/bin/env python
-"""What planning a study costs: a dry run of ddlbench over one of the simplest Snakefile with as many training jobs.
+"""What planning a study costs: a dry run of ddlbench over one of the simplest Snakefile with as
+many training jobs.
 
-`python bench/plan.py` prints a table and exits with 1 if a median ratio is above the limit. Both plan from nothing,
-each in a folder of its own, alternating, with the same flags. ddlbench's folder is a copy of this repository.
+`python bench/plan.py` prints a table and exits with 1 if a median ratio is above the limit. Both
+plan from nothing, each in a folder of its own, alternating, with the same flags. ddlbench's folder
+is a copy of this repository.
 """
 
 import argparse
@@ -34,8 +36,9 @@ rule train:
     shell:
         "touch {{output}}"
 """
-# 2 loaders with data and one without, 3 frameworks, 2 worker counts: 18 runs for each batch size and repeat. What is
-# missing to a round number is in a second block. Figures of each plot, as a real study has.
+# 2 loaders with data and one without, 3 frameworks, 2 worker counts: 18 runs for each batch size
+# and repeat. What is missing to a round number is in a second block. Figures of each plot, as a
+# real study has.
 STUDY = """\
 title: Planning
 dataset: mnist5k
@@ -65,7 +68,9 @@ def study(runs: int) -> str:
     repeats, rest = divmod(runs - 1, 18)
     text = STUDY.format(repeats=repeats, rest=rest + 1)
     figures = (ROOT / "workflow/ddlbench/show/figures").glob("[!_]*.py")
-    plots = sorted(f.stem.replace("_", "-") for f in figures if f.stem != "latency")  # which shows inference
+    plots = sorted(
+        f.stem.replace("_", "-") for f in figures if f.stem != "latency"
+    )  # which shows inference
     return text + "".join(f"  {plot}:\n    plot: {plot}\n" for plot in plots)
 
 
@@ -85,7 +90,19 @@ def copy_repository(to: Path) -> None:
 
 def dry_run(folder: Path, *options: str) -> tuple[float, str]:
     """(seconds, table of jobs) of a dry run in `folder`."""
-    argv = [sys.executable, "-m", "snakemake", "-s", "Snakefile", "-n", "--cores", "2", "--quiet", "rules", *options]
+    argv = [
+        sys.executable,
+        "-m",
+        "snakemake",
+        "-s",
+        "Snakefile",
+        "-n",
+        "--cores",
+        "2",
+        "--quiet",
+        "rules",
+        *options,
+    ]
     began = perf_counter()
     done = subprocess.run(argv, cwd=folder, capture_output=True, text=True)
     seconds = perf_counter() - began
@@ -96,12 +113,18 @@ def dry_run(folder: Path, *options: str) -> tuple[float, str]:
 
 def jobs(text: str) -> int:
     """How many training jobs a dry run counted."""
-    return next(int(words[1]) for words in map(str.split, text.splitlines()) if words[:1] == ["train"])
+    return next(
+        int(words[1]) for words in map(str.split, text.splitlines()) if words[:1] == ["train"]
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", nargs="+", type=int, default=[100, 1000, 5000], help="each at least 19")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--runs", nargs="+", type=int, default=[100, 1000, 5000], help="each at least 19"
+    )
     parser.add_argument("--pairs", type=int, default=3)
     a = parser.parse_args()
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -116,7 +139,10 @@ def main() -> None:
         failed |= over
         spread = f"{min(ratios):4.2f}..{max(ratios):4.2f}"
         verdict = "OVER THE LIMIT" if over else ""
-        print(f"{runs:6} {bare:6.1f} s {ours:7.1f} s {median(ratios):6.2f} {spread:>10}   {verdict}", flush=True)
+        print(
+            f"{runs:6} {bare:6.1f} s {ours:7.1f} s {median(ratios):6.2f} {spread:>10}   {verdict}",
+            flush=True,
+        )
     sys.exit(failed)
 
 
@@ -130,7 +156,9 @@ def pair(runs: int) -> tuple[float, float]:
         ours_s, ours_text = dry_run(Path(ours), "--config", "study=bench", "machine=local")
     for text in (bare_text, ours_text):
         if jobs(text) != runs:
-            sys.exit(f"a dry run counted {jobs(text)} training jobs in place of {runs}:\n{text[-3000:]}")
+            sys.exit(
+                f"a dry run counted {jobs(text)} training jobs in place of {runs}:\n{text[-3000:]}"
+            )
     return bare_s, ours_s
 
 

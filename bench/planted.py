@@ -1,12 +1,14 @@
 #!/usr/bin/env python
 """Which of the faults in `bench/planted` do tests catch? `python bench/planted.py`
 
-Each patch there is one fault that mutation tools (`bench/mutants.py`) do not make: a wrong rank or device, a race, a
-swallowed error, a lock not taken, a wrong unit, a step counted twice. Its head says what is wrong (`fault`), in which
-room (`room`), which tests are for it (`tests`), and which tier caught it before (`before`): `none` where a test had to
-be written, `untried` where nobody has run them. Then `tests` are those that may catch it.
+Each patch there is one fault that mutation tools (`bench/mutants.py`) do not make: a wrong rank or
+device, a race, a swallowed error, a lock not taken, a wrong unit, a step counted twice. Its head
+says what is wrong (`fault`), in which room (`room`), which tests are for it (`tests`), and which
+tier caught it before (`before`): `none` where a test had to be written, `untried` where nobody has
+run them. Then `tests` are those that may catch it.
 
-All happens in a copy of the project. A fault is caught if its tests fail with it, and pass without it.
+All happens in a copy of the project. A fault is caught if its tests fail with it, and pass without
+it.
 
     python bench/planted.py                              # all; exits with 1 if one is not caught
     python bench/planted.py folder-not-held             # some, by name
@@ -74,15 +76,22 @@ def read(path: Path) -> Fault:
     lines = dict(line.split(": ", 1) for line in head.splitlines())
     if missing := {"fault", "room", "tests", "before"} - lines.keys():
         sys.exit(f"{path}: its head lacks {', '.join(sorted(missing))}")
-    return Fault(path, lines["fault"], lines["room"], tuple(lines["tests"].split()), lines["before"])
+    return Fault(
+        path, lines["fault"], lines["room"], tuple(lines["tests"].split()), lines["before"]
+    )
 
 
 def copy_of_project(target: Path) -> Path:
     """Return a copy of the project as git sees it, in which git applies patches."""
     listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT, capture_output=True, check=True
+        ["git", "ls-files", "-co", "--exclude-standard", "-z"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
     )
-    names = [name for name in listed.stdout.decode().split("\0") if name and (ROOT / name).is_file()]
+    names = [
+        name for name in listed.stdout.decode().split("\0") if name and (ROOT / name).is_file()
+    ]
     subprocess.run(["cp", "--parents", "-p", "-t", str(target), *names], cwd=ROOT, check=True)
     for words in (["init", "-q"], ["add", "-A"]):
         subprocess.run(["git", *words], cwd=target, check=True)
@@ -94,11 +103,15 @@ def run(tests: Iterable[str], tree: Path) -> tuple[bool, list[str]]:
     argv = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     environment = os.environ | {"DDLBENCH_SLOW": "1"}
     try:
-        done = subprocess.run(argv, cwd=tree, capture_output=True, text=True, timeout=LONGEST_S, env=environment)
+        done = subprocess.run(
+            argv, cwd=tree, capture_output=True, text=True, timeout=LONGEST_S, env=environment
+        )
     except subprocess.TimeoutExpired:
         return False, ["too long"]
     if done.returncode not in (0, 1):
-        sys.exit(f"pytest ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        sys.exit(
+            f"pytest ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+        )
     return done.returncode == 0, FAILED.findall(done.stdout)
 
 
@@ -122,7 +135,9 @@ def write_down(fault: Fault, test: str) -> None:
 
 
 def is_caught(fault: Fault, tree: Path, write: bool = False) -> bool:
-    """Return whether the fault's tests fail with it, and pass without it; `write` down which, if it was untried."""
+    """Return whether the fault's tests fail with it, and pass without it; `write` down which, if it
+    was untried.
+    """
     if not plant(fault, tree):
         print(f"{fault.name}: does not fit the code any more: write it anew", flush=True)
         return False
@@ -145,13 +160,17 @@ def is_caught(fault: Fault, tree: Path, write: bool = False) -> bool:
 
 
 def table(faults: Sequence[Fault]) -> str:
-    """Return the table of the faults that were tried, room by room, and how many each tier caught."""
+    """Return the table of the faults that were tried, room by room, and how many each tier
+    caught.
+    """
     faults = [fault for fault in faults if fault.before != UNTRIED]
     lines = ["| room | fault | place | caught before by | test for it |", "|---|---|---|---|---|"]
     for fault in faults:
         tests = ", ".join(f"`{test.split('/')[-1].replace('.py::', ': ')}`" for test in fault.tests)
         place = fault.file.removeprefix("workflow/ddlbench/")
-        lines.append(f"| {fault.room} | {fault.fault} | `{place}` | {fault.before} | {fault.tier}: {tests} |")
+        lines.append(
+            f"| {fault.room} | {fault.fault} | `{place}` | {fault.before} | {fault.tier}: {tests} |"
+        )
     before = Counter(fault.before for fault in faults)
     lines += ["", "| caught before by | faults |", "|---|---|"]
     lines += [f"| {tier} | {before[tier]} |" for tier in (*TIERS, NONE)]
@@ -159,12 +178,20 @@ def table(faults: Sequence[Fault]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("names", nargs="*", help="faults by the names of their patches; none: all")
     parser.add_argument("--room", help="only those of this room")
     parser.add_argument("--untried", action="store_true", help="only those that nobody has run")
-    parser.add_argument("--write", action="store_true", help="write into heads of untried ones which test catches them")
-    parser.add_argument("--table", action="store_true", help="print what the heads say, and try nothing")
+    parser.add_argument(
+        "--write",
+        action="store_true",
+        help="write into heads of untried ones which test catches them",
+    )
+    parser.add_argument(
+        "--table", action="store_true", help="print what the heads say, and try nothing"
+    )
     a = parser.parse_args()
     faults = [read(path) for path in sorted(PATCHES.glob("*.patch"))]
     if unknown := {*a.names} - {fault.name for fault in faults}:

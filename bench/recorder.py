@@ -1,14 +1,17 @@
 #!/usr/bin/env python
-"""What the recorder costs: a bare loop beside the same loop with the recorder in it, in turns, in one process.
+"""What the recorder costs: a bare loop beside the same loop with the recorder in it, in turns, in
+one process.
 
     python bench/recorder.py [--steps 2000] [--rounds 20] [--device cuda]
 
-It prints the cost per step [us], from the best round of each loop, and the median ratio of both loops' times; exit code
-1 if a step costs 20 us or more. With `--device cuda` each step is some matrix products on the GPU, whose losses the
-recorder reads when they are there; the bare loop ends with the same wait for the GPU.
+It prints the cost per step [us], from the best round of each loop, and the median ratio of both
+loops' times; exit code 1 if a step costs 20 us or more. With `--device cuda` each step is some
+matrix products on the GPU, whose losses the recorder reads when they are there; the bare loop ends
+with the same wait for the GPU.
 
-Where Lightning or transformers are installed beside this Python, the same is told of what they cost to log each step:
-their Trainer with a model of one weight, with its own logging and without, in turns.
+Where Lightning or transformers are installed beside this Python, the same is told of what they cost
+to log each step: their Trainer with a model of one weight, with its own logging and without, in
+turns.
 """
 
 import argparse
@@ -74,10 +77,20 @@ def of_lightning(folder: str, steps: int) -> Callable[[bool], float]:
 
     def took(logged: bool) -> float:
         clock = Clock()
-        off = dict.fromkeys(("enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+        off = dict.fromkeys(
+            ("enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
+        )
         logger = CSVLogger(folder) if logged else False
-        about = {"accelerator": "cpu", "max_epochs": 1, "log_every_n_steps": 1, "logger": logger, "callbacks": [clock]}
-        lightning.Trainer(**about, **off).fit(Module(logged), torch.utils.data.DataLoader(torch.ones(steps, 1)))
+        about = {
+            "accelerator": "cpu",
+            "max_epochs": 1,
+            "log_every_n_steps": 1,
+            "logger": logger,
+            "callbacks": [clock],
+        }
+        lightning.Trainer(**about, **off).fit(
+            Module(logged), torch.utils.data.DataLoader(torch.ones(steps, 1))
+        )
         return clock.took
 
     return took
@@ -108,10 +121,16 @@ def of_transformers(folder: str, steps: int) -> Callable[[bool], float]:
     def took(logged: bool) -> float:
         clock, how = (
             Clock(),
-            {"logging_strategy": "steps", "logging_steps": 1} if logged else {"logging_strategy": "no"},
+            (
+                {"logging_strategy": "steps", "logging_steps": 1}
+                if logged
+                else {"logging_strategy": "no"}
+            ),
         )
         off = {"save_strategy": "no", "report_to": "none", "disable_tqdm": True, "use_cpu": True}
-        told = transformers.TrainingArguments(folder, per_device_train_batch_size=1, max_steps=steps, **off, **how)
+        told = transformers.TrainingArguments(
+            folder, per_device_train_batch_size=1, max_steps=steps, **off, **how
+        )
         transformers.Trainer(Model(), told, train_dataset=data, callbacks=[clock]).train()
         return clock.took
 
@@ -132,11 +151,16 @@ def tell_trainers(steps: int, rounds: int) -> None:
             pairs = [(took(False), took(True)) for _ in range(rounds)]
         bare, logged = (1e6 * min(times) / steps for times in zip(*pairs, strict=True))
         version = importlib.metadata.version(name)
-        print(f"{name} {version}: its logging {logged - bare:.0f} us per step, the step without it {bare:.0f} us")
+        print(
+            f"{name} {version}: its logging {logged - bare:.0f} us per step, the step without it"
+            f" {bare:.0f} us"
+        )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--device", default="cpu")
@@ -166,7 +190,10 @@ def main() -> None:
         rows = sum(path.stat().st_size for path in Path(folder).glob("*.steps"))
     bare, mine = (min(times) for times in zip(*pairs, strict=True))
     ratio = statistics.median(mine / bare for bare, mine in pairs)
-    print(f"{1e6 * (mine - bare) / a.steps:.1f} us per step in the best of {a.rounds} rounds; median ratio {ratio:.4f}")
+    print(
+        f"{1e6 * (mine - bare) / a.steps:.1f} us per step in the best of {a.rounds} rounds; median"
+        f" ratio {ratio:.4f}"
+    )
     print(f"{rows / ((a.rounds + 1) * a.steps):.0f} bytes per step", flush=True)
     if a.device == "cpu":
         tell_trainers(max(a.steps // 4, 10), max(a.rounds // 4, 1))

@@ -1,14 +1,18 @@
-"""Repeats until decided: how much surer a verdict has to be at each look, and what such studies save.
+"""Repeats until decided: how much surer a verdict has to be at each look, and what such studies
+save.
 
     python bench/rounds.py [--trials N] [--studies N] [--seed N]
 
-    bounds     how often equal sides are told apart at some look, with the factor of `pooled.LOOKS`: at most 5 %. The
-               truth is normal; one setting, pairs of two sides with the spread of their own (fewest degrees of
-               freedom). `needed` is the factor with which it would be the 4 % of a single look
+    bounds     how often equal sides differ significantly at some look, with the factor of
+               `pooled.LOOKS`: at most 5 %. The
+               truth is normal; one setting, pairs of two sides with the spread of their own (fewest
+               degrees of freedom). `needed` is the factor with which it would be the 4 % of a
+               single look
     page       studies of equal sides, asked at each look as the page does: something is ever sure in at most 5 %
     aach2023   the timed runs of study aach2023, with made-up rates: its published efficiencies, the frameworks'
-               steps so many per cent apart, and noise. Runs and GPU hours against three fixed repeats, and how many of
-               its questions are decided; `at random` numbers of studies with another noise each
+               steps so many per cent apart, and noise. Runs and GPU hours against three fixed
+               repeats, and how many of its questions are decided; `at random` numbers of studies
+               with another noise each
 
 It exits with 1 beyond a limit.
 """
@@ -49,7 +53,9 @@ def until(at_least: int, at_most: int) -> Until:
 
 
 def bounds(trials: int, rng: Generator) -> Iterator[tuple[str, float, bool]]:
-    """How often Student's t of equal sides is beyond the bound at some look, where `pairs` are told at once."""
+    """How often Student's t of equal sides is beyond the bound at some look, where `pairs` are told
+    at once.
+    """
     for times in TIMES:
         at = rounds.looks(until(*times))
         pairs = rng.normal(size=(trials, times[1]))
@@ -60,7 +66,11 @@ def bounds(trials: int, rng: Generator) -> Iterator[tuple[str, float, bool]]:
             share = float(np.mean(least < level / pooled.LOOKS[len(at)])) * count
             needed = level / float(np.quantile(least, level))
             chance = 2 * (FALSE * count / trials) ** 0.5
-            yield f"{times[0]} to {times[1]} | {len(at)} | {count} | {needed:.2f}", share, share <= FALSE + chance
+            yield (
+                f"{times[0]} to {times[1]} | {len(at)} | {count} | {needed:.2f}",
+                share,
+                share <= FALSE + chance,
+            )
 
 
 def _chance(pairs: Any) -> Any:
@@ -86,8 +96,9 @@ def page(trials: int, rng: Generator) -> Iterator[tuple[str, float, bool]]:
             yield f"{noise.name} | {count} | {settings}", sure / tries, sure / tries <= limit
 
 
-# What is true of the made-up study: how fast frameworks and loaders are beside the first, and the efficiency that each
-# doubling of workers keeps (as in the source: 0.76 on 1024, with the native loader 0.50 and less from 128 on).
+# What is true of the made-up study: how fast frameworks and loaders are beside the first, and the
+# efficiency that each doubling of workers keeps (as in the source: 0.76 on 1024, with the native
+# loader 0.50 and less from 128 on).
 FRAMEWORKS = {"ddp": 1.0, "horovod": 0.99, "deepspeed": 0.93, "zero-1": 0.90}
 LOADERS = {"dali-cpu-only": 1.0, "dali-gpu": 1.04, "torchvision": 0.8}
 KEEPS = {"dali-cpu-only": 0.966, "dali-gpu": 0.953, "torchvision": 0.87}
@@ -100,7 +111,10 @@ def aach2023(studies: int, rng: Generator) -> Iterator[str]:
     study, machine = load_study("aach2023"), load_machine("juwels-booster")
     whole = make_plan(_with(study, 10), machine)
     timed = {run for run, job in whole.runs.items() if job.spec.timed}
-    hours = {row.run: row.gpu_hours or 0.0 for row in bill.rows(whole, {"imagenet": 1_281_167}, Path("/nowhere"))}
+    hours = {
+        row.run: row.gpu_hours or 0.0
+        for row in bill.rows(whole, {"imagenet": 1_281_167}, Path("/nowhere"))
+    }
     three = [run for run in timed if whole.runs[run].spec.repeat <= 3]
     spent = sum(hours[run] for run in three)
     for noise in (0.003, 0.01, 0.03):
@@ -108,14 +122,19 @@ def aach2023(studies: int, rng: Generator) -> Iterator[str]:
         open_at_3 = [_open(table, {*three}, 1) for table in tables]
         asked = fmean(len(found) for found in open_at_3)
         decided = fmean(sum(not runs for runs in found.values()) for found in open_at_3)
-        yield f"| {noise:.1%} | three each | {len(three)} | {spent:,.0f} | 100 % | {decided:.1f} of {asked:.0f} |"
+        yield (
+            f"| {noise:.1%} | three each | {len(three)} | {spent:,.0f} | 100 % | {decided:.1f} of"
+            f" {asked:.0f} |"
+        )
         for at_least, at_most in ((2, 10), (3, 10)):
-            ends = [_grown(table, whole, timed, hours, until(at_least, at_most)) for table in tables]
+            ends = [
+                _grown(table, whole, timed, hours, until(at_least, at_most)) for table in tables
+            ]
             runs, took = fmean(end.runs for end in ends), fmean(end.gpu_hours for end in ends)
             decided = fmean(asked - len(end.open) for end in ends)
             yield (
-                f"| {noise:.1%} | until decided, {at_least} to {at_most} | {runs:.0f} | {took:,.0f} | "
-                f"{took / spent:.0%} | {decided:.1f} of {asked:.0f} |"
+                f"| {noise:.1%} | until decided, {at_least} to {at_most} | {runs:.0f} | {took:,.0f}"
+                f" | {took / spent:.0%} | {decided:.1f} of {asked:.0f} |"
             )
 
 
@@ -136,8 +155,17 @@ def _runs(plan: Plan, timed: Collection[str], noise: float, rng: Generator) -> p
         rate *= KEEPS[spec.loader] ** doublings * np.exp(rng.normal(0, noise))
         top1 = TOP1[spec.schedule] - 0.002 * doublings**2 + rng.normal(0, 0.0015)
         images = 1_281_167
-        measured = {"throughput_images_per_s": rate, "epoch_s": images / rate, "full_train_s": 90 * images / rate}
-        measured |= {"final_top1": top1, "images": images, "run_s": 90 * images / rate + 60, "status": "success"}
+        measured = {
+            "throughput_images_per_s": rate,
+            "epoch_s": images / rate,
+            "full_train_s": 90 * images / rate,
+        }
+        measured |= {
+            "final_top1": top1,
+            "images": images,
+            "run_s": 90 * images / rate + 60,
+            "status": "success",
+        }
         rows.append(spec.columns() | measured)
     return frame("runs", rows)
 
@@ -161,14 +189,19 @@ def _grown(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--trials", type=int, default=400_000)
     parser.add_argument("--studies", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     rng, beyond = np.random.default_rng(given.seed), []
     parts = {
-        bounds: ("| repeats | looks | pairs | needed | told apart, though equal |", given.trials),
+        bounds: (
+            "| repeats | looks | pairs | needed | significantly different, though equal |",
+            given.trials,
+        ),
         page: ("| noise | sides | settings | ever sure, though equal |", given.trials // 200),
     }
     for part, (head, trials) in parts.items():

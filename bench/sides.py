@@ -1,8 +1,9 @@
 """Sides of `overhead.py` and `trainers.py`: they start together and train in turns, epoch by epoch.
 
-What a shared machine does meanwhile then hits all sides alike: an epoch is compared with the others' that came right
-before or after it. Ranks wait for their turn (`ranks/stopwatch.py`) without using the processor. Where its memory comes
-to lie makes a process some percent faster or slower for all its life, so that many starts are needed.
+What a shared machine does meanwhile then hits all sides alike: an epoch is compared with the
+others' that came right before or after it. Ranks wait for their turn (`ranks/stopwatch.py`) without
+using the processor. Where its memory comes to lie makes a process some percent faster or slower for
+all its life, so that many starts are needed.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ RANKS = Path(__file__).resolve().parent / "ranks"  # what a rank executes
 
 @dataclass(frozen=True)
 class Measured:
-    """Of each epoch after the first: images/s by the slowest rank, and CPU-ms an image, all ranks and their loader
-    processes; `loss` as the sides agree."""
+    """Of each epoch after the first: images/s by the slowest rank, and CPU-ms an image, all ranks
+    and their loader processes; `loss` as the sides agree.
+    """
 
     images_per_s: list[float]
     cpu_ms: list[float]
@@ -42,12 +44,16 @@ class Measured:
 
     def __add__(self, later: Measured) -> Measured:
         """Of two starts."""
-        return Measured(self.images_per_s + later.images_per_s, self.cpu_ms + later.cpu_ms, later.loss)
+        return Measured(
+            self.images_per_s + later.images_per_s, self.cpu_ms + later.cpu_ms, later.loss
+        )
 
 
 @dataclass(frozen=True)
 class Side:
-    """How a side is started. Its ranks leave `timed-<rank>.json` in the folder; `loss` reads what they leave out."""
+    """How a side is started. Its ranks leave `timed-<rank>.json` in the folder; `loss` reads what
+    they leave out.
+    """
 
     argv: list[str]
     folder: Path
@@ -58,7 +64,13 @@ def ours(spec: RunSpec, data: Path, folder: Path, last_steps: int) -> Side:
     """The run by ddlbench; `loss` is the mean of so many last steps, of its record."""
     run = ["python", "-m", "ddlbench.run", "--spec", spec.to_json(), "--folder", str(folder)]
     program = ("python", str(RANKS / "ddlbench_rank.py"))
-    argv = [*run, "--manifest", str(data / "manifest.json"), "--", *launch.command(spec, MACHINE, program)]
+    argv = [
+        *run,
+        "--manifest",
+        str(data / "manifest.json"),
+        "--",
+        *launch.command(spec, MACHINE, program),
+    ]
 
     def loss() -> float:
         steps = pq.read_table(folder / "steps.parquet").to_pandas()
@@ -68,13 +80,16 @@ def ours(spec: RunSpec, data: Path, folder: Path, last_steps: int) -> Side:
 
 
 def train(sides: Sequence[Side], workers: int, scratch: Path, starts: int) -> list[Measured]:
-    """Let all sides train in turns, from so many starts, of which each has another side begin. From now on SIGTERM ends
-    this process as Ctrl-C does, with all that it started."""
+    """Let all sides train in turns, from so many starts, of which each has another side begin. From
+    now on SIGTERM ends this process as Ctrl-C does, with all that it started.
+    """
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     found: dict[int, Measured] = {}
     for start in range(starts):
         order = [(number + start) % len(sides) for number in range(len(sides))]
-        for number, now in zip(order, _train([sides[n] for n in order], workers, scratch), strict=True):
+        for number, now in zip(
+            order, _train([sides[n] for n in order], workers, scratch), strict=True
+        ):
             found[number] = found[number] + now if number in found else now
     return [found[number] for number in range(len(sides))]
 
@@ -95,11 +110,19 @@ def _train(sides: Sequence[Side], workers: int, scratch: Path) -> list[Measured]
     for number, side in enumerate(sides):
         shutil.rmtree(side.folder, ignore_errors=True)
         side.folder.mkdir(parents=True)
-        turn = {"BENCH_TURNS": str(turns), "BENCH_SIDE": str(number), "BENCH_SIDES": str(len(sides))}
+        turn = {
+            "BENCH_TURNS": str(turns),
+            "BENCH_SIDE": str(number),
+            "BENCH_SIDES": str(len(sides)),
+        }
         turn["BENCH_PID"] = str(os.getpid())
         with (turns / f"{number}.log").open("w") as log:
             environment = os.environ | turn
-            started.append(subprocess.Popen(side.argv, env=environment, stdout=log, stderr=log, start_new_session=True))
+            started.append(
+                subprocess.Popen(
+                    side.argv, env=environment, stdout=log, stderr=log, start_new_session=True
+                )
+            )
     try:
         while any(process.poll() is None for process in started):
             for number, process in enumerate(started):
@@ -116,7 +139,9 @@ def _train(sides: Sequence[Side], workers: int, scratch: Path) -> list[Measured]
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """End a side with all that it started: at once, if it does not end within a few seconds when it is asked to."""
+    """End a side with all that it started: at once, if it does not end within a few seconds when it
+    is asked to.
+    """
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM if process.poll() is None else signal.SIGKILL)
     try:
@@ -145,8 +170,9 @@ def spread(ratios: Sequence[float]) -> str:
 
 def bounds(ratios: Sequence[float]) -> tuple[float, float]:
     """Between which two of the values the true one lies with 95 % confidence, however they are
-    distributed (order statistics: Conover 1999, Practical Nonparametric Statistics, section 3.2): if they are
-    independent, which those of one start are not quite. Of fewer than six values the least and the most, which is less.
+    distributed (order statistics: Conover 1999, Practical Nonparametric Statistics, section 3.2):
+    if they are independent, which those of one start are not quite. Of fewer than six values the
+    least and the most, which is less.
     """
     ordered, n = sorted(ratios), len(ratios)
     beyond, total = 0, 0.0

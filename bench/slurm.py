@@ -1,11 +1,12 @@
 #!/usr/bin/env python
 """What a SLURM job of ddlbench costs over the same `srun` line in a job script written by hand [s].
 
-`python bench/slurm.py` prints a table and exits with 1 if what is ours is above the limit. It needs what tests/slurm
-needs, starts that cluster of virtual nodes, and stops it again. Each round submits three jobs, one after the other:
-the `srun` line alone; the same under `ddlbench.run`; and the run through `profiles/slurm`, in which Snakemake starts
-once more inside the job. The ranks train nothing (tests/slurm/stand_in.py). Times are those that SLURM accounts, whole
-seconds each: only their means say something.
+`python bench/slurm.py` prints a table and exits with 1 if what is ours is above the limit. It needs
+what tests/slurm needs, starts that cluster of virtual nodes, and stops it again. Each round submits
+three jobs, one after the other: the `srun` line alone; the same under `ddlbench.run`; and the run
+through `profiles/slurm`, in which Snakemake starts once more inside the job. The ranks train
+nothing (tests/slurm/stand_in.py). Times are those that SLURM accounts, whole seconds each: only
+their means say something.
 """
 
 import argparse
@@ -40,7 +41,9 @@ LIMITS_S = {"under ddlbench.run": 1.0, "through Snakemake": 4.0}  # more than sr
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--jobs", type=int, default=50, help="jobs of each kind")
     count = parser.parse_args().jobs
     os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
@@ -59,8 +62,13 @@ def main() -> int:
         print(f"| {kind} | {value:.2f} | {value - bare:+.2f} |")
     for kind in KINDS[1:]:
         more = [mine - alone for mine, alone in zip(seconds[kind], seconds[KINDS[0]], strict=True)]
-        tell(f"a job {kind}: more seconds", KINDS[0], more, LIMITS_S[kind], at_most=True, middle=mean)
-    print(f"\nSnakemake's start in the job is {(whole - ours) / (whole - bare):.0%} of what a job costs more.")
+        tell(
+            f"a job {kind}: more seconds", KINDS[0], more, LIMITS_S[kind], at_most=True, middle=mean
+        )
+    print(
+        f"\nSnakemake's start in the job is {(whole - ours) / (whole - bare):.0%} of what a job"
+        " costs more."
+    )
     return int(any(mean(seconds[kind]) - bare > limit for kind, limit in LIMITS_S.items()))
 
 
@@ -71,9 +79,13 @@ def measure(folder: Path, count: int) -> dict[str, list[int]]:
     source.write_text(re.sub(r"(?m)^PROGRAM = .*", f"PROGRAM = {STAND_IN}", source.read_text()))
     (project / "config/machines/virtual.yaml").write_text(yaml.safe_dump(MACHINE))
     block = {"workers": [1], "global_batch": [512], "repeats": count, "loaders": ["synthetic"]}
-    (project / "config/studies/short.yaml").write_text(yaml.safe_dump(STUDY | {"runs": {"digits": block}}))
+    (project / "config/studies/short.yaml").write_text(
+        yaml.safe_dump(STUDY | {"runs": {"digits": block}})
+    )
     plan = make_plan(
-        load_study("short", project / "config/studies"), load_machine("virtual", project / "config/machines"), ACCOUNT
+        load_study("short", project / "config/studies"),
+        load_machine("virtual", project / "config/machines"),
+        ACCOUNT,
     )
     snakemake("preflight", project)  # once a machine, and no part of a job
     seconds: dict[str, list[int]] = {kind: [] for kind in KINDS}
@@ -87,7 +99,10 @@ def measure(folder: Path, count: int) -> dict[str, list[int]]:
             path.mkdir(parents=True, exist_ok=True)
             (path / "tried").touch()  # or one in ten would fail
         seconds[KINDS[0]].append(elapsed(sbatch(f"{line} {by_hand}", project)))
-        supervisor = f"python -m ddlbench.run --folder {supervised} --spec {shlex.quote(job.spec.to_json())} -- {line}"
+        supervisor = (
+            f"python -m ddlbench.run --folder {supervised} --spec {shlex.quote(job.spec.to_json())}"
+            f" -- {line}"
+        )
         seconds[KINDS[1]].append(elapsed(sbatch(supervisor, project)))
         seconds[KINDS[2]].append(elapsed(snakemake(f"results/runs/{run}/run.mllog", project)))
     return seconds
@@ -111,10 +126,21 @@ def sbatch(line: str, project: Path) -> str:
 
 def snakemake(target: str, project: Path) -> str:
     """Make what one job makes through the profile, and return the job's id."""
-    command = [sys.executable, "-m", "snakemake", "--profile", "profiles/slurm", "--printshellcmds", *HASTE, target]
+    command = [
+        sys.executable,
+        "-m",
+        "snakemake",
+        "--profile",
+        "profiles/slurm",
+        "--printshellcmds",
+        *HASTE,
+        target,
+    ]
     config = ["--config", "study=short", "machine=virtual", f"account={ACCOUNT}"]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run([*command, *config], cwd=project, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [*command, *config], cwd=project, env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     (job,) = re.findall(r"SLURM jobid (\d+)", done.stdout + done.stderr)
     return job
@@ -124,7 +150,11 @@ def elapsed(job: str) -> int:
     """Seconds that the job had its nodes."""
     asked = ["sacct", "-X", "-n", "-P", "-j", job, "--format=State,ElapsedRaw"]
     while True:
-        state, _, raw = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip().partition("|")
+        state, _, raw = (
+            subprocess.run(asked, capture_output=True, text=True, check=True)
+            .stdout.strip()
+            .partition("|")
+        )
         if state == "COMPLETED":
             return int(raw)
         assert state in ("", "PENDING", "RUNNING", "COMPLETING"), (job, state)

@@ -12,7 +12,9 @@ FILE = "BENCH_TOLD"  # the variable that names the file for it; without it nobod
 
 @dataclass(frozen=True)
 class Told:
-    """A ratio of `what` to `beside` with its interval, and the limit that it must keep; None: it has none."""
+    """A ratio of `what` to `beside` with its interval, and the limit that it must keep; None: it
+    has none.
+    """
 
     what: str
     beside: str
@@ -41,7 +43,9 @@ def tell(
     at_most: bool = False,
     middle: Callable[[Sequence[float]], float] = median,
 ) -> None:
-    """Say the median of ratios, or another `middle` of them, and the median's 95 % interval (`sides.bounds`)."""
+    """Say the median of ratios, or another `middle` of them, and the median's 95 % interval
+    (`sides.bounds`).
+    """
     from sides import bounds
 
     if FILE in os.environ:

@@ -161,7 +161,7 @@ horovod_built() {
     return $outcome
 }
 
-again="Mend that and run it again; what is installed already stays."
+again="Fix that and run it again; what is installed already stays."
 torch_advice=$again
 [ "$gpu" != 1 ] || torch_advice="pip looks where \`pip config list\`, PIP_FIND_LINKS and PIP_EXTRA_INDEX_URL say; torch as published for Linux has CUDA. If $venv was made before for CPUs only: make clean, and again."
 mkdir -p $venv

@@ -1,4 +1,5 @@
-"""Record the steps of your own training for ddlbench. One file of Python's standard library: copy it, or install it.
+"""Record the steps of your own training for ddlbench. One file of Python's standard library: copy
+it, or install it.
 
     from ddlbench_recorder import Recorder
 
@@ -10,8 +11,9 @@
             break  # after a checkpoint, which key `resume` of the program's file can go on from
     rec.evaluated(top1=0.76)
 
-Without ddlbench, which sets DDLBENCH_RECORDER, all of this does nothing. No call but `stops` waits for a GPU: where a
-loss is on one, its value and the step's times are read when the GPU has come so far.
+Without ddlbench, which sets DDLBENCH_RECORDER, all of this does nothing. No call but `stops` waits
+for a GPU: where a loss is on one, its value and the step's times are read when the GPU has come so
+far.
 """
 
 import atexit
@@ -31,18 +33,21 @@ __version__ = "0.1.0"
 __all__ = ["Recorder"]
 
 FOLDER = "DDLBENCH_RECORDER"
-# A row: the step, when it began and ended [s since 1970], wait for data [s; NaN unknown], samples, loss, learning rate.
+# A row: the step, when it began and ended [s since 1970], wait for data [s; NaN unknown], samples,
+# loss, learning rate.
 ROW = struct.Struct("<q6d")
 NAN = float("nan")
-BEAT_S = 5.0
+HEARTBEAT_S = 5.0
 GAP_S = 1e-3
-WRITE_EVERY = 64  # steps; a thread writes what is left every BEAT_S
+WRITE_EVERY = 64  # steps; a thread writes what is left every HEARTBEAT_S
 RING = 1024  # losses that may be on their way from a GPU
 
 
 def _place(*names, default=0):
     """The first of these variables of launchers that is set, as a number."""
-    return next((int(os.environ[name]) for name in names if os.environ.get(name, "").isdigit()), default)
+    return next(
+        (int(os.environ[name]) for name in names if os.environ.get(name, "").isdigit()), default
+    )
 
 
 def _bytes(given):
@@ -50,7 +55,11 @@ def _bytes(given):
     if isinstance(given, int):
         return given
     local = [tensor.to_local() if hasattr(tensor, "to_local") else tensor for tensor in given]
-    return sum({one.data_ptr(): one.nbytes() for one in (tensor.untyped_storage() for tensor in local)}.values())
+    return sum(
+        {
+            one.data_ptr(): one.nbytes() for one in (tensor.untyped_storage() for tensor in local)
+        }.values()
+    )
 
 
 def _peaks():
@@ -65,7 +74,9 @@ def _peaks():
 
 
 def _together():
-    """How many ranks train together by torch.distributed or Horovod in this process; None if neither says it."""
+    """How many ranks train together by torch.distributed or Horovod in this process; None if
+    neither says it.
+    """
     group = getattr(sys.modules.get("torch"), "distributed", None)
     if group is not None and group.is_available() and group.is_initialized():
         return group.get_world_size()
@@ -77,8 +88,9 @@ def _together():
 
 
 class Recorder:
-    """The record of one rank's steps. `asked_to_stop` is True once ddlbench wants a checkpoint and the end; ranks see
-    that at different steps, so ask `stops`, which they agree on."""
+    """The record of one rank's steps. `asked_to_stop` is True once ddlbench wants a checkpoint and
+    the end; ranks see that at different steps, so ask `stops`, which they agree on.
+    """
 
     def __init__(self):
         self.asked_to_stop = False
@@ -86,8 +98,15 @@ class Recorder:
         if not self._folder:
             return
         self.rank = _place("RANK", "OMPI_COMM_WORLD_RANK", "HOROVOD_RANK", "SLURM_PROCID")
-        world = _place("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "HOROVOD_SIZE", "SLURM_NTASKS", default=1)
-        self._first = _place("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "HOROVOD_LOCAL_RANK", "SLURM_LOCALID") == 0
+        world = _place(
+            "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "HOROVOD_SIZE", "SLURM_NTASKS", default=1
+        )
+        self._first = (
+            _place(
+                "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "HOROVOD_LOCAL_RANK", "SLURM_LOCALID"
+            )
+            == 0
+        )
         self._rows = self._path("recorder-{}.steps").open("ab", buffering=0)
         self._step = self._rows.tell() // ROW.size  # it goes on where an interrupted run ended
         self._rows.truncate(self._step * ROW.size)
@@ -102,7 +121,13 @@ class Recorder:
         self._pid = os.getpid()
         self._met = False  # whether it was said how many ranks train together
         self._lost = False  # whether a loss was no finite number
-        self._say(began_s=time.time(), world=world, host=socket.gethostname(), pid=self._pid, row=self._step)
+        self._say(
+            began_s=time.time(),
+            world=world,
+            host=socket.gethostname(),
+            pid=self._pid,
+            row=self._step,
+        )
         if threading.current_thread() is threading.main_thread():
             self._former = signal.signal(signal.SIGUSR1, self._stop)
         self._ended = threading.Event()
@@ -123,14 +148,17 @@ class Recorder:
             self._ask()
 
     def _ask(self):
-        """A batch is asked for. Where that is long after the last step, such as after a validation, a GPU marks it."""
+        """A batch is asked for. Where that is long after the last step, such as after a validation,
+        a GPU marks it.
+        """
         self._asked = time.perf_counter()
         if self._torch is not None and self._asked - self._before > GAP_S:
             self._asked_on_device = self._mark()
 
     def step(self, loss=None, samples=None, lr=None, step=None):
-        """A step has ended. `loss` is a number or a tensor, `samples` are this rank's; `step` counts from 0 where a
-        resumed run does not go on from the last step that it recorded."""
+        """A step has ended. `loss` is a number or a tensor, `samples` are this rank's; `step`
+        counts from 0 where a resumed run does not go on from the last step that it recorded.
+        """
         if not self._folder:
             return
         now = time.perf_counter()
@@ -144,7 +172,15 @@ class Recorder:
         asked, there = self._asked, self._there
         begins = asked if asked is not None else self._before
         wait = there - asked if there is not None and asked is not None else NAN
-        row = [self._step, begins, now, wait, NAN if samples is None else samples, NAN, NAN if lr is None else lr]
+        row = [
+            self._step,
+            begins,
+            now,
+            wait,
+            NAN if samples is None else samples,
+            NAN,
+            NAN if lr is None else lr,
+        ]
         self._step += 1
         self._before, self._asked, self._there = now, None, None
         if getattr(loss, "is_cuda", False):
@@ -157,15 +193,20 @@ class Recorder:
             self._write()
 
     def stops(self, every=10):
-        """Whether to stop: True on all ranks after the same step, once one was asked to. Call it after each step.
+        """Whether to stop: True on all ranks after the same step, once one was asked to. Call it
+        after each step.
 
-        Each `every` steps ranks agree by an all_reduce of torch.distributed, where the program has initialised it;
-        ranks that meet by other means must agree on `asked_to_stop` themselves.
+        Each `every` steps ranks agree by an all_reduce of torch.distributed, where the program has
+        initialised it; ranks that meet by other means must agree on `asked_to_stop` themselves.
         """
         if not self._folder or self._step % every:
             return False
         torch = sys.modules.get("torch")
-        if torch is None or not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        if (
+            torch is None
+            or not torch.distributed.is_available()
+            or not torch.distributed.is_initialized()
+        ):
             return self.asked_to_stop
         device = "cuda" if torch.distributed.get_backend() == "nccl" else "cpu"
         asked = torch.tensor(float(self.asked_to_stop), device=device)
@@ -173,17 +214,25 @@ class Recorder:
         return bool(asked.item())
 
     def holds(self, parameters, gradients, optimizer):
-        """What this rank holds of each, as tensors or as a number of bytes: call it once, after the second backward
-        pass, when gradients and the optimizer's state are there."""
+        """What this rank holds of each, as tensors or as a number of bytes: call it once, after the
+        second backward pass, when gradients and the optimizer's state are there.
+        """
         if self._folder:
-            given = {"parameters_bytes": parameters, "gradients_bytes": gradients, "optimizer_bytes": optimizer}
+            given = {
+                "parameters_bytes": parameters,
+                "gradients_bytes": gradients,
+                "optimizer_bytes": optimizer,
+            }
             self._say(memory={name: _bytes(one) for name, one in given.items()})
 
     def evaluated(self, top1=None, loss=None):
         """A validation has ended: its top-1 accuracy as a fraction, its loss."""
         if self._folder:
             told = {"top1": top1, "loss": loss}
-            told = {name: value.item() if hasattr(value, "item") else value for name, value in told.items()}
+            told = {
+                name: value.item() if hasattr(value, "item") else value
+                for name, value in told.items()
+            }
             self._say(evaluated=told, time_s=time.time(), step=self._step)
 
     def _on_device(self, row, loss):
@@ -195,7 +244,9 @@ class Recorder:
             self._last, self._device_s, self._first_row = self._mark(), row[2], row
         place = self._step % RING
         if len(self._taken) >= RING:
-            self._settle(wait=True)  # a GPU that is so far behind is waited for by its own queue anyway
+            self._settle(
+                wait=True
+            )  # a GPU that is so far behind is waited for by its own queue anyway
         self._ring[place].copy_(loss.detach(), non_blocking=True)
         self._taken.append((row, self._asked_on_device, self._there_on_device, self._mark(), place))
         self._asked_on_device = self._there_on_device = None
@@ -203,7 +254,9 @@ class Recorder:
             self._settle()
 
     def _loss(self, row, loss):
-        """Keep a step's loss; the first that is no finite number is said, as no loss at all looks like one."""
+        """Keep a step's loss; the first that is no finite number is said, as no loss at all looks
+        like one.
+        """
         row[5] = loss
         if not self._lost and not math.isfinite(loss):
             self._lost = True
@@ -222,7 +275,9 @@ class Recorder:
                 end.synchronize()
             row[2] = self._device_s + self._last.elapsed_time(end) / 1e3
             if row is not self._first_row:  # which began before the GPU was known
-                row[1] = self._device_s + (self._last.elapsed_time(asked) / 1e3 if asked is not None else 0.0)
+                row[1] = self._device_s + (
+                    self._last.elapsed_time(asked) / 1e3 if asked is not None else 0.0
+                )
             if there is not None:
                 row[3] = (self._last if asked is None else asked).elapsed_time(there) / 1e3
             self._loss(row, self._ring[place].item())
@@ -261,7 +316,7 @@ class Recorder:
                 self._write()
             except OSError:
                 pass  # it may come back; the last write says it if not
-            if self._ended.wait(BEAT_S):
+            if self._ended.wait(HEARTBEAT_S):
                 return
 
     def _close(self):

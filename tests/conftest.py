@@ -1,7 +1,8 @@
-"""What all tiers share: which tests run and where, folders made once, and copies of the project to play with.
+"""What all tiers share: which tests run and where, folders made once, and copies of the project to
+play with.
 
-`make test` shares the tests out to several processes (pytest-xdist). What is costly and used by many tests is made by
-one of these processes, for all of them: `once`.
+`make test` shares the tests out to several processes (pytest-xdist). What is costly and used by
+many tests is made by one of these processes, for all of them: `once`.
 """
 
 import gc
@@ -26,17 +27,24 @@ SLOW = os.environ.get("DDLBENCH_SLOW") == "1"
 TIERS = ["unit", "contract", "workflow", "slurm", "gpu", "pretended_gpu", "cuda_build"]
 os.environ["DDLBENCH_TURNS"] = ""  # tests run side by side: what they time is no result
 # Processes that tests start import this tree's package too, wherever ddlbench was installed from.
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT / "workflow"), os.environ.get("PYTHONPATH")]))
-# Variables of processes that import this tree's tests too, and find the programs beside this Python.
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, [str(ROOT / "workflow"), os.environ.get("PYTHONPATH")])
+)
+# Variables of processes that import this tree's tests too, and find the programs beside this
+# Python.
 PATHS = {
     "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ["PYTHONPATH"]]),
     "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
 }
-# Groups of tests that one process runs, the longest first. Each process that runs tests of SLURM has a cluster of its
-# own, so these are four groups of about the same length.
+# Groups of tests that one process runs, the longest first. Each process that runs tests of SLURM
+# has a cluster of its own, so these are four groups of about the same length.
 TOGETHER = {
     "cluster": ("tests/slurm/test_faults.py", "tests/slurm/test_many.py"),
-    "second cluster": ("tests/slurm/test_storm.py", "tests/slurm/test_slow_node.py", "tests/slurm/test_resume.py"),
+    "second cluster": (
+        "tests/slurm/test_storm.py",
+        "tests/slurm/test_slow_node.py",
+        "tests/slurm/test_resume.py",
+    ),
     "third cluster": ("tests/slurm/test_interrupted.py",),
     "fourth cluster": ("tests/slurm/",),  # all that the others do not name
     "study": ("tests/workflow/test_study.py",),
@@ -49,7 +57,8 @@ Once = Callable[[str, Callable[[Path], object]], Path]
 
 
 def shared() -> float:
-    """How many programs share a core, on average of the last minute; 1 if there are as many cores or more.
+    """How many programs share a core, on average of the last minute; 1 if there are as many cores
+    or more.
 
     What has to end within some time may take so many times as long.
     """
@@ -71,9 +80,14 @@ def until(true: Callable[[], Any], seconds: float, every_s: float = 0.3) -> Any:
 
 
 def copy_project(target: Path) -> Path:
-    """The project as git sees it (tracked and new files, nothing ignored) in a folder of its own."""
+    """The project as git sees it (tracked and new files, nothing ignored) in a folder of its
+    own.
+    """
     listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT, capture_output=True, check=True
+        ["git", "ls-files", "-co", "--exclude-standard", "-z"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
     )
     for name in filter(None, listed.stdout.decode().split("\0")):
         if (ROOT / name).is_file():
@@ -98,7 +112,8 @@ def project(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
-    """`once(name, make)`: the folder that `make(folder)` filled, once for all processes that run these tests.
+    """`once(name, make)`: the folder that `make(folder)` filled, once for all processes that run
+    these tests.
 
     If it fails, all that need it fail, without another try.
     """
@@ -126,8 +141,13 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
 
 @pytest.fixture
 def handlers() -> Iterator[None]:
-    """A supervisor takes the signals of its process, which here is that of all tests; a test gives them back."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
+    """A supervisor takes the signals of its process, which here is that of all tests; a test gives
+    them back.
+    """
+    before = {
+        number: signal.getsignal(number)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+    }
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -135,11 +155,13 @@ def handlers() -> Iterator[None]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Tests are shared out one by one, those of the unit tier file by file, in the order that they have. All to one
-    process go those that wait for the same thing, which others would only wait for too: a cluster of SLURM's, the study
-    of everything, the launches of engines; and what a file's fixtures made, or what it imports, is there once.
+    """Tests are shared out one by one, those of the unit tier file by file, in the order that they
+    have. All to one process go those that wait for the same thing, which others would only wait for
+    too: a cluster of SLURM's, the study of everything, the launches of engines; and what a file's
+    fixtures made, or what it imports, is there once.
 
-    pytest-xdist 3.8 has marks for this, but pytest 9.2 ignores the ids that they change, without a word.
+    pytest-xdist 3.8 has marks for this, but pytest 9.2 ignores the ids that they change, without a
+    word.
     """
     from xdist.scheduler import LoadScopeScheduling
 
@@ -147,7 +169,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             return _together(nodeid) or _of_run(nodeid) or _of_file(nodeid) or nodeid
 
-    config.option.loadscopereorder = False  # else groups of many tests come first, and the longest last
+    config.option.loadscopereorder = (
+        False  # else groups of many tests come first, and the longest last
+    )
     return Scheduling(config, log)
 
 
@@ -158,14 +182,17 @@ def _together(nodeid: str) -> str | None:
 
 
 def _of_run(nodeid: str) -> str | None:
-    """A name of the run that this test and others look at, if the test's parameters are those of a run.
+    """A name of the run that this test and others look at, if the test's parameters are those of a
+    run.
 
     Whoever comes first launches it; a test in another process would only wait until it has ended.
     """
     parameters = re.search(r"\[(.+)\]$", nodeid)
     if parameters is None or not nodeid.startswith(OF_RUNS):
         return None
-    return "run " + "-".join(sorted(parameters[1].split("-")))  # files name them in different orders
+    return "run " + "-".join(
+        sorted(parameters[1].split("-"))
+    )  # files name them in different orders
 
 
 def _of_file(nodeid: str) -> str | None:
@@ -180,7 +207,9 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 
 def pytest_sessionstart() -> None:
-    """What is imported and collected stays: nothing of it is looked through for what could be freed, then or later."""
+    """What is imported and collected stays: nothing of it is looked through for what could be
+    freed, then or later.
+    """
     gc.disable()
 
 
@@ -193,14 +222,21 @@ def pytest_collection_finish() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Slow tests run with DDLBENCH_SLOW=1 only. Those marked `more` are left to `make test-more`.
 
-    Quick tiers come first, so that one sees soon what is wrong. Where several processes share the tests the long ones
-    come first, so that all end together; and the workflow's after the contract's, when the mini study, which most of
-    them need, has been made for the study of everything.
+    Quick tiers come first, so that one sees soon what is wrong. Where several processes share the
+    tests the long ones come first, so that all end together; and the workflow's after the
+    contract's, when the mini study, which most of them need, has been made for the study of
+    everything.
     """
     tier = {item: item.path.relative_to(ROOT / "tests").parts[0] for item in items}
     if "PYTEST_XDIST_WORKER" in os.environ:
-        groups, tiers = list(TOGETHER), ("cuda_build", "pretended_gpu", "gpu", "contract", "workflow", "unit", "slurm")
-        place = {item: groups.index(g) if (g := _together(item.nodeid)) else len(groups) for item in items}
+        groups, tiers = (
+            list(TOGETHER),
+            ("cuda_build", "pretended_gpu", "gpu", "contract", "workflow", "unit", "slurm"),
+        )
+        place = {
+            item: groups.index(g) if (g := _together(item.nodeid)) else len(groups)
+            for item in items
+        }
         items.sort(key=lambda item: (place[item], tiers.index(tier[item])))
     else:
         items.sort(key=lambda item: TIERS.index(tier[item]))

@@ -17,7 +17,9 @@ LINGER_S = 20  # processes that are about to end may still be in it
 
 @contextmanager
 def small_disk(folder: Path, size: str) -> Iterator[None]:
-    """An empty file system of this size (`400k`) at `folder` until the end; skips the test where that cannot be."""
+    """An empty file system of this size (`400k`) at `folder` until the end; skips the test where
+    that cannot be.
+    """
     if os.geteuid() != 0:
         pytest.skip("only root may mount a small file system")
     if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder]).returncode:
@@ -39,7 +41,8 @@ def fill(folder: Path, left: int = 0) -> Path:
 
 
 class Watched:
-    """What this process forces to the disk from here on, and which files get a name that others look for.
+    """What this process forces to the disk from here on, and which files get a name that others
+    look for.
 
     `named` says of each such name whether all that got it was on the disk by then.
     """
@@ -68,4 +71,6 @@ class Watched:
     def has(self, path: Path) -> bool:
         """Whether a file, or all files of a folder, were forced to the disk as they are now."""
         files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
-        return bool(files) and all(self._sizes.get(file.stat().st_ino) == file.stat().st_size for file in files)
+        return bool(files) and all(
+            self._sizes.get(file.stat().st_ino) == file.stat().st_size for file in files
+        )

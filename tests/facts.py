@@ -1,4 +1,6 @@
-"""What a text must name: tests ask a message for files, keys, values and numbers, so that it may be worded anew."""
+"""What a text must name: tests ask a message for files, keys, values and numbers, so that it may be
+worded anew.
+"""
 
 import re
 from collections.abc import Iterator
@@ -8,12 +10,16 @@ import pytest
 
 
 def missing(text: object, *facts: object) -> list[object]:
-    """Return the facts that a text does not name. Each is a whole word, so 1 is not in 12 or 1.5."""
+    """Return the facts that a text does not name. Each is a whole word, so 1 is not in 12 or
+    1.5.
+    """
     return [fact for fact in facts if not re.search(_whole(fact), str(text))]
 
 
 @contextmanager
-def refuses(error: type[BaseException], *facts: object) -> Iterator[pytest.ExceptionInfo[BaseException]]:
+def refuses(
+    error: type[BaseException], *facts: object
+) -> Iterator[pytest.ExceptionInfo[BaseException]]:
     """Hold the code within to an error of this type, whose one line names the facts."""
     with pytest.raises(error) as raised:
         yield raised

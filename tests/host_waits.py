@@ -1,4 +1,6 @@
-"""What would make a host wait for its GPU, or keep it busy in every step, counted where there is none."""
+"""What would make a host wait for its GPU, or keep it busy in every step, counted where there is
+none.
+"""
 
 import sys
 from collections import Counter
@@ -10,15 +12,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class HostWaits(TorchDispatchMode):
-    """Counts numbers read from tensors, and tensors made of the host's numbers, which are copied to the device.
+    """Counts numbers read from tensors, and tensors made of the host's numbers, which are copied to
+    the device.
 
-    A copy from pageable memory waits for all that the stream has to do before. Looks at what memory holds are counted
-    too: of all gradients, one takes as long as the rest of a step, so they belong into the first step only.
+    A copy from pageable memory waits for all that the stream has to do before. Looks at what memory
+    holds are counted too: of all gradients, one takes as long as the rest of a step, so they belong
+    into the first step only.
     """
 
     OPERATORS = ("aten._local_scalar_dense", "aten.lift_fresh")
     LOOKS = ("bytes_of", "tensors_in")
-    ROOMS = ("frameworks", "mends")
+    ROOMS = ("frameworks", "patches")
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,5 +44,9 @@ class HostWaits(TorchDispatchMode):
 
     def _called(self, frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
-        if event == "call" and code.co_name in self.LOOKS and Path(code.co_filename).parent.name in self.ROOMS:
+        if (
+            event == "call"
+            and code.co_name in self.LOOKS
+            and Path(code.co_filename).parent.name in self.ROOMS
+        ):
             self.count[f"{code.co_name} looks at memory"] += 1

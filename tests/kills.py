@@ -1,4 +1,6 @@
-"""Work in a process that is killed (SIGKILL) before any of its changes of files, one after the other."""
+"""Work in a process that is killed (SIGKILL) before any of its changes of files, one after the
+other.
+"""
 
 import os
 import shutil
@@ -17,7 +19,9 @@ CHANGES = [
 
 
 def killed_at(call: int, work: Callable[[], Any]) -> bool:
-    """Do the work in a process that is killed before its `call`th change; whether it came to that."""
+    """Do the work in a process that is killed before its `call`th change; whether it came to
+    that.
+    """
     pid = os.fork()
     if not pid:
         count = 0

@@ -25,7 +25,9 @@ class Sample(NamedTuple):
 
 @dataclass
 class Memory:
-    """A source of given samples. Reading one takes `seconds`; those named in `bad` (class/file name) are bad."""
+    """A source of given samples. Reading one takes `seconds`; those named in `bad` (class/file
+    name) are bad.
+    """
 
     samples: dict[str, list[Sample]]
     classes: tuple[str, ...]
@@ -35,7 +37,10 @@ class Memory:
     described: dict[str, Any] = field(default_factory=lambda: {"source": "a test"})
 
     def entries(self, split: str) -> list[Entry]:
-        return [Entry(s.filename, s.label, split, i, len(s.encoded)) for i, s in enumerate(self.samples[split])]
+        return [
+            Entry(s.filename, s.label, split, i, len(s.encoded))
+            for i, s in enumerate(self.samples[split])
+        ]
 
     def read(self, entry: Entry) -> Picture:
         time.sleep(self.seconds)
@@ -60,7 +65,9 @@ def some(train: int, val: int, classes: int = 3, **settings: Any) -> Memory:
     """So many small pictures, the classes in turn."""
 
     def samples(count: int, start: int) -> list[Sample]:
-        return [Sample(f"{i:05d}.png", i % classes, picture(start + i), 9, 12) for i in range(count)]
+        return [
+            Sample(f"{i:05d}.png", i % classes, picture(start + i), 9, 12) for i in range(count)
+        ]
 
     given = {"train": samples(train, 0), "val": samples(val, train)}
     return Memory(given, tuple(f"class{c}" for c in range(classes)), **settings)

@@ -1,4 +1,6 @@
-"""How long the tests took: seconds of each tier and the slowest tests, printed at the end of a run of several tiers."""
+"""How long the tests took: seconds of each tier and the slowest tests, printed at the end of a run
+of several tiers.
+"""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -9,7 +11,9 @@ SHORT_S = 1.0  # tests below are not named
 
 
 def by_tier(durations: Iterable[tuple[str, float]]) -> dict[str, tuple[int, float]]:
-    """Return the number of tests and their seconds, by tier. `durations`: node id and seconds of each phase."""
+    """Return the number of tests and their seconds, by tier. `durations`: node id and seconds of
+    each phase.
+    """
     seconds: Counter[str] = Counter()
     tests: dict[str, set[str]] = {}
     for nodeid, duration in durations:
@@ -19,7 +23,9 @@ def by_tier(durations: Iterable[tuple[str, float]]) -> dict[str, tuple[int, floa
     return {tier: (len(tests[tier]), seconds[tier]) for tier, _ in seconds.most_common()}
 
 
-def slowest(durations: Iterable[tuple[str, float]], count: int = SLOWEST) -> list[tuple[str, float]]:
+def slowest(
+    durations: Iterable[tuple[str, float]], count: int = SLOWEST
+) -> list[tuple[str, float]]:
     """Return the tests that took longest, set-up and tear-down included, the longest first."""
     seconds: Counter[str] = Counter()
     for nodeid, duration in durations:
@@ -28,7 +34,9 @@ def slowest(durations: Iterable[tuple[str, float]], count: int = SLOWEST) -> lis
 
 
 def summary(terminalreporter: Any) -> None:
-    """Print both. Nothing of a run of one tier that takes seconds: there pytest's own lines are enough."""
+    """Print both. Nothing of a run of one tier that takes seconds: there pytest's own lines are
+    enough.
+    """
     durations = [
         (report.nodeid, report.duration)
         for reports in terminalreporter.stats.values()

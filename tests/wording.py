@@ -1,7 +1,7 @@
 """The words of the first screen and of the page, as made-up studies get them.
 
-Tests ask for values; the wording is in one place, `wording.txt`. Whoever rewords a template reads what changed, and
-accepts it: `python -m tests.wording > tests/wording.txt`.
+Tests ask for values; the wording is in one place, `wording.txt`. Whoever rewords a template reads
+what changed, and accepts it: `python -m tests.wording > tests/wording.txt`.
 """
 
 from __future__ import annotations
@@ -25,13 +25,29 @@ KEPT = Path(__file__).with_suffix(".txt")
 ACCEPT = "python -m tests.wording > tests/wording.txt"
 NOUNS = wording.Nouns("GPU")
 # Elements of a page with words of its templates; what stands in a table are values.
-OF_WORDS = {"title", "h1", "h2", "h3", "p", "summary", "button", "label", "legend", "li", "a", "dt", "caption"}
+OF_WORDS = {
+    "title",
+    "h1",
+    "h2",
+    "h3",
+    "p",
+    "summary",
+    "button",
+    "label",
+    "legend",
+    "li",
+    "a",
+    "dt",
+    "caption",
+}
 NO_WORDS = {"style", "script", "tbody", "thead", "dl", "pre", "svg"}
 
 
 def text() -> str:
     """Return all of it, a line for each part of an answer and each element of the page."""
-    lines = [line for name, screen in screens().items() for line in (f"# {name}", *of_screen(screen), "")]
+    lines = [
+        line for name, screen in screens().items() for line in (f"# {name}", *of_screen(screen), "")
+    ]
     return "\n".join([*lines, "# page", *of_page(), ""])
 
 
@@ -39,12 +55,26 @@ def screens() -> dict[str, First]:
     """Return first screens that ask each question."""
     tariff = Tariff(2.5, "EUR", 4)
     made = {name: first(rows, tariff=tariff) for name, rows in STUDIES.items()}
-    few = [one for name, rate in (("ddp", 100.0), ("fsdp", 105.0)) for one in ran(rate, (0.0,), framework=name)]
+    few = [
+        one
+        for name, rate in (("ddp", 100.0), ("fsdp", 105.0))
+        for one in ran(rate, (0.0,), framework=name)
+    ]
     forms = (("raw", 100.0), ("webdataset", 80.0))
     ways = (("plain", 0.002), ("int8", 0.001))
-    asked = [{"model": "lenet", "batch": b, "member": way, "latency_p50_s": s * b} for way, s in ways for b in (1, 64)]
-    trained = [one for n, s in ((4, 7200.0), (8, 5400.0)) for one in ran(100.0 * n, workers=n, full_train_s=s)]
-    made["forms"] = first([one for form, rate in forms for one in ran(rate, loader="native", form=form)])
+    asked = [
+        {"model": "lenet", "batch": b, "member": way, "latency_p50_s": s * b}
+        for way, s in ways
+        for b in (1, 64)
+    ]
+    trained = [
+        one
+        for n, s in ((4, 7200.0), (8, 5400.0))
+        for one in ran(100.0 * n, workers=n, full_train_s=s)
+    ]
+    made["forms"] = first(
+        [one for form, rate in forms for one in ran(rate, loader="native", form=form)]
+    )
     made["one run each"] = first(few, tariff=tariff)
     made["one side"] = first(ran(100.0))
     made["models that are asked"] = first([], inference=pd.DataFrame(asked))
@@ -62,7 +92,12 @@ def _reached(rows: list[dict[str, object]]) -> pd.DataFrame:
         "reached_s_high": 99.0,
         "each": "[90.0, 91.0, 89.0]",
     }
-    late = {"reached_s": 360.0, "reached_s_low": 350.0, "reached_s_high": 370.0, "each": "[360.0, 361.0, 359.0]"}
+    late = {
+        "reached_s": 360.0,
+        "reached_s_low": 350.0,
+        "reached_s_high": 370.0,
+        "each": "[360.0, 361.0, 359.0]",
+    }
     runs = [json.dumps([row["run"] for row in rows if row["workers"] == n]) for n in (4, 8)]
     table = pd.DataFrame([{**rows[0], **ends}, {**rows[3], **ends, **late}]).assign(runs=runs)
     return table.assign(target=0.759, batch_per_worker=64, global_batch=None, ref_workers=4)
@@ -75,7 +110,9 @@ def of_screen(screen: First) -> Iterator[str]:
         for part in (*wording.PARTS, "certainty"):
             yield f"{answer.question}.{part}: {getattr(told, part)}"
         yield from (f"{answer.question}.other: {other}" for other in told.others)
-        yield from (f"{answer.question}.row: {row.name} | {row.note} | {row.value}" for row in told.rows)
+        yield from (
+            f"{answer.question}.row: {row.name} | {row.note} | {row.value}" for row in told.rows
+        )
     yield f"judged: {wording.judged(screen, NOUNS)}"
     yield from (f"not asked: {words}" for words in wording.not_asked(screen, NOUNS))
 

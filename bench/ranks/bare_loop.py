@@ -1,8 +1,9 @@
-"""The rival of `overhead.py`: the training loop that one would write by hand, in one file, without ddlbench.
+"""The rival of `overhead.py`: the training loop that one would write by hand, in one file, without
+ddlbench.
 
-One rank of it; its launcher starts as many as there are workers. The only argument is a JSON object of settings. Each
-rank leaves its times and the loss of its last step in the folder `out`. It validates nothing, logs no step and waits
-for nothing that training does not need.
+One rank of it; its launcher starts as many as there are workers. The only argument is a JSON object
+of settings. Each rank leaves its times and the loss of its last step in the folder `out`. It
+validates nothing, logs no step and waits for nothing that training does not need.
 """
 
 import json
@@ -38,11 +39,15 @@ class Pictures(Dataset):
         path, label = self.files[index]
         with Image.open(path) as image:
             image = image.convert("RGB")
-        return (image if image.size == self.size else image.resize(self.size, Image.Resampling.BILINEAR)), label
+        return (
+            image if image.size == self.size else image.resize(self.size, Image.Resampling.BILINEAR)
+        ), label
 
 
 class Batches:
-    """This rank's part of each global batch; the order is ddlbench's, so that both train on the same pictures."""
+    """This rank's part of each global batch; the order is ddlbench's, so that both train on the
+    same pictures.
+    """
 
     def __init__(self, images: int, s: SimpleNamespace, rank: int) -> None:
         self.epoch, self.s, self.rank = 0, s, rank
@@ -53,7 +58,9 @@ class Batches:
     def __iter__(self):
         order, whole, workers = self.orders[self.epoch], self.s.global_batch, self.s.workers
         for start in range(0, len(order), whole):
-            n = min(whole, len(order) - start)  # the last one is smaller, and cut into equal parts as well
+            n = min(
+                whole, len(order) - start
+            )  # the last one is smaller, and cut into equal parts as well
             yield order[start + n * self.rank // workers : start + n * (self.rank + 1) // workers]
 
 
@@ -67,7 +74,9 @@ def build_model(s: SimpleNamespace) -> nn.Module:
     """LeNet-5 or a model of timm's."""
     torch.manual_seed(s.seed)
     if s.model != "lenet":
-        if torch.version.cuda is None:  # a CUDA-built torchvision, which timm imports, needs these two to be named
+        if (
+            torch.version.cuda is None
+        ):  # a CUDA-built torchvision, which timm imports, needs these two to be named
             for operator in ("nms", "qnms"):
                 signature = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
                 torch.library.define(f"torchvision::{operator}", signature)
@@ -78,14 +87,22 @@ def build_model(s: SimpleNamespace) -> nn.Module:
     return nn.Sequential(
         *(nn.Conv2d(3, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
         *(nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()),
-        *(nn.Linear(16 * side**2, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, s.classes)),
+        *(
+            nn.Linear(16 * side**2, 120),
+            nn.ReLU(),
+            nn.Linear(120, 84),
+            nn.ReLU(),
+            nn.Linear(84, s.classes),
+        ),
     )
 
 
 def learning_rate(s: SimpleNamespace, epoch: float) -> float:
     """Linear scaling, gradual warm-up, then cosine by whole epochs."""
     peak = s.base_lr * s.global_batch / s.base_batch
-    t = math.floor(max(epoch, s.warmup_epochs)) if s.epochs > s.warmup_epochs else 0  # else the run is all warm-up
+    t = (
+        math.floor(max(epoch, s.warmup_epochs)) if s.epochs > s.warmup_epochs else 0
+    )  # else the run is all warm-up
     scheduled = s.lr_min + (peak - s.lr_min) / 2 * (1 + math.cos(math.pi * t / s.epochs))
     if epoch < s.warmup_epochs:
         return s.base_lr + (scheduled - s.base_lr) * epoch / s.warmup_epochs
@@ -123,7 +140,11 @@ def main() -> None:
             fully_shard(block)
         engine = fully_shard(model)
     optimizer = torch.optim.SGD(
-        model.parameters(), lr=s.base_lr, momentum=s.momentum, nesterov=s.nesterov, weight_decay=s.weight_decay
+        model.parameters(),
+        lr=s.base_lr,
+        momentum=s.momentum,
+        nesterov=s.nesterov,
+        weight_decay=s.weight_decay,
     )
     if s.framework == "ddp":
         import torch.distributed as dist
@@ -142,7 +163,9 @@ def main() -> None:
         import deepspeed
         import torch.distributed as dist
 
-        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # it would be compiled for two minutes
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = (
+            False  # it would be compiled for two minutes
+        )
         deepspeed.init_distributed("gloo", verbose=False)
         config = {
             "train_micro_batch_size_per_gpu": s.batch_per_worker,

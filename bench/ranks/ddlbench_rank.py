@@ -1,7 +1,8 @@
-"""Our side of `overhead.py` and `trainers.py`: what each rank executes in place of `ddlbench.train`.
+"""Our side of `overhead.py` and `trainers.py`: what each rank executes in place of
+`ddlbench.train`.
 
-The same training, with a stopwatch around the training part of each epoch: also what ddlbench does once an epoch
-(rows of steps written, ranks agreeing) is in it.
+The same training, with a stopwatch around the training part of each epoch: also what ddlbench does
+once an epoch (rows of steps written, ranks agreeing) is in it.
 """
 
 import sys
@@ -20,7 +21,9 @@ class Timed(Training):
         super().run()
         # Beside the record, because ddlbench.run clears away the folder that ranks write into.
         s = self.setup
-        self.stopwatch.write(s.assignment.folder.parent, s.rank, s.images["train"] // s.spec.workers)
+        self.stopwatch.write(
+            s.assignment.folder.parent, s.rank, s.images["train"] // s.spec.workers
+        )
 
     def train(self, epoch: int, done: int) -> tuple[float, bool]:
         with self.stopwatch.epoch():

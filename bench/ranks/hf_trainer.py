@@ -1,7 +1,8 @@
 """A rival of `trainers.py`: the Hugging Face Trainer, on torchvision's pictures, DDP over Gloo.
 
-Left out, in its favour: progress bars, checkpoints, clipping, the search for unused parameters. The only argument is a
-JSON object of settings; `trainers.py` starts it by torchrun, where transformers and accelerate are installed.
+Left out, in its favour: progress bars, checkpoints, clipping, the search for unused parameters. The
+only argument is a JSON object of settings; `trainers.py` starts it by torchrun, where transformers
+and accelerate are installed.
 """
 
 import json
@@ -10,12 +11,12 @@ from contextlib import ExitStack
 from types import SimpleNamespace
 
 import torch
-from ddlbench.mends import torchvision_operators
+from ddlbench.patches import torchvision_operators
 from pictures import folder
 from stopwatch import Stopwatch, rank
 from torch import nn
 
-torchvision_operators.mend()
+torchvision_operators.apply()
 import timm  # noqa: E402
 from transformers import Trainer, TrainerCallback, TrainingArguments  # noqa: E402
 
@@ -50,14 +51,19 @@ class Timed(TrainerCallback):
 
 
 def collate(items):
-    return {"images": torch.stack([image for image, _ in items]), "labels": torch.tensor([label for _, label in items])}
+    return {
+        "images": torch.stack([image for image, _ in items]),
+        "labels": torch.tensor([label for _, label in items]),
+    }
 
 
 def main() -> None:
     s = SimpleNamespace(**json.loads(sys.argv[1]))
     torch.manual_seed(s.seed)
     module = Classifier(s)
-    optimizer = torch.optim.SGD(module.parameters(), s.lr, momentum=s.momentum, weight_decay=s.weight_decay)
+    optimizer = torch.optim.SGD(
+        module.parameters(), s.lr, momentum=s.momentum, weight_decay=s.weight_decay
+    )
     constant = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda _: 1.0)
     settings = TrainingArguments(
         s.out, per_device_train_batch_size=s.batch_per_worker, num_train_epochs=s.epochs, use_cpu=True,
@@ -66,7 +72,12 @@ def main() -> None:
     )  # fmt: skip
     timed, data = Timed(module), folder(s)
     Trainer(
-        module, settings, data_collator=collate, train_dataset=data, optimizers=(optimizer, constant), callbacks=[timed]
+        module,
+        settings,
+        data_collator=collate,
+        train_dataset=data,
+        optimizers=(optimizer, constant),
+        callbacks=[timed],
     ).train()
     loss = torch.stack(module.losses).mean().item()
     timed.stopwatch.write(s.out, rank(), len(data) // s.workers, loss)

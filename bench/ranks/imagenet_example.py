@@ -1,8 +1,10 @@
-"""A rival of `trainers.py`: what PyTorch's ImageNet example does (pytorch/examples, imagenet/main.py), written anew.
+"""A rival of `trainers.py`: what PyTorch's ImageNet example does (pytorch/examples,
+imagenet/main.py), written anew.
 
-torchvision's ImageFolder and transforms, DistributedSampler, a DataLoader whose processes start anew each epoch, DDP
-with its defaults, and of every step the loss and the accuracies (top 1 and 5) metered, every tenth printed. The model
-is timm's, as on the other sides. Left out, in its favour: validation and checkpoints, which lie between epochs.
+torchvision's ImageFolder and transforms, DistributedSampler, a DataLoader whose processes start
+anew each epoch, DDP with its defaults, and of every step the loss and the accuracies (top 1 and 5)
+metered, every tenth printed. The model is timm's, as on the other sides. Left out, in its favour:
+validation and checkpoints, which lie between epochs.
 
 The only argument is a JSON object of settings; `trainers.py` starts it by torchrun.
 """
@@ -14,7 +16,7 @@ from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
-from ddlbench.mends import torchvision_operators
+from ddlbench.patches import torchvision_operators
 from pictures import folder
 from stopwatch import Stopwatch, rank
 from torch import nn
@@ -22,7 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
 
-torchvision_operators.mend()
+torchvision_operators.apply()
 import timm  # noqa: E402
 
 PRINT_FREQUENCY = 10
@@ -46,7 +48,9 @@ class Meter:
 
 
 @torch.no_grad()
-def accuracies(scores: torch.Tensor, labels: torch.Tensor, ranks: tuple[int, ...]) -> list[torch.Tensor]:
+def accuracies(
+    scores: torch.Tensor, labels: torch.Tensor, ranks: tuple[int, ...]
+) -> list[torch.Tensor]:
     """Percent of labels among the first so many scores."""
     found = scores.topk(max(ranks), 1, True, True).indices.t()
     right = found.eq(labels.view(1, -1).expand_as(found))
@@ -55,7 +59,9 @@ def accuracies(scores: torch.Tensor, labels: torch.Tensor, ranks: tuple[int, ...
 
 def train(loader, model, loss_fn, optimizer, epoch: int) -> float:
     """The mean loss of the epoch on this rank."""
-    meters = batch_time, data_time, losses, top1, top5 = [Meter(n) for n in ("time", "data", "loss", "acc@1", "acc@5")]
+    meters = batch_time, data_time, losses, top1, top5 = [
+        Meter(n) for n in ("time", "data", "loss", "acc@1", "acc@5")
+    ]
     model.train()
     end = time.time()
     for number, (images, labels) in enumerate(loader):
@@ -83,12 +89,16 @@ def main() -> None:
     model = DistributedDataParallel(timm.create_model(s.model, num_classes=s.classes))
     torch.manual_seed(s.seed * 100_003 + rank())
     loss_fn = nn.CrossEntropyLoss()
-    optimizer = torch.optim.SGD(model.parameters(), s.lr, momentum=s.momentum, weight_decay=s.weight_decay)
+    optimizer = torch.optim.SGD(
+        model.parameters(), s.lr, momentum=s.momentum, weight_decay=s.weight_decay
+    )
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=30, gamma=0.1)
     dataset = folder(s)
     sampler = DistributedSampler(dataset)
     # The example pins memory, which does nothing without a GPU but warn.
-    loader = DataLoader(dataset, batch_size=s.batch_per_worker, num_workers=s.threads, sampler=sampler)
+    loader = DataLoader(
+        dataset, batch_size=s.batch_per_worker, num_workers=s.threads, sampler=sampler
+    )
     stopwatch = Stopwatch()
     for epoch in range(s.epochs):
         sampler.set_epoch(epoch)

@@ -1,7 +1,8 @@
-"""A rival of `trainers.py`: Lightning's Trainer with its defaults, on torchvision's pictures, DDP over Gloo.
+"""A rival of `trainers.py`: Lightning's Trainer with its defaults, on torchvision's pictures, DDP
+over Gloo.
 
-Left out, in its favour: the progress bar, the summary of the model, checkpoints. The only argument is a JSON object of
-settings; `trainers.py` starts it by torchrun, where Lightning is installed.
+Left out, in its favour: the progress bar, the summary of the model, checkpoints. The only argument
+is a JSON object of settings; `trainers.py` starts it by torchrun, where Lightning is installed.
 """
 
 import json
@@ -10,13 +11,13 @@ from contextlib import ExitStack
 from types import SimpleNamespace
 
 import torch
-from ddlbench.mends import torchvision_operators
+from ddlbench.patches import torchvision_operators
 from pictures import folder
 from stopwatch import Stopwatch, rank
 from torch import nn
 from torch.utils.data import DataLoader
 
-torchvision_operators.mend()  # both import torchvision
+torchvision_operators.apply()  # both import torchvision
 import lightning  # noqa: E402
 import timm  # noqa: E402
 
@@ -38,7 +39,9 @@ class Classifier(lightning.LightningModule):
 
     def configure_optimizers(self):
         s = self.s
-        return torch.optim.SGD(self.parameters(), s.lr, momentum=s.momentum, weight_decay=s.weight_decay)
+        return torch.optim.SGD(
+            self.parameters(), s.lr, momentum=s.momentum, weight_decay=s.weight_decay
+        )
 
 
 class Timed(lightning.Callback):
@@ -65,7 +68,9 @@ def main() -> None:
         accelerator="cpu", devices=s.workers, strategy="ddp", max_epochs=s.epochs, default_root_dir=s.out,
         enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False, callbacks=[timed],
     )  # fmt: skip
-    trainer.fit(module, DataLoader(data, batch_size=s.batch_per_worker, num_workers=s.threads, shuffle=True))
+    trainer.fit(
+        module, DataLoader(data, batch_size=s.batch_per_worker, num_workers=s.threads, shuffle=True)
+    )
     loss = torch.stack(module.losses).mean().item()
     timed.stopwatch.write(s.out, rank(), len(data) // s.workers, loss)
 

@@ -1,11 +1,13 @@
-"""The pictures of PyTorch's ImageNet example, for the rivals of `trainers.py` that read what torchvision gives."""
+"""The pictures of PyTorch's ImageNet example, for the rivals of `trainers.py` that read what
+torchvision gives.
+"""
 
 from pathlib import Path
 from types import SimpleNamespace
 
-from ddlbench.mends import torchvision_operators
+from ddlbench.patches import torchvision_operators
 
-torchvision_operators.mend()
+torchvision_operators.apply()
 from torchvision import datasets, transforms  # noqa: E402
 
 

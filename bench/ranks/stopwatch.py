@@ -1,7 +1,9 @@
-"""What every side of `overhead.py` and `trainers.py` is measured with: a rank's wall and CPU time of each epoch.
+"""What every side of `overhead.py` and `trainers.py` is measured with: a rank's wall and CPU time
+of each epoch.
 
-Sides take turns: a rank begins an epoch when that of the side before it has come to the end of all that belongs to
-its own (validation too), and has no more to do than to wait. `sides.py` made the pipes.
+Sides take turns: a rank begins an epoch when that of the side before it has come to the end of all
+that belongs to its own (validation too), and has no more to do than to wait. `sides.py` made the
+pipes.
 """
 
 import json
@@ -23,8 +25,9 @@ LOOK_S = 2.0  # between looks at whether the benchmark is still there
 class Stopwatch:
     """Seconds of the training part of one rank's epochs; make it before the first step.
 
-    Where a program's memory happens to lie makes it some percent faster or slower, the same in each start. So each
-    start gets blocks and holes of random sizes in its heap (Mytkowicz et al. 2009, doi:10.1145/1508244.1508275).
+    Where a program's memory happens to lie makes it some percent faster or slower, the same in each
+    start. So each start gets blocks and holes of random sizes in its heap (Mytkowicz et al. 2009,
+    doi:10.1145/1508244.1508275).
     """
 
     def __init__(self) -> None:
@@ -37,7 +40,9 @@ class Stopwatch:
 
     @contextmanager
     def epoch(self) -> Iterator[None]:
-        """Around the training part of an epoch: all that is done from asking for its first batch on."""
+        """Around the training part of an epoch: all that is done from asking for its first batch
+        on.
+        """
         if self.wall_s:
             os.write(self._next, b"!")
         self._wait()
@@ -47,8 +52,9 @@ class Stopwatch:
         self.cpu_s.append(cpu_s() - cpu)
 
     def _wait(self) -> None:
-        """Wait until it is this side's turn. Once the benchmark has ended, however that was, this process ends too: the
-        turn of the others may never come to an end."""
+        """Wait until it is this side's turn. Once the benchmark has ended, however that was, this
+        process ends too: the turn of the others may never come to an end.
+        """
         its_turn = False
         while not its_turn:
             its_turn = bool(select.select([self._mine], [], [], LOOK_S)[0])
@@ -57,7 +63,9 @@ class Stopwatch:
         os.read(self._mine, 1)
 
     def write(self, folder: str | Path, rank: int, images: int, loss: float | None = None) -> None:
-        """For `sides.py`. `images`: of this rank, an epoch; `loss`: of the last step or epoch, as the sides agree."""
+        """For `sides.py`. `images`: of this rank, an epoch; `loss`: of the last step or epoch, as
+        the sides agree.
+        """
         os.write(self._next, b"!")
         result = {"wall_s": self.wall_s, "cpu_s": self.cpu_s, "images": images, "loss": loss}
         (Path(folder) / f"timed-{rank}.json").write_text(json.dumps(result), encoding="utf-8")
@@ -68,7 +76,9 @@ def _pipe(side: int) -> int:
 
 
 def cpu_s() -> float:
-    """CPU time of this process, its living child processes and those that ended, all threads of them [s]."""
+    """CPU time of this process, its living child processes and those that ended, all threads of
+    them [s].
+    """
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     total = time.process_time() + ended.ru_utime + ended.ru_stime
     for children in Path("/proc/self/task").glob("*/children"):
@@ -79,8 +89,9 @@ def cpu_s() -> float:
 
 
 def cpu_clock(pid: int) -> int:
-    """The clock that counts a process's CPU time to the ns, as clock_getcpuclockid(3) gives it on Linux; psutil and
-    /proc count in hundredths of a second."""
+    """The clock that counts a process's CPU time to the ns, as clock_getcpuclockid(3) gives it on
+    Linux; psutil and /proc count in hundredths of a second.
+    """
     return ~pid << 3 | 2
 
 

@@ -1,7 +1,8 @@
-"""The GPT of examples/language-model in the Hugging Face Trainer. ddlbench reads the state that the Trainer saves.
+"""The GPT of examples/language-model in the Hugging Face Trainer. ddlbench reads the state that the
+Trainer saves.
 
-Tried with transformers 5.23.0, accelerate 1.15.0 and torch 2.13.0: pip install transformers accelerate.
-config/programs/hugging-face.yaml starts it.
+Tried with transformers 5.23.0, accelerate 1.15.0 and torch 2.13.0: pip install transformers
+accelerate. config/programs/hugging-face.yaml starts it.
 """
 
 import argparse
@@ -29,7 +30,15 @@ class Model(torch.nn.Module):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    sizes = {"layers": 2, "hidden": 64, "heads": 2, "sequence": 32, "vocabulary": 64, "steps": 30, "seed": 1}
+    sizes = {
+        "layers": 2,
+        "hidden": 64,
+        "heads": 2,
+        "sequence": 32,
+        "vocabulary": 64,
+        "steps": 30,
+        "seed": 1,
+    }
     for name, value in (sizes | {"batch_per_worker": 8}).items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=value)
     parser.add_argument("--out", type=Path, default=Path())
@@ -48,7 +57,11 @@ if __name__ == "__main__":
         report_to="none",
         disable_tqdm=True,
     )
-    each = [tokens for rank in range(told.world_size) for tokens, _ in batches(Markov(args.vocabulary), args, rank)]
+    each = [
+        tokens
+        for rank in range(told.world_size)
+        for tokens, _ in batches(Markov(args.vocabulary), args, rank)
+    ]
     data = [{"input_ids": one, "labels": one} for one in torch.cat(each)]
     trainer = transformers.Trainer(Model(args), told, train_dataset=data)
     trainer.train()

@@ -1,13 +1,15 @@
-"""Ask a BERT, a GPT-2 or a GPT-Neo, served in one of several ways: a program of a user's own, which trains nothing.
+"""Ask a BERT, a GPT-2 or a GPT-Neo, served in one of several ways: a program of a user's own, which
+trains nothing.
 
-The models are those of Hugging Face by their configuration, with random weights: a request takes as long, and nothing
-is downloaded. `python serve.py --help` says what it takes. Started by ddlbench
-(config/programs/language-inference.yaml) or by torchrun. Tried with transformers 5.23.0, DeepSpeed 0.19.6 and torch
-2.13.0 on CPUs; ways of KERNELS were never run.
+The models are those of Hugging Face by their configuration, with random weights: a request takes as
+long, and nothing is downloaded. `python serve.py --help` says what it takes. Started by ddlbench
+(config/programs/language-inference.yaml) or by torchrun. Tried with transformers 5.23.0, DeepSpeed
+0.19.6 and torch 2.13.0 on CPUs; ways of KERNELS were never run.
 
-A request is a batch of sequences, and its response the scores of each sequence's last token. The ranks of a way in
-SLICED share every layer, so all of them work on the whole request. In the other ways each rank has the whole model, and
-answers its part of the request. A request is over when all ranks have all responses.
+A request is a batch of sequences, and its response the scores of each sequence's last token. The
+ranks of a way in SLICED share every layer, so all of them work on the whole request. In the other
+ways each rank has the whole model, and answers its part of the request. A request is over when all
+ranks have all responses.
 """
 
 import argparse
@@ -23,16 +25,18 @@ import torch.distributed as dist
 sys.path.append(str(Path(__file__).resolve().parents[2] / "recorder"))  # or: pip install ./recorder
 from ddlbench_recorder import Recorder
 
-# Nothing here needs torchvision, which transformers imports where it finds it: one that was built for CUDA does not
-# import beside a torch for CPUs.
+# Nothing here needs torchvision, which transformers imports where it finds it: one that was built
+# for CUDA does not import beside a torch for CPUs.
 sys.modules["torchvision"] = None
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-# DeepSpeed's own kernels in place of the model's layers, on GPUs: in 16 bits, and with weights in 8.
+# DeepSpeed's own kernels in place of the model's layers, on GPUs: in 16 bits, and with weights in
+# 8.
 KERNELS = {"deepspeed-kernels": torch.float16, "deepspeed-kernels-int8": torch.int8}
 SLICED = ("deepspeed-autotp", "own-slices", *KERNELS)
 WAYS = ("plain", "compiled", "int8", "deepspeed-engine", *SLICED)
-# Family, blocks, width, heads, vocabulary: Devlin et al. 2018, Radford et al. 2019, and EleutherAI's GPT-Neo.
+# Family, blocks, width, heads, vocabulary: Devlin et al. 2018, Radford et al. 2019, and
+# EleutherAI's GPT-Neo.
 SIZES = {
     "bert-small": ("bert", 2, 64, 4, 1024),
     "gpt2-small": ("gpt2", 2, 64, 4, 1024),
@@ -47,7 +51,10 @@ def refuses(way: str, size: str, ranks: int, device: str) -> str | None:
     """Why a model cannot be served in this way, or None."""
     family, _, _, heads, _ = SIZES[size]
     if way == "deepspeed-autotp" and family == "gpt2":
-        return "DeepSpeed's AutoTP refuses GPT-2, whose layers are no torch.nn.Linear; allowed: own-slices"
+        return (
+            "DeepSpeed's AutoTP refuses GPT-2, whose layers are no torch.nn.Linear; allowed:"
+            " own-slices"
+        )
     if way == "own-slices" and family != "gpt2":
         return f"DeepSpeed slices {size} itself; allowed: deepspeed-autotp"
     if way in KERNELS and device != "cuda":
@@ -74,7 +81,12 @@ def build(size: str, sequence: int) -> torch.nn.Module:
         return transformers.BertForMaskedLM(config).eval()
     if family == "gpt2":
         config = transformers.GPT2Config(
-            vocab_size=vocabulary, n_embd=width, n_layer=blocks, n_head=heads, n_positions=sequence, use_cache=False
+            vocab_size=vocabulary,
+            n_embd=width,
+            n_layer=blocks,
+            n_head=heads,
+            n_positions=sequence,
+            use_cache=False,
         )
         return transformers.GPT2LMHeadModel(config).eval()
     config = transformers.GPTNeoConfig(
@@ -119,8 +131,12 @@ class Slice(torch.nn.Module):
 
     def __init__(self, layer: torch.nn.Module, rank: int, ranks: int) -> None:
         super().__init__()
-        self.weight = torch.nn.Parameter(layer.weight.detach().chunk(ranks, dim=1)[rank].clone(), requires_grad=False)
-        self.bias = torch.nn.Parameter(layer.bias.detach().chunk(ranks)[rank].clone(), requires_grad=False)
+        self.weight = torch.nn.Parameter(
+            layer.weight.detach().chunk(ranks, dim=1)[rank].clone(), requires_grad=False
+        )
+        self.bias = torch.nn.Parameter(
+            layer.bias.detach().chunk(ranks)[rank].clone(), requires_grad=False
+        )
         self.ranks = ranks
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
@@ -131,7 +147,9 @@ class Slice(torch.nn.Module):
 
 
 def slice_layers(model: torch.nn.Module, rank: int, ranks: int) -> None:
-    """Replace each layer of GPT-2's blocks (transformers' Conv1D, weights [in, out]) by this rank's part of it."""
+    """Replace each layer of GPT-2's blocks (transformers' Conv1D, weights [in, out]) by this rank's
+    part of it.
+    """
     if ranks == 1:
         return
     for name, layer in model.named_children():
@@ -142,7 +160,9 @@ def slice_layers(model: torch.nn.Module, rank: int, ranks: int) -> None:
 
 
 def weights_bytes(model: torch.nn.Module) -> int:
-    """Bytes of parameters and buffers on this rank, each storage once; of quantised tensors, of their parts."""
+    """Bytes of parameters and buffers on this rank, each storage once; of quantised tensors, of
+    their parts.
+    """
     tensors, held = [*model.parameters(), *model.buffers()], {}
     while tensors:
         tensor = tensors.pop()
@@ -156,7 +176,11 @@ def weights_bytes(model: torch.nn.Module) -> int:
 
 def kinds(model: torch.nn.Module) -> dict[str, str]:
     """The class of each module that has weights of its own, by its name."""
-    return {name: type(one).__name__ for name, one in model.named_modules() if [*one.parameters(recurse=False)]}
+    return {
+        name: type(one).__name__
+        for name, one in model.named_modules()
+        if [*one.parameters(recurse=False)]
+    }
 
 
 def join(way: str) -> tuple[int, int, torch.device]:
@@ -166,7 +190,12 @@ def join(way: str) -> tuple[int, int, torch.device]:
     if cuda:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
     if "WORLD_SIZE" not in os.environ:  # started by hand
-        os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost"}
+        os.environ |= {
+            "RANK": "0",
+            "LOCAL_RANK": "0",
+            "WORLD_SIZE": "1",
+            "MASTER_ADDR": "localhost",
+        }
         os.environ.setdefault("MASTER_PORT", "29500")
     if way.startswith("deepspeed"):
         import deepspeed
@@ -180,10 +209,14 @@ def join(way: str) -> tuple[int, int, torch.device]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
     parser.add_argument("--way", choices=WAYS, default="plain")
     parser.add_argument("--size", choices=[*SIZES], default="bert-small")
-    parser.add_argument("--batch", type=int, default=2, help="sequences in a request, over all ranks")
+    parser.add_argument(
+        "--batch", type=int, default=2, help="sequences in a request, over all ranks"
+    )
     parser.add_argument("--sequence", type=int, default=32, help="tokens")
     parser.add_argument("--requests", type=int, default=40)
     parser.add_argument("--precision", choices=sorted(DTYPES), default="fp32")
@@ -201,7 +234,9 @@ def main() -> None:
     dtype, part = DTYPES[args.precision], args.batch // ranks
     model = build(args.size, args.sequence).to(dtype)
     draw = torch.Generator().manual_seed(args.seed)
-    tokens = torch.randint(SIZES[args.size][-1], (args.batch, args.sequence), generator=draw).to(device)
+    tokens = torch.randint(SIZES[args.size][-1], (args.batch, args.sequence), generator=draw).to(
+        device
+    )
     mine = tokens if args.way in SLICED else tokens[rank * part : (rank + 1) * part]
     with torch.inference_mode():
         model.to(device)
@@ -233,7 +268,10 @@ def main() -> None:
         result["largest_difference"] = float((scores.float() - wanted).abs().max())
         result["largest_score"] = float(wanted.abs().max())
         (args.out / "result.json").write_text(json.dumps(result))
-        print(f"{len(changed)} of {len(before)} modules replaced, scores differ by {result['largest_difference']:.2g}")
+        print(
+            f"{len(changed)} of {len(before)} modules replaced, scores differ by"
+            f" {result['largest_difference']:.2g}"
+        )
     dist.destroy_process_group()
 
 

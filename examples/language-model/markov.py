@@ -1,4 +1,6 @@
-"""Tokens from a Markov source whose entropy is known, so that a language model's loss has a floor."""
+"""Tokens from a Markov source whose entropy is known, so that a language model's loss has a
+floor.
+"""
 
 import math
 
@@ -22,7 +24,9 @@ class Markov:
 
     def draw(self, count: int, length: int, generator: torch.Generator) -> torch.Tensor:
         """Tokens of `count` sequences, int64 of (count, length)."""
-        which = torch.multinomial(torch.tensor(LIKELY), count * length, True, generator=generator).view(count, length)
+        which = torch.multinomial(
+            torch.tensor(LIKELY), count * length, True, generator=generator
+        ).view(count, length)
         tokens = torch.randint(self.size, (count, length), generator=generator)
         for place in range(1, length):
             tokens[:, place] = self.next[tokens[:, place - 1], which[:, place]]
@@ -31,13 +35,15 @@ class Markov:
     def floor(self, model: str, masked: float = 0.0, length: int = 3) -> float:
         """The lowest loss, nats per token. gpt: H(x2 | x1), what the last token leaves open.
 
-        bert: what the nearest tokens leave open that are not masked, a before and b after: by the chain rule
-        H(x | xa, xb) = h(a) + h(b) - h(a + b), where h(k) is the entropy k steps on. Each token is masked with
-        probability `masked`; the mean is over all places of a sequence.
+        bert: what the nearest tokens leave open that are not masked, a before and b after: by the
+        chain rule H(x | xa, xb) = h(a) + h(b) - h(a + b), where h(k) is the entropy k steps on.
+        Each token is masked with probability `masked`; the mean is over all places of a sequence.
         """
         step = torch.zeros(self.size, self.size, dtype=torch.float64)
         for column, likely in enumerate(LIKELY):
-            step.index_put_((torch.arange(self.size), self.next[:, column]), torch.tensor(likely).double(), True)
+            step.index_put_(
+                (torch.arange(self.size), self.next[:, column]), torch.tensor(likely).double(), True
+            )
         if model == "gpt":
             return entropy(step)
         h = [entropy(torch.linalg.matrix_power(step, steps)) for steps in range(2 * REACH + 1)]
@@ -51,11 +57,15 @@ class Markov:
 
 
 def _nearest(room: int, masked: float) -> list[tuple[int, float]]:
-    """How far the nearest token is that is not masked, among so many, and how likely; beyond REACH it is of no use."""
+    """How far the nearest token is that is not masked, among so many, and how likely; beyond REACH
+    it is of no use.
+    """
     near = [(far, (1 - masked) * masked ** (far - 1)) for far in range(1, min(room, REACH) + 1)]
     return [*near, (2 * REACH + 1, 1 - sum(likely for _, likely in near))]
 
 
 def entropy(rows: torch.Tensor) -> float:
-    """Mean entropy of rows of probabilities, in nats: the rate of a source whose tokens are equally frequent."""
+    """Mean entropy of rows of probabilities, in nats: the rate of a source whose tokens are equally
+    frequent.
+    """
     return float(torch.special.entr(rows).sum(dim=1).mean())

@@ -1,7 +1,9 @@
-"""Train a GPT or a BERT of any size on tokens whose lowest possible loss is known: a program of a user's own.
+"""Train a GPT or a BERT of any size on tokens whose lowest possible loss is known: a program of a
+user's own.
 
-`python train.py --help` says what it takes. Started by ddlbench (config/programs/language_model.yaml) or by torchrun;
-under Horovod by horovodrun. Its only word to ddlbench is the recorder (three lines), which does nothing elsewhere.
+`python train.py --help` says what it takes. Started by ddlbench
+(config/programs/language_model.yaml) or by torchrun; under Horovod by horovodrun. Its only word to
+ddlbench is the recorder (three lines), which does nothing elsewhere.
 """
 
 import argparse
@@ -24,9 +26,9 @@ from ddlbench_recorder import Recorder
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 MASKED = 0.15  # of BERT's tokens
-TOKENS = (
-    1024  # that the source draws from at most; larger vocabularies cost as much as they should, and are not used up
-)
+# that the source draws from at most; larger vocabularies cost as much as they should, and are not
+# used up
+TOKENS = 1024
 # Sizes of Devlin et al. 2018, Radford et al. 2019 and Brown et al. 2020.
 SIZES = {
     "small": {},
@@ -35,13 +37,18 @@ SIZES = {
     "gpt-1.3e9": {"model": "gpt", "layers": 24, "hidden": 2048, "heads": 16, "vocabulary": 50257},
     "gpt-2.7e9": {"model": "gpt", "layers": 32, "hidden": 2560, "heads": 32, "vocabulary": 50257},
 }
-# DeepSpeed's ways: stages of ZeRO, the optimizer's state on the host, progressive layer dropping. On the host PyTorch's
-# fused AdamW updates, or DeepSpeed's own optimizer where the name ends with CPU_ADAM.
+# DeepSpeed's ways: stages of ZeRO, the optimizer's state on the host, progressive layer dropping.
+# On the host PyTorch's fused AdamW updates, or DeepSpeed's own optimizer where the name ends with
+# CPU_ADAM.
 CPU_ADAM = "-cpu-adam"
 ZERO = {"deepspeed": {"stage": 0}} | {f"zero-{stage}": {"stage": stage} for stage in (1, 2, 3)}
-OFFLOAD = {f"{name}-offload": {**zero, "offload_optimizer": {"device": "cpu"}} for name, zero in [*ZERO.items()][1:]}
+OFFLOAD = {
+    f"{name}-offload": {**zero, "offload_optimizer": {"device": "cpu"}}
+    for name, zero in [*ZERO.items()][1:]
+}
 OFFLOAD |= {f"{name}{CPU_ADAM}": zero for name, zero in OFFLOAD.items()}
-# The optimizer's state on a disk of the node, --nvme. It needs libaio to be compiled, and was never run.
+# The optimizer's state on a disk of the node, --nvme. It needs libaio to be compiled, and was never
+# run.
 NVME = "zero-3-nvme"
 OFFLOAD[NVME] = {"stage": 3, "offload_optimizer": {"device": "nvme"}}
 ZERO |= OFFLOAD
@@ -51,15 +58,17 @@ SOON = 100  # gamma of layer dropping is this over the steps (Zhang and He 2020)
 
 
 class Network(torch.nn.Module):
-    """GPT (looks back only) or BERT (looks both ways) by its sizes: (batch, sequence) tokens to scores of each token.
+    """GPT (looks back only) or BERT (looks both ways) by its sizes: (batch, sequence) tokens to
+    scores of each token.
 
-    Blocks are PyTorch's, normalised first, and the scores share the embedding's weights: GPT-2's and BERT's sizes but
-    for a few thousand weights. There is no dropout. Places begin as sinusoids, so that a block finds a token's
-    neighbours: from small random numbers a BERT learns nothing in its first hundreds of steps.
+    Blocks are PyTorch's, normalised first, and the scores share the embedding's weights: GPT-2's
+    and BERT's sizes but for a few thousand weights. There is no dropout. Places begin as sinusoids,
+    so that a block finds a token's neighbours: from small random numbers a BERT learns nothing in
+    its first hundreds of steps.
 
-    A GPT's last token stands where it is read; a BERT must first learn to look at its neighbours, from the 15 % of
-    tokens that are masked. Of the small size, with batches of 32, its loss stays at ln 64 for 200 steps, and is 1.1
-    after 400. With batches of 8 it learns nothing in 200.
+    A GPT's last token stands where it is read; a BERT must first learn to look at its neighbours,
+    from the 15 % of tokens that are masked. Of the small size, with batches of 32, its loss stays
+    at ln 64 for 200 steps, and is 1.1 after 400. With batches of 8 it learns nothing in 200.
     """
 
     def __init__(self, args: argparse.Namespace) -> None:
@@ -68,25 +77,39 @@ class Network(torch.nn.Module):
         self.dtype = DTYPES[args.precision]
         self.tokens = torch.nn.Embedding(args.vocabulary + 1, args.hidden)  # one more: BERT's mask
         self.places = torch.nn.Embedding(args.sequence, args.hidden)
-        sizes = {"nhead": args.heads, "dim_feedforward": 4 * args.hidden, "dropout": 0.0, "activation": "gelu"}
+        sizes = {
+            "nhead": args.heads,
+            "dim_feedforward": 4 * args.hidden,
+            "dropout": 0.0,
+            "activation": "gelu",
+        }
         self.blocks = torch.nn.ModuleList(
-            torch.nn.TransformerEncoderLayer(args.hidden, **sizes, batch_first=True, norm_first=True)
+            torch.nn.TransformerEncoderLayer(
+                args.hidden, **sizes, batch_first=True, norm_first=True
+            )
             for _ in range(args.layers)
         )
         self.norm = torch.nn.LayerNorm(args.hidden)
         torch.nn.init.normal_(self.tokens.weight, std=0.3)
-        torch.nn.init.constant_(self.norm.weight, 8 / args.hidden**0.5)  # first scores are alike for all widths
+        torch.nn.init.constant_(
+            self.norm.weight, 8 / args.hidden**0.5
+        )  # first scores are alike for all widths
         waves = 10_000 ** (-torch.arange(0, args.hidden, 2) / args.hidden)
         angles = torch.arange(args.sequence)[:, None] * waves
         self.places.weight.data = torch.cat([angles.sin(), angles.cos()], dim=1)
         self.passes = self.computed = 0  # passes of the network, and of its blocks
 
     def forward(
-        self, tokens: torch.Tensor, labels: torch.Tensor, progressive_layer_drop: bool = False, pld_theta: float = 1.0
+        self,
+        tokens: torch.Tensor,
+        labels: torch.Tensor,
+        progressive_layer_drop: bool = False,
+        pld_theta: float = 1.0,
     ) -> torch.Tensor:
         """The mean loss over labels, in nats per token; labels of -100 do not count.
 
-        DeepSpeed says how many blocks are to be kept (Zhang and He 2020, algorithm 1). All ranks drop the same ones.
+        DeepSpeed says how many blocks are to be kept (Zhang and He 2020, algorithm 1). All ranks
+        drop the same ones.
         """
         with torch.autocast(tokens.device.type, self.dtype, enabled=self.dtype != torch.float32):
             return self.loss(tokens, labels, pld_theta)
@@ -97,7 +120,11 @@ class Network(torch.nn.Module):
         keep = [1 - place / len(self.blocks) * (1 - pld_theta) for place in range(len(self.blocks))]
         x = self.tokens(tokens) + self.places.weight[: tokens.shape[1]]
         length = tokens.shape[1]
-        mask = torch.nn.Transformer.generate_square_subsequent_mask(length, x.device, x.dtype) if self.causal else None
+        mask = (
+            torch.nn.Transformer.generate_square_subsequent_mask(length, x.device, x.dtype)
+            if self.causal
+            else None
+        )
         for block, likely in zip(self.blocks, keep, strict=True):
             if draw.random() < likely:
                 self.computed += 1
@@ -110,7 +137,9 @@ class Network(torch.nn.Module):
 
 
 def batches(source: Markov, args: argparse.Namespace, rank: int):
-    """`args.steps` batches of this rank: tokens and labels, (batch, sequence) each. Step and rank are in the seed."""
+    """`args.steps` batches of this rank: tokens and labels, (batch, sequence) each. Step and rank
+    are in the seed.
+    """
     for step in range(args.steps):
         draw = torch.Generator().manual_seed(args.seed * 1_000_003 + step * 4099 + rank)
         tokens = source.draw(args.batch_per_worker, args.sequence, draw)
@@ -122,13 +151,17 @@ def batches(source: Markov, args: argparse.Namespace, rank: int):
 
 
 def host_threads(ranks: int) -> int:
-    """Cores for each of so many ranks of this computer: those that this process may use, its share if these are all."""
+    """Cores for each of so many ranks of this computer: those that this process may use, its share
+    if these are all.
+    """
     mine = len(os.sched_getaffinity(0))
     return max(1, mine // ranks) if mine == os.cpu_count() else mine
 
 
 def zero_settings(framework: str, disk: str) -> dict:
-    """DeepSpeed's settings of ZeRO; `disk` is a folder of this rank's own, for what goes to a disk."""
+    """DeepSpeed's settings of ZeRO; `disk` is a folder of this rank's own, for what goes to a
+    disk.
+    """
     zero = ZERO[framework]
     if framework != NVME:
         return zero
@@ -136,20 +169,29 @@ def zero_settings(framework: str, disk: str) -> dict:
 
 
 def cpu_adam(parameters, lr: float) -> torch.optim.Optimizer:
-    """DeepSpeed's AdamW for the host, which is compiled at its first start. Exits where that cannot be done."""
+    """DeepSpeed's AdamW for the host, which is compiled at its first start. Exits where that cannot
+    be done.
+    """
     from deepspeed.ops.adam import DeepSpeedCPUAdam
 
     try:
         return DeepSpeedCPUAdam(parameters, lr=lr, weight_decay=0.0)
     except Exception as error:
-        sys.exit(f"DeepSpeedCPUAdam needs a C++ compiler and ninja ({error}); without them: zero-2-offload")
+        sys.exit(
+            f"DeepSpeedCPUAdam needs a C++ compiler and ninja ({error}); without them:"
+            " zero-2-offload"
+        )
 
 
 def engine(model: torch.nn.Module, args: argparse.Namespace, device: torch.device):
-    """`(model, optimizer, backward, update)`: a model to call, a function of its loss, one that updates its weights."""
+    """`(model, optimizer, backward, update)`: a model to call, a function of its loss, one that
+    updates its weights.
+    """
     if args.framework in OFFLOAD:  # whose optimizer works on the host, and would have one thread
         threads = host_threads(int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
-        os.environ["OMP_NUM_THREADS"] = str(threads)  # what DeepSpeed compiles has OpenMP of its own
+        os.environ["OMP_NUM_THREADS"] = str(
+            threads
+        )  # what DeepSpeed compiles has OpenMP of its own
         torch.set_num_threads(threads)
     if args.framework.endswith(CPU_ADAM) or args.framework == NVME:
         optimizer = cpu_adam(model.parameters(), args.lr)
@@ -163,11 +205,18 @@ def engine(model: torch.nn.Module, args: argparse.Namespace, device: torch.devic
             disk = tempfile.mkdtemp(prefix="ddlbench-", dir=args.nvme)
             atexit.register(shutil.rmtree, disk, ignore_errors=True)
         zero = zero_settings(args.framework, disk)
-        settings = {"train_micro_batch_size_per_gpu": args.batch_per_worker, "zero_optimization": zero}
+        settings = {
+            "train_micro_batch_size_per_gpu": args.batch_per_worker,
+            "zero_optimization": zero,
+        }
         if args.framework == "pld":
-            settings["progressive_layer_drop"] = {"enabled": True, "theta": THETA, "gamma": SOON / args.steps}
-        # Weights and gradients are float32 under every framework, also where the network computes in bf16: DeepSpeed's
-        # own bf16 would compare number formats.
+            settings["progressive_layer_drop"] = {
+                "enabled": True,
+                "theta": THETA,
+                "gamma": SOON / args.steps,
+            }
+        # Weights and gradients are float32 under every framework, also where the network computes
+        # in bf16: DeepSpeed's own bf16 would compare number formats.
         settings |= {"zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False}
         settings |= {"gradient_clipping": 1.0}
         wrapped, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=settings)
@@ -193,7 +242,11 @@ def engine(model: torch.nn.Module, args: argparse.Namespace, device: torch.devic
         if args.framework == "horovod":
             optimizer.synchronize()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        with optimizer.skip_synchronize() if args.framework == "horovod" else contextlib.nullcontext():
+        with (
+            optimizer.skip_synchronize()
+            if args.framework == "horovod"
+            else contextlib.nullcontext()
+        ):
             optimizer.step()
         optimizer.zero_grad()
 
@@ -203,16 +256,30 @@ def engine(model: torch.nn.Module, args: argparse.Namespace, device: torch.devic
 def held(model: torch.nn.Module, wrapped: torch.nn.Module, optimizer: torch.optim.Optimizer):
     """What this rank holds after a backward pass: parameters, gradients, the optimizer's state.
 
-    DeepSpeed's ZeRO keeps this rank's part of them in tensors of its own, and float32 copies of bf16 weights.
+    DeepSpeed's ZeRO keeps this rank's part of them in tensors of its own, and float32 copies of
+    bf16 weights.
     """
     zero = getattr(wrapped, "optimizer", None)
-    names = ("single_partition_of_fp32_groups", "fp32_partitioned_groups_flat", "fp32_groups_flat_partition")
+    names = (
+        "single_partition_of_fp32_groups",
+        "fp32_partitioned_groups_flat",
+        "fp32_groups_flat_partition",
+    )
     copies = [tensor for name in names for tensor in getattr(zero, name, ())]
     parameters = [*model.parameters()]
     gradients = [tensor.grad for tensor in (*parameters, *copies) if tensor.grad is not None]
-    gradients += [tensor for group in getattr(zero, "averaged_gradients", {}).values() for tensor in group or ()]
+    gradients += [
+        tensor
+        for group in getattr(zero, "averaged_gradients", {}).values()
+        for tensor in group or ()
+    ]
     parameters += [tensor.ds_tensor for tensor in parameters if hasattr(tensor, "ds_tensor")]
-    kept = [one for state in optimizer.state.values() for one in state.values() if isinstance(one, torch.Tensor)]
+    kept = [
+        one
+        for state in optimizer.state.values()
+        for one in state.values()
+        if isinstance(one, torch.Tensor)
+    ]
     return parameters, gradients, [*copies, *kept]
 
 
@@ -224,7 +291,10 @@ def join(framework: str) -> tuple[int, torch.device]:
 
         hvd.init()
         if hvd.size() != int(os.environ.get("WORLD_SIZE", hvd.size())):
-            sys.exit(f"Horovod has {hvd.size()} ranks of {os.environ['WORLD_SIZE']}: start it with horovodrun")
+            sys.exit(
+                f"Horovod has {hvd.size()} ranks of {os.environ['WORLD_SIZE']}: start it with"
+                " horovodrun"
+            )
         rank, local = hvd.rank(), hvd.local_rank()
     else:
         if framework in ZERO:
@@ -242,17 +312,32 @@ def join(framework: str) -> tuple[int, torch.device]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
     parser.add_argument("--framework", choices=["ddp", "fsdp", "horovod", *ZERO], default="ddp")
-    parser.add_argument("--size", choices=[*SIZES], default="small", help="model, layers, hidden, heads, vocabulary")
+    parser.add_argument(
+        "--size", choices=[*SIZES], default="small", help="model, layers, hidden, heads, vocabulary"
+    )
     parser.add_argument("--model", choices=["gpt", "bert"], default="gpt")
-    for name, value in {"layers": 2, "hidden": 64, "heads": 2, "sequence": 32, "vocabulary": 64, "steps": 30}.items():
+    for name, value in {
+        "layers": 2,
+        "hidden": 64,
+        "heads": 2,
+        "sequence": 32,
+        "vocabulary": 64,
+        "steps": 30,
+    }.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--batch-per-worker", type=int, default=8, help="sequences")
     parser.add_argument("--precision", choices=sorted(DTYPES), default="fp32")
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--nvme", default=tempfile.gettempdir(), help="folder on a disk of the node, for zero-3-nvme")
+    parser.add_argument(
+        "--nvme",
+        default=tempfile.gettempdir(),
+        help="folder on a disk of the node, for zero-3-nvme",
+    )
     parser.add_argument("--out", type=Path, default=Path(), help="folder of result.json")
     parser.set_defaults(**SIZES[parser.parse_known_args()[0].size])
     args = parser.parse_args()
@@ -268,7 +353,10 @@ def main() -> None:
         if len(losses) == 1:  # the optimizer has its state since the first step
             holds = held(model, wrapped, optimizer)
             record.holds(*holds)
-            formats = [sorted({str(tensor.dtype) for tensor in part if tensor.is_floating_point()}) for part in holds]
+            formats = [
+                sorted({str(tensor.dtype) for tensor in part if tensor.is_floating_point()})
+                for part in holds
+            ]
         update()
         losses.append(loss.detach())
         record.step(losses[-1], tokens.numel())
@@ -277,7 +365,9 @@ def main() -> None:
         last = torch.stack(losses[-10:]).mean().item()
         result = {"loss": last, "floor": floor, "steps": len(losses), "formats": formats}
         result |= {"optimizer": type(optimizer).__name__, "threads": torch.get_num_threads()}
-        result["blocks"] = model.computed / (model.passes * len(model.blocks))  # the share that was computed
+        result["blocks"] = model.computed / (
+            model.passes * len(model.blocks)
+        )  # the share that was computed
         (args.out / "result.json").write_text(json.dumps(result))
         print(f"loss of the last 10 steps {last:.4f}, lowest possible {floor:.4f}")
     if dist.is_initialized():

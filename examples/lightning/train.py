@@ -1,6 +1,8 @@
-"""The GPT of examples/language-model in Lightning's Trainer. What ddlbench needs is the callback `Record`.
+"""The GPT of examples/language-model in Lightning's Trainer. What ddlbench needs is the callback
+`Record`.
 
-Tried with lightning 2.6.6 and torch 2.13.0: pip install lightning. config/programs/lightning.yaml starts it.
+Tried with lightning 2.6.6 and torch 2.13.0: pip install lightning. config/programs/lightning.yaml
+starts it.
 """
 
 import argparse
@@ -12,7 +14,9 @@ import lightning
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "language-model"))
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "recorder"))  # or: pip install ./recorder
+sys.path.insert(
+    0, str(Path(__file__).resolve().parents[2] / "recorder")
+)  # or: pip install ./recorder
 from ddlbench_recorder import Recorder
 from markov import Markov
 from train import Network, batches
@@ -44,7 +48,15 @@ class Module(lightning.LightningModule):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    sizes = {"layers": 2, "hidden": 64, "heads": 2, "sequence": 32, "vocabulary": 64, "steps": 30, "seed": 1}
+    sizes = {
+        "layers": 2,
+        "hidden": 64,
+        "heads": 2,
+        "sequence": 32,
+        "vocabulary": 64,
+        "steps": 30,
+        "seed": 1,
+    }
     for name, value in (sizes | {"batch_per_worker": 8, "devices": 1, "nodes": 1}).items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=value)
     args = parser.parse_args(namespace=argparse.Namespace(model="gpt", lr=3e-3))
@@ -55,7 +67,9 @@ if __name__ == "__main__":
         num_nodes=args.nodes,
         max_epochs=1,
         gradient_clip_val=1.0,
-        **dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False),
+        **dict.fromkeys(
+            ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
+        ),
         use_distributed_sampler=False,  # each rank draws its own tokens
         callbacks=[Record()],
     )

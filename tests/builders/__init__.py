@@ -1,1 +1,3 @@
-"""Made-up plans, machines, records, tables and results that are valid: a test says only what it is about."""
+"""Made-up plans, machines, records, tables and results that are valid: a test says only what it is
+about.
+"""

@@ -10,7 +10,9 @@ from ddlbench.settings.config import CONFIG
 from ddlbench.settings.machine import Machine, load_machine
 
 JUWELS = load_machine("juwels-booster")
-LAPTOP = replace(load_machine("local"), workers_per_node=2)  # two workers fit, whatever computer tests this
+LAPTOP = replace(
+    load_machine("local"), workers_per_node=2
+)  # two workers fit, whatever computer tests this
 
 MACHINE = """\
 launcher: local
@@ -36,8 +38,12 @@ partitions:
 """
 
 
-def write_machine(folder: Path, shipped: str | Mapping[str, Any], name: str = "mine", **changes: Any) -> Machine:
-    """A machine with these keys, or with those of one that we ship, and others laid over them. Loads it."""
+def write_machine(
+    folder: Path, shipped: str | Mapping[str, Any], name: str = "mine", **changes: Any
+) -> Machine:
+    """A machine with these keys, or with those of one that we ship, and others laid over them.
+    Loads it.
+    """
     if isinstance(shipped, str):
         shipped = yaml.safe_load((CONFIG / f"machines/{shipped}.yaml").read_text(encoding="utf-8"))
     (folder / f"{name}.yaml").write_text(yaml.safe_dump({**shipped, **changes}), encoding="utf-8")

@@ -1,4 +1,5 @@
-"""Runs, and studies that name them: `run_spec(framework="horovod", workers=2)` differs in what is said.
+"""Runs, and studies that name them: `run_spec(framework="horovod", workers=2)` differs in what is
+said.
 
 `pick(plan, workers=2)` is a run that a study names; `write_study` writes and loads a study.
 """
@@ -55,10 +56,11 @@ nesterov: false
 
 
 def run_spec(**settings: Any) -> RunSpec:
-    """Two epochs of LeNet under DDP by one worker, in steps of 64 images; `settings` are RunSpec's fields.
+    """Two epochs of LeNet under DDP by one worker, in steps of 64 images; `settings` are RunSpec's
+    fields.
 
-    `recipe` may be a name: that recipe at the run's global batch. Workers fill one node unless `workers_per_node` is
-    given.
+    `recipe` may be a name: that recipe at the run's global batch. Workers fill one node unless
+    `workers_per_node` is given.
     """
     given: dict[str, Any] = {
         "machine": "here",
@@ -83,7 +85,13 @@ def run_spec(**settings: Any) -> RunSpec:
 
 def infer_spec(**changes: Any) -> InferSpec:
     """The plain LeNet of `run_spec`, trained, serving 1 and 64 pictures."""
-    given = {"run": run_spec(), "trained": True, "member": "plain", "workers": 1, "workers_per_node": 1}
+    given = {
+        "run": run_spec(),
+        "trained": True,
+        "member": "plain",
+        "workers": 1,
+        "workers_per_node": 1,
+    }
     return InferSpec(**given | {"batches": (1, 64), "repeat": 1} | changes)
 
 
@@ -94,7 +102,9 @@ def pick(of: Plan, **columns: object) -> RunSpec:
 
 
 def write_study(folder: Path, text: str | Mapping[str, Any], name: str = "mine") -> Study:
-    """A study of this text, or of these keys, in a folder like config/ with our recipes and references. Loads it."""
+    """A study of this text, or of these keys, in a folder like config/ with our recipes and
+    references. Loads it.
+    """
     for shared in ("recipes", "references"):
         if not (folder / shared).exists():
             (folder / shared).symlink_to(CONFIG / shared)

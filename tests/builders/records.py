@@ -26,7 +26,13 @@ FLOPS = 2_000_000_000  # of an image
 # What a rank measures; the second is on another node.
 OF_DEVICES = ("device_energy_j", "peak_device_memory_bytes", "peak_device_reserved_bytes")
 RANKS: list[dict[str, Any]] = [
-    {"host": f"node{7 + rank}", "pid": rank, "local_rank": 0, "cpu_share": 1.0 + rank, "host_energy_j": 30.0}
+    {
+        "host": f"node{7 + rank}",
+        "pid": rank,
+        "local_rank": 0,
+        "cpu_share": 1.0 + rank,
+        "host_energy_j": 30.0,
+    }
     | {"peak_resident_bytes": 100 + rank, "loader_resident_bytes": 0}
     | {"parameters_bytes": 10, "gradients_bytes": 10 - rank, "optimizer_bytes": 20}
     | {"network_sent_bytes": 5, "network_received_bytes": 6 + rank}
@@ -46,8 +52,9 @@ def write_record(
 ) -> Path:
     """A record as a run leaves it, in a folder of its id within `folder`, which is returned.
 
-    Top-1 is 0.5, then 0.25; without a status it has no end and no steps. Training begins at 1 s; epochs take 12 s, then
-    1.6 s, and validations VALIDATION_S. `events` are more lines of the log, `ddlbench_` added to their names.
+    Top-1 is 0.5, then 0.25; without a status it has no end and no steps. Training begins at 1 s;
+    epochs take 12 s, then 1.6 s, and validations VALIDATION_S. `events` are more lines of the log,
+    `ddlbench_` added to their names.
     """
     folder = folder / spec.id
     folder.mkdir(parents=True)
@@ -59,7 +66,11 @@ def write_record(
         seal(folder)
         return folder
     logs[0].mllog.end("run_stop", None, {"status": status}, time_ms=at_ms)
-    events = {"skipped_steps": 0, "flops_per_image": FLOPS, "ranks": list(ranks[: spec.workers])} | events
+    events = {
+        "skipped_steps": 0,
+        "flops_per_image": FLOPS,
+        "ranks": list(ranks[: spec.workers]),
+    } | events
     for key, value in events.items():
         logs[0].event(f"ddlbench_{key}", value)
     for rank, log in enumerate(logs):
@@ -83,7 +94,9 @@ def with_clocks(steps: pd.DataFrame) -> pd.DataFrame:
 
 
 def retimed(folder: Path, **columns: Any) -> Path:
-    """Give a record steps with these columns, as `assign` takes them, and clocks that fit; the record."""
+    """Give a record steps with these columns, as `assign` takes them, and clocks that fit; the
+    record.
+    """
     steps = with_clocks(pd.read_parquet(folder / STEPS).assign(**columns))
     steps.to_parquet(folder / STEPS)
     fit_log(folder, steps)
@@ -91,20 +104,28 @@ def retimed(folder: Path, **columns: Any) -> Path:
 
 
 def fit_log(folder: Path, steps: pd.DataFrame, began_s: float = 1.0) -> None:
-    """Give a record's log the times of these steps; what follows a step's end otherwise lies as it did."""
+    """Give a record's log the times of these steps; what follows a step's end otherwise lies as it
+    did.
+    """
     ends = steps.groupby("epoch")["end_s"].max()
     starts = [0.0, *(ends + VALIDATION_S)]
     at = {("run_start", None): 0.0, ("run_stop", None): starts[-1]}
     for epoch, end in ends.items():
         number = int(str(epoch)) + 1
-        at |= {("epoch_start", number): starts[number - 1], ("epoch_stop", number): end, ("eval_start", number): end}
+        at |= {
+            ("epoch_start", number): starts[number - 1],
+            ("epoch_stop", number): end,
+            ("eval_start", number): end,
+        }
         at["eval_stop", number] = starts[number]
     lines = []
     for line in (folder / MLLOG).read_text().splitlines():
         about = json.loads(line[line.index("{") :])
         key = about["key"], about["metadata"].get("epoch_num")
         if key in at:
-            line = re.sub(r'"time_ms": \d+', f'"time_ms": {round(1e3 * (began_s + at[key]))}', line, count=1)
+            line = re.sub(
+                r'"time_ms": \d+', f'"time_ms": {round(1e3 * (began_s + at[key]))}', line, count=1
+            )
         lines.append(line)
     (folder / MLLOG).write_text("".join(f"{line}\n" for line in lines))
     seal_again(folder)
@@ -112,7 +133,9 @@ def fit_log(folder: Path, steps: pd.DataFrame, began_s: float = 1.0) -> None:
 
 def of_two_nodes(folder: Path, machine: str = "here", repeat: int = 1, **columns: Any) -> Path:
     """A record of four epochs whose two ranks are on a node each; `columns` of its steps."""
-    spec = run_spec(workers=2, global_batch=8, workers_per_node=1, machine=machine, epochs=4, repeat=repeat)
+    spec = run_spec(
+        workers=2, global_batch=8, workers_per_node=1, machine=machine, epochs=4, repeat=repeat
+    )
     return retimed(write_record(folder, spec, images=160), **columns)
 
 
@@ -128,7 +151,9 @@ def edit_log(folder: Path, before: str, after: str) -> None:
 def seal_again(folder: Path) -> None:
     """Give a record the seal of what it is now, as somebody could who forges one."""
     log = folder / MLLOG
-    log.write_text("".join(f"{line}\n" for line in log.read_text().splitlines() if SEAL not in line))
+    log.write_text(
+        "".join(f"{line}\n" for line in log.read_text().splitlines() if SEAL not in line)
+    )
     seal(folder)
 
 

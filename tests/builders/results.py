@@ -15,14 +15,31 @@ from tests.builders.tables import row
 
 NOISE = (0.0, 0.01, -0.01)
 Rows = list[dict[str, object]]
-LATER = ("run_s", "nodes", "full_energy_j", "full_train_s", "peak_device_memory_bytes", "status", "interrupt_steps")
+LATER = (
+    "run_s",
+    "nodes",
+    "full_energy_j",
+    "full_train_s",
+    "peak_device_memory_bytes",
+    "status",
+    "interrupt_steps",
+)
 
 
-def ran(rate: float, noise: tuple[float, ...] = NOISE, top1: float = 0.75, **changes: object) -> Rows:
-    """Repeats of a run at this rate, each of a minute on two workers; their top-1 varies by a tenth of the noise."""
+def ran(
+    rate: float, noise: tuple[float, ...] = NOISE, top1: float = 0.75, **changes: object
+) -> Rows:
+    """Repeats of a run at this rate, each of a minute on two workers; their top-1 varies by a tenth
+    of the noise.
+    """
     given = {"workers": 2, "workers_per_node": 4, "run_s": 60.0} | changes
     return [
-        row(rate * (1 + by), top1=top1 + by / 10, repeat=n, **{k: v for k, v in given.items() if k not in LATER})
+        row(
+            rate * (1 + by),
+            top1=top1 + by / 10,
+            repeat=n,
+            **{k: v for k, v in given.items() if k not in LATER},
+        )
         | {name: given[name] for name in LATER if name in given}
         for n, by in enumerate(noise, start=1)
     ]
@@ -44,7 +61,11 @@ def first(
     **more: pd.DataFrame,
 ) -> First:
     """The first screen of these runs."""
-    tables = {"runs": frame("runs", rows), "losses": pd.DataFrame(), "reached": pd.DataFrame()} | more
+    tables = {
+        "runs": frame("runs", rows),
+        "losses": pd.DataFrame(),
+        "reached": pd.DataFrame(),
+    } | more
     return choose.first(tables, audit, tariff=tariff, goal=goal, ours=ours, sample=sample)
 
 
@@ -77,7 +98,11 @@ STUDIES: dict[str, Rows] = {
         for one in ran(100.0, top1=top, schedule=schedule, global_batch=size)
     ],
     "costs": [
-        one | {"peak_device_memory_bytes": 2.0**33 if framework == "ddp" else 2.0**32, "full_energy_j": 1e6 * n}
+        one
+        | {
+            "peak_device_memory_bytes": 2.0**33 if framework == "ddp" else 2.0**32,
+            "full_energy_j": 1e6 * n,
+        }
         for framework in ("ddp", "zero-1")
         for n in (1, 2)
         for one in ran(100.0 * n, framework=framework, workers=n)

@@ -23,7 +23,10 @@ def digits(once: Once) -> dict[str, list[Sample]]:
     def read(folder: Path) -> None:
         source = mnist5k.open_source(Place(None, folder))
         entries = {split: source.entries(split) for split in ("train", "val")}
-        samples = {split: [(e.filename, e.label, *source.read(e)) for e in of] for split, of in entries.items()}
+        samples = {
+            split: [(e.filename, e.label, *source.read(e)) for e in of]
+            for split, of in entries.items()
+        }
         (folder / "samples").write_bytes(pickle.dumps(samples))
 
     samples = pickle.loads((once("digits", read) / "samples").read_bytes())
@@ -33,7 +36,10 @@ def digits(once: Once) -> dict[str, list[Sample]]:
 @pytest.fixture(scope="session")
 def data(once: Once, digits: dict[str, list[Sample]]) -> Path:
     """A few hundred digits in both forms."""
-    few = {s: list(islice(digits[s], 0, None, len(digits[s]) // n))[:n] for s, n in launches.IMAGES.items()}
+    few = {
+        s: list(islice(digits[s], 0, None, len(digits[s]) // n))[:n]
+        for s, n in launches.IMAGES.items()
+    }
     return once("data", lambda folder: prepare_all(folder, few, mnist5k.CLASSES))
 
 
@@ -49,7 +55,9 @@ def run(once: Once, data: Path) -> Callable[[str, str, int], launches.Outcome]:
             outcome = launches.execute(spec, folder / spec.id, data)
             (folder / "outcome").write_bytes(pickle.dumps(outcome))
 
-        outcome: launches.Outcome = pickle.loads((once(f"run-{case}-{spec.id}", launch) / "outcome").read_bytes())
+        outcome: launches.Outcome = pickle.loads(
+            (once(f"run-{case}-{spec.id}", launch) / "outcome").read_bytes()
+        )
         return outcome
 
     def checked(case: str, framework: str, workers: int) -> launches.Outcome:

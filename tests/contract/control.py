@@ -1,6 +1,7 @@
 """The control: a run as a bare PyTorch loop in one process, without framework, loader or launcher.
 
-It shares the initial model, the order of samples and the learning rate with ddlbench, and nothing else.
+It shares the initial model, the order of samples and the learning rate with ddlbench, and nothing
+else.
 """
 
 from dataclasses import dataclass
@@ -19,7 +20,9 @@ from PIL import Image
 
 @dataclass(frozen=True)
 class Control:
-    """A loss and a gradient norm a step, correct validation images an epoch, the final parameters."""
+    """A loss and a gradient norm a step, correct validation images an epoch, the final
+    parameters.
+    """
 
     losses: list[float]
     gradient_norms: list[float]
@@ -43,7 +46,9 @@ def train(spec: RunSpec, raw: Path, rec: Any = None) -> Control:
     torch.manual_seed(spec.seed)
     model = models.build(spec.model, 10, spec.recipe.image_size, spec.recipe.zero_init_last)
     r = spec.recipe
-    optimizer = torch.optim.SGD(model.parameters(), 1.0, momentum=r.momentum, weight_decay=r.weight_decay)
+    optimizer = torch.optim.SGD(
+        model.parameters(), 1.0, momentum=r.momentum, weight_decay=r.weight_decay
+    )
     losses, norms, correct = [], [], []
     for epoch in range(spec.epochs):
         batches = torch.tensor(shuffled(len(y), spec.seed, epoch)).split(spec.global_batch)

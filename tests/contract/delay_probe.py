@@ -1,11 +1,13 @@
-"""What each rank executes in place of `ddlbench.train`: the same training, with delays in each step if DELAY is set.
+"""What each rank executes in place of `ddlbench.train`: the same training, with delays in each step
+if DELAY is set.
 
     input        20 ms before each batch, on both ranks
     backward     30 ms in the backward pass of rank 1
     transfer     15 ms behind each all-reduce, on both ranks
 
-Each rank notes in `slept-<rank>` beside the record how long it really slept [s]; `start` is that of epochs' first
-batches. A sleep on a busy machine is longer than it was asked for. Annotations are no text here: DDP reads a hook's.
+Each rank notes in `slept-<rank>` beside the record how long it really slept [s]; `start` is that of
+epochs' first batches. A sleep on a busy machine is longer than it was asked for. Annotations are no
+text here: DDP reads a hook's.
 """
 
 import json

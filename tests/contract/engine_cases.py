@@ -30,7 +30,8 @@ RECIPES["lars"] = RECIPES["sgd"] | {"optimizer": "lars", "base_lr": 1.0}
 FULL = ("sgd", "clip", "accumulate", "adamw", "adamw-accumulate-clip", "bf16")
 LAYERED = ("lars", "lamb")
 FEW = ("sgd", "adamw-accumulate-clip")
-# Gradients of this model are far above 1: whoever clips them without being told to trains something else.
+# Gradients of this model are far above 1: whoever clips them without being told to trains something
+# else.
 LOUD = ("sgd", "adamw", "lars", "lamb")
 HALF = ("fp16", "fp16-accumulate-clip", "fp16-adamw")
 
@@ -58,11 +59,13 @@ class Case:
         return f"{self.variant}-{self.recipe}-{self.model}".replace("/", "")
 
 
-# What of a framework trains every recipe: all members of the room by their default options, DeepSpeed by stage.
+# What of a framework trains every recipe: all members of the room by their default options,
+# DeepSpeed by stage.
 STAGES: list[tuple[str, str, dict[str, Any]]] = [
     ("deepspeed", f"zero{stage}", {"zero_stage": stage}) for stage in range(4)
 ]
-# (framework, variant, its options): those that train every recipe, and those for which a few will do.
+# (framework, variant, its options): those that train every recipe, and those for which a few will
+# do.
 MAIN: list[tuple[str, str, dict[str, Any]]] = [
     variant
     for name in registry.members("frameworks")
@@ -97,18 +100,31 @@ SLOW_S = 0.1  # what is planted takes so long
 def _cases() -> list[Case]:
     cases = [Case(a, v, recipe, options=o) for a, v, o in MAIN for recipe in FULL]
     cases += [
-        Case(a, v, recipe, options=o) for a, v, o in MORE for recipe in FEW if (v, recipe) != ("ddp-static", FEW[1])
+        Case(a, v, recipe, options=o)
+        for a, v, o in MORE
+        for recipe in FEW
+        if (v, recipe) != ("ddp-static", FEW[1])
     ]
     cases += [Case(a, v, recipe, options=o) for a, v, o in WHOLE for recipe in LAYERED]
     cases += [Case(a, v, recipe, options=o) for a, v, o in SCALED for recipe in HALF]
     cases += [Case(a, v, "fp16", "spike", o) for a, v, o in SCALED]
     cases += [Case(a, v, "sgd", "norm", o) for a, v, o in MAIN]
-    loud = [(variant, recipe) for recipe in LOUD for variant in (WHOLE if recipe in LAYERED else MAIN)]
+    loud = [
+        (variant, recipe) for recipe in LOUD for variant in (WHOLE if recipe in LAYERED else MAIN)
+    ]
     cases += [Case(a, v, recipe, "loud", o) for (a, v, o), recipe in loud]
     cases += [Case(a, v, "adamw", "wide", o) for a, v, o in MAIN + MORE]
     cases += [Case(a, v, "sgd", "token", o) for a, v, o in MAIN]
     for stage, slow in product((1, 2), ("gather", "optimizer")):
-        cases.append(Case("deepspeed", f"zero{stage}-slow-{slow}", "sgd", options={"zero_stage": stage}, slow=slow))
+        cases.append(
+            Case(
+                "deepspeed",
+                f"zero{stage}-slow-{slow}",
+                "sgd",
+                options={"zero_stage": stage},
+                slow=slow,
+            )
+        )
     for compression, recipe in ONE_BIT.items():
         for when, freeze in (("late", 100), ("early", FREEZE)):
             options = {"compression": compression, "freeze_step": freeze}
@@ -116,12 +132,27 @@ def _cases() -> list[Case]:
             for save_at in (SAVE_AT, LONG - 3) if when == "early" else (SAVE_AT,):
                 variant = f"{compression}-{when}" + ("" if save_at == SAVE_AT else "-saved")
                 cases.append(Case("deepspeed", variant, recipe, "linear", options, LONG, save_at))
-    dropping = {"progressive_layer_dropping": True, "layer_dropping_theta": THETA, "layer_dropping_gamma": GAMMA}
+    dropping = {
+        "progressive_layer_dropping": True,
+        "layer_dropping_theta": THETA,
+        "layer_dropping_gamma": GAMMA,
+    }
     for stage in range(3):
-        cases.append(Case("deepspeed", f"dropping{stage}", "adamw", "vit", dropping | {"zero_stage": stage}, LONG))
+        cases.append(
+            Case(
+                "deepspeed",
+                f"dropping{stage}",
+                "adamw",
+                "vit",
+                dropping | {"zero_stage": stage},
+                LONG,
+            )
+        )
     dropping |= {"zero_stage": 0}
     cases.append(Case("deepspeed", "dropping-parts", "accumulate", "vit", dropping))
-    cases.append(Case("deepspeed", "tables", "sgd", options={"flops_profiler": True, "comms_logger": True}))
+    cases.append(
+        Case("deepspeed", "tables", "sgd", options={"flops_profiler": True, "comms_logger": True})
+    )
     return cases
 
 
@@ -130,7 +161,13 @@ CASES = {case.name: case for case in _cases()}
 
 def spec_of(case: Case) -> RunSpec:
     """The case as a run."""
-    recipe = replace(load_recipe("demo").at(RANKS * BATCH), precision="fp32", clip_norm=None, accumulation=1, seed=1)
+    recipe = replace(
+        load_recipe("demo").at(RANKS * BATCH),
+        precision="fp32",
+        clip_norm=None,
+        accumulation=1,
+        seed=1,
+    )
     recipe = replace(recipe, decay_norm_and_bias=False)
     return run_spec(
         machine="local",

@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 import torch
-from ddlbench.mends import torchvision_operators
+from ddlbench.patches import torchvision_operators
 from ddlbench.train import models
 from torch import nn
 
@@ -12,7 +12,9 @@ from tests.contract.engine_cases import BATCH, SLOW_S
 
 
 class Spiked(nn.Module):
-    """LeNet, and two numbers of which `factor` makes the second one's gradient infinite: on one rank, if sharded."""
+    """LeNet, and two numbers of which `factor` makes the second one's gradient infinite: on one
+    rank, if sharded.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,7 +41,8 @@ class Slow(torch.autograd.Function):
 
 
 class Token(nn.Module):
-    """Like CaiT, with a class token: the first parameter by name is used last, and so it is the first with a gradient.
+    """Like CaiT, with a class token: the first parameter by name is used last, and so it is the
+    first with a gradient.
 
     The last gradient, that of `first`, comes SLOW_S later.
     """
@@ -69,11 +72,17 @@ def model_of(name: str) -> nn.Module:
     """The untrained model for pictures of 16x16, the same on every rank."""
     torch.manual_seed(1)
     if name == "vit":
-        torchvision_operators.mend()
+        torchvision_operators.apply()
         from timm.models.vision_transformer import VisionTransformer
 
         return VisionTransformer(
-            img_size=16, patch_size=8, embed_dim=16, depth=6, num_heads=2, num_classes=10, init_values=None
+            img_size=16,
+            patch_size=8,
+            embed_dim=16,
+            depth=6,
+            num_heads=2,
+            num_classes=10,
+            init_values=None,
         )
     if name == "spike":
         return Spiked()
@@ -82,11 +91,15 @@ def model_of(name: str) -> nn.Module:
     if name == "loud":
         return Loud()
     if name == "norm":
-        return nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 14**2, 10))
+        return nn.Sequential(
+            nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 14**2, 10)
+        )
     if name == "linear":  # no parameter without gradients, which one bit cannot say
         return nn.Sequential(nn.Flatten(), nn.Linear(768, 10))
     if name == "wide":  # DeepSpeed shards a parameter from 100 000 numbers on
-        return nn.Sequential(nn.Flatten(), nn.Linear(768, 256), nn.ReLU(), nn.Linear(256, 512), nn.Linear(512, 10))
+        return nn.Sequential(
+            nn.Flatten(), nn.Linear(768, 256), nn.ReLU(), nn.Linear(256, 512), nn.Linear(512, 10)
+        )
     return models.build("lenet", 10, 16)
 
 

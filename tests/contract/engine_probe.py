@@ -1,9 +1,11 @@
-"""One rank of a launch that drives a framework's engine through many small trainings; `engines.py` starts it.
+"""One rank of a launch that drives a framework's engine through many small trainings; `engines.py`
+starts it.
 
     <launcher> python -m tests.contract.engine_probe <folder> first|resumed <case> ...
 
-`first` takes all steps of every case (`engine_cases.py`) and saves a state on the way; `resumed` are other processes,
-which load it and take the rest. Each case leaves `<case>-<first|resumed>-<rank>.pt`.
+`first` takes all steps of every case (`engine_cases.py`) and saves a state on the way; `resumed`
+are other processes, which load it and take the rest. Each case leaves
+`<case>-<first|resumed>-<rank>.pt`.
 """
 
 import faulthandler
@@ -28,7 +30,9 @@ from tests.contract.engine_models import Spiked, batch_of, model_of
 from tests.contract.weights import whole
 from tests.host_waits import HostWaits
 
-GATHERED = 10  # times that weights are asked for: DeepSpeed gathered some of them wrong now and then
+GATHERED = (
+    10  # times that weights are asked for: DeepSpeed gathered some of them wrong now and then
+)
 
 
 def watch_synchronize() -> Counter[str]:
@@ -90,7 +94,9 @@ def drive(case: Case, rank: int, folder: Path, resumed: bool) -> dict[str, Any]:
     synchronized = watch_synchronize() if case.adapter == "deepspeed" else Counter[str]()
     counts = [0] * len(getattr(model, "blocks", []))
     for i in range(len(counts)):
-        model.blocks[i].norm1.register_forward_hook(lambda *_, i=i: counts.__setitem__(i, counts[i] + 1))
+        model.blocks[i].norm1.register_forward_hook(
+            lambda *_, i=i: counts.__setitem__(i, counts[i] + 1)
+        )
     for step in range(case.save_at if resumed else 0, case.steps):
         if step == case.save_at and not resumed:
             torch.save(engine.state(), saved)
@@ -114,7 +120,11 @@ def drive(case: Case, rank: int, folder: Path, resumed: bool) -> dict[str, Any]:
             with counting:
                 loss = F.cross_entropy(engine(a), b, reduction="sum") / BATCH
             calls.append(list(counts))
-            if spec.recipe.precision == "fp16" and case.model != "spike" and (step, rank) == (OVERFLOW_AT, 1):
+            if (
+                spec.recipe.precision == "fp16"
+                and case.model != "spike"
+                and (step, rank) == (OVERFLOW_AT, 1)
+            ):
                 loss = loss * OVERFLOW
             total.append(float(loss.detach()))
             with counting:
@@ -131,7 +141,9 @@ def drive(case: Case, rank: int, folder: Path, resumed: bool) -> dict[str, Any]:
     weights = {name: value.detach().clone() for name, value in whole(engine.model).items()}
     again = [whole(engine.model) for _ in range(GATHERED)]
     return {
-        "gathered_alike": all(torch.equal(other[name], weights[name]) for other in again for name in weights),
+        "gathered_alike": all(
+            torch.equal(other[name], weights[name]) for other in again for name in weights
+        ),
         "losses": losses,
         "waits": waits,
         "updates": updates,

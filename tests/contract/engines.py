@@ -26,19 +26,31 @@ Results = list[dict[str, Any]]  # one a rank
 
 def name_of(variant: str, recipe: str, model: str = "lenet") -> str:
     """A case's, from what was said about it."""
-    (name,) = [n for n, c in CASES.items() if (c.variant, c.recipe, c.model) == (variant, recipe, model)]
+    (name,) = [
+        n for n, c in CASES.items() if (c.variant, c.recipe, c.model) == (variant, recipe, model)
+    ]
     return name
 
 
 def drive(spec: RunSpec, folder: Path, phase: str, names: Iterable[str]) -> None:
     """Launch the ranks of a run, which drive these cases."""
     program = ("python", "-m", "tests.contract.engine_probe", str(folder), phase, *names)
-    argv = launch.command(spec, replace(load_machine("local"), workers_per_node=spec.workers), program)
+    argv = launch.command(
+        spec, replace(load_machine("local"), workers_per_node=spec.workers), program
+    )
     told = os.environ | PATHS | {"OMP_NUM_THREADS": "1", "PROBE_RANKS": str(spec.workers)}
     done = subprocess.run(
-        argv, cwd=ROOT, env=told, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600
+        argv,
+        cwd=ROOT,
+        env=told,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=600,
     )
-    assert done.returncode == 0, done.stdout[-20000:]  # of all ranks: the first to end is not the last to speak
+    assert done.returncode == 0, done.stdout[
+        -20000:
+    ]  # of all ranks: the first to end is not the last to speak
 
 
 @pytest.fixture(scope="session")
@@ -68,7 +80,10 @@ def results(engines_folder: Path, once: Once) -> Callable[..., Results]:
 
     def read(name: str, phase: str = "first") -> Results:
         launched(CASES[name].launch, phase)
-        return [torch.load(engines_folder / f"{name}-{phase}-{rank}.pt", weights_only=True) for rank in range(RANKS)]
+        return [
+            torch.load(engines_folder / f"{name}-{phase}-{rank}.pt", weights_only=True)
+            for rank in range(RANKS)
+        ]
 
     return read
 

@@ -1,4 +1,6 @@
-"""Real runs for the contract tests: data sets, specs, and `ddlbench.run` as the train rule starts it."""
+"""Real runs for the contract tests: data sets, specs, and `ddlbench.run` as the train rule starts
+it.
+"""
 
 import json
 import os
@@ -28,12 +30,15 @@ from tests.builders.plans import run_spec
 from tests.conftest import PATHS
 
 HERE = Path(__file__).resolve().parent
-sys.path.append(str(HERE))  # where a rank finds `own_nets`, since it is started as a script that lies there
+sys.path.append(
+    str(HERE)
+)  # where a rank finds `own_nets`, since it is started as a script that lies there
 OWN = find("own_nets:build")
 OUTPUT = "output.log"
 FRAMEWORKS = registry.members("frameworks")
 TWO = ("ddp", "horovod")  # see on_two; these start fastest
-# Awkward on purpose: four steps of 64 leave one image, so that one of two ranks has none in the last step.
+# Awkward on purpose: four steps of 64 leave one image, so that one of two ranks has none in the
+# last step.
 IMAGES = {"train": 257, "val": 65}
 # The recipe in which nothing but the gradient moves the parameters.
 PLAIN = replace(
@@ -48,17 +53,24 @@ PLAIN = replace(
     gamma=0.75,
     label_smoothing=0.0,
 )
-# The contract's cases. The first three are trained by every framework, and each follows another schedule.
+# The contract's cases. The first three are trained by every framework, and each follows another
+# schedule.
 CASES: dict[str, dict[str, Any]] = {
     "plain": {"recipe": PLAIN, "schedule": "step"},
-    "own": {"recipe": replace(PLAIN, base_lr=0.005), "schedule": "step", "model": OWN.name, "model_sha256": OWN.sha256},
+    "own": {
+        "recipe": replace(PLAIN, base_lr=0.005),
+        "schedule": "step",
+        "model": OWN.name,
+        "model_sha256": OWN.sha256,
+    },
     # At 64 images the cosine's half is the base rate, and nothing would move.
     "demo": {
         "recipe": replace(load_recipe("demo").at(128), cosine_moves="step"),
         "schedule": "cosine",
         "global_batch": 128,
     },
-    # Batch norm fails on a single picture of 1x1 features: 48 leaves 17, eight and nine of two ranks.
+    # Batch norm fails on a single picture of 1x1 features: 48 leaves 17, eight and nine of two
+    # ranks.
     "batch-norm": {
         "recipe": replace(PLAIN, zero_init_last=True, exponential_start="warmup_end"),
         "schedule": "exponential",
@@ -66,17 +78,23 @@ CASES: dict[str, dict[str, Any]] = {
         "loader": "dali-cpu",
         "global_batch": 48,
     },
-    # timm's smallest ResNet: with batch norm, and one rank without an image in an epoch's last step.
-    "none-left": {"recipe": replace(PLAIN, base_lr=0.0005), "schedule": "step", "model": "test_resnet"},
+    # timm's smallest ResNet: with batch norm, and one rank without an image in an epoch's last
+    # step.
+    "none-left": {
+        "recipe": replace(PLAIN, base_lr=0.0005),
+        "schedule": "step",
+        "model": "test_resnet",
+    },
 }
 
 
 def on_two(*values: Any, daily: tuple[str, ...] = TWO) -> list[Any]:
-    """Parameters (framework, *values) of a test: those of `daily`, and the other frameworks as slow tests. DDP's is in
-    `make test`, the second one's in `make test-more`.
+    """Parameters (framework, *values) of a test: those of `daily`, and the other frameworks as slow
+    tests. DDP's is in `make test`, the second one's in `make test-more`.
 
-    For tests of code that all frameworks share. One of the two is started by torchrun, one has a launcher of its own;
-    what differs between frameworks, the states that they save, test_frameworks.py resumes for each.
+    For tests of code that all frameworks share. One of the two is started by torchrun, one has a
+    launcher of its own; what differs between frameworks, the states that they save,
+    test_frameworks.py resumes for each.
     """
 
     def marks(framework: str) -> list[pytest.MarkDecorator]:
@@ -106,7 +124,9 @@ def need(spec: RunSpec) -> None:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What `ddlbench.run` left of a run; `marker` is in the environment of every process that it started."""
+    """What `ddlbench.run` left of a run; `marker` is in the environment of every process that it
+    started.
+    """
 
     spec: RunSpec
     folder: Path
@@ -118,7 +138,9 @@ class Outcome:
 
     @property
     def took_s(self) -> float:
-        """How long it took to end, from what `probe.py` was told to do wrong, or else from its start [s]."""
+        """How long it took to end, from what `probe.py` was told to do wrong, or else from its
+        start [s].
+        """
         misdeed = self.folder.parent / "misdeed"
         return self.ended - misdeed.stat().st_mtime if misdeed.exists() else self.seconds
 
@@ -146,7 +168,10 @@ class Outcome:
 
     def states(self) -> list[dict[str, torch.Tensor]]:
         """The final parameters and buffers of each rank."""
-        return [torch.load(self.folder / f"state-{r}.pt", weights_only=True) for r in range(self.spec.workers)]
+        return [
+            torch.load(self.folder / f"state-{r}.pt", weights_only=True)
+            for r in range(self.spec.workers)
+        ]
 
 
 def start(
@@ -166,7 +191,12 @@ def start(
     marker = f"DDLBENCH_TEST={uuid.uuid4().hex}"
     argv = command or launch.command(spec, machine or local_machine(), tuple(program))
     run = [sys.executable, "-m", "ddlbench.run", "--spec", spec.to_json(), "--folder", str(folder)]
-    env = os.environ | {"PATH": f"{HERE / 'bin'}:{PATHS['PATH']}"} | dict([marker.split("=")]) | (environment or {})
+    env = (
+        os.environ
+        | {"PATH": f"{HERE / 'bin'}:{PATHS['PATH']}"}
+        | dict([marker.split("=")])
+        | (environment or {})
+    )
     run += ["--manifest", str(data / str(spec.reads) / "manifest.json")]
     run += [f"--checkpoint-minutes={checkpoint_minutes}"] if checkpoint_minutes else []
     run += ["--", *argv]
@@ -176,14 +206,18 @@ def start(
 
 
 def finish(spec: RunSpec, folder: Path, process: subprocess.Popen[bytes], marker: str) -> Outcome:
-    """The outcome of a run that was started. One that takes ten minutes is stuck: it is killed, and is a failure."""
+    """The outcome of a run that was started. One that takes ten minutes is stuck: it is killed, and
+    is a failure.
+    """
     began = time.monotonic()
     try:
         process.wait(timeout=600)
     except subprocess.TimeoutExpired:
         process.kill()
     output = (folder.parent / OUTPUT).read_text()
-    return Outcome(spec, folder, process.wait(), output, time.monotonic() - began, marker, time.time())
+    return Outcome(
+        spec, folder, process.wait(), output, time.monotonic() - began, marker, time.time()
+    )
 
 
 def execute(spec: RunSpec, folder: Path, data: Path, **settings: Any) -> Outcome:

@@ -4,4 +4,9 @@ from torch import nn
 
 
 def build(classes, side):
-    return nn.Sequential(nn.Conv2d(3, 4, 5, 4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * ((side - 1) // 4) ** 2, classes))
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 5, 4),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(4 * ((side - 1) // 4) ** 2, classes),
+    )

@@ -1,7 +1,8 @@
-"""What each rank executes in place of `ddlbench.train`: the same training, and then its parameters kept.
+"""What each rank executes in place of `ddlbench.train`: the same training, and then its parameters
+kept.
 
-PROBE_FAILS=<rank> makes that rank raise in its third step while the others wait for its gradients; with PROBE_DOES it
-does something else there (see `MISDEEDS`), at step PROBE_STEP.
+PROBE_FAILS=<rank> makes that rank raise in its third step while the others wait for its gradients;
+with PROBE_DOES it does something else there (see `MISDEEDS`), at step PROBE_STEP.
 """
 
 import os
@@ -37,7 +38,9 @@ class Probe(Training):
 
     def step(self, epoch: int, step: int, batch: Batch) -> None:
         now = epoch * self.setup.steps + step
-        if os.environ.get("PROBE_FAILS") == str(self.setup.rank) and now == int(os.environ.get("PROBE_STEP", "2")):
+        if os.environ.get("PROBE_FAILS") == str(self.setup.rank) and now == int(
+            os.environ.get("PROBE_STEP", "2")
+        ):
             (self.setup.assignment.folder.parent.parent / "misdeed").touch()
             does = os.environ.get("PROBE_DOES", "raise")
             if does == "nan":

@@ -1,4 +1,6 @@
-"""Batch norm over all ranks, as far as it can be tried without GPUs; and batch norm on one value."""
+"""Batch norm over all ranks, as far as it can be tried without GPUs; and batch norm on one
+value.
+"""
 
 import copy
 from dataclasses import replace
@@ -10,7 +12,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from ddlbench.core import registry
 from ddlbench.core.spec import smallest_share
-from ddlbench.mends import torchvision_operators
+from ddlbench.patches import torchvision_operators
 from ddlbench.plan import fits
 from ddlbench.plan.runs import make_plan
 from ddlbench.settings.config import ConfigError
@@ -23,14 +25,19 @@ from torch import nn
 from tests.facts import refuses
 
 FRAMEWORKS = [
-    pytest.param(name, marks=pytest.mark.skipif(find_spec(name) is None and name == "horovod", reason="not installed"))
+    pytest.param(
+        name,
+        marks=pytest.mark.skipif(
+            find_spec(name) is None and name == "horovod", reason="not installed"
+        ),
+    )
     for name in registry.members("frameworks")
 ]
 
 
 def net() -> nn.Module:
     """PyTorch's batch norm and timm's, which has the activation in it."""
-    torchvision_operators.mend()
+    torchvision_operators.apply()
     from timm.layers import BatchNormAct2d
 
     torch.manual_seed(0)
@@ -50,7 +57,9 @@ def net() -> nn.Module:
     return model
 
 
-def gradients(model: nn.Module, x: torch.Tensor, y: torch.Tensor, scale: float) -> dict[str, torch.Tensor]:
+def gradients(
+    model: nn.Module, x: torch.Tensor, y: torch.Tensor, scale: float
+) -> dict[str, torch.Tensor]:
     model.zero_grad()
     (F.cross_entropy(model(x), y, reduction="sum") * scale).backward()
     return {n: p.grad.clone() for n, p in model.named_parameters()}
@@ -69,7 +78,9 @@ def test_every_norm_becomes_the_frameworks_under_its_own_names(framework: str) -
 
 
 def test_of_one_process_pytorchs_gives_what_the_models_own_gives() -> None:
-    """Also timm's, with its activation. Of one process, PyTorch's computes what its plain batch norm does."""
+    """Also timm's, with its activation. Of one process, PyTorch's computes what its plain batch
+    norm does.
+    """
     own, synchronised = net(), net()
     batch_norm.synchronise(synchronised, nn.SyncBatchNorm)
     x, y = torch.randn(6, 3, 11, 11), torch.arange(6) % 4
@@ -92,7 +103,8 @@ def test_on_a_cpu_they_refuse(framework: str, tmp_path: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("images", "batch", "workers"), [(257, 64, 2), (133, 66, 3), (40, 64, 3), (128, 64, 2), (63, 64, 4), (70, 64, 4)]
+    ("images", "batch", "workers"),
+    [(257, 64, 2), (133, 66, 3), (40, 64, 3), (128, 64, 2), (63, 64, 4), (70, 64, 4)],
 )
 def test_the_smallest_share_is_that_of_the_loaders(images: int, batch: int, workers: int) -> None:
     last = [len(list(share(range(images), batch, rank, workers))[-1]) for rank in range(workers)]
@@ -100,7 +112,9 @@ def test_the_smallest_share_is_that_of_the_loaders(images: int, batch: int, work
 
 
 def test_a_plan_refuses_statistics_that_would_count_no_images() -> None:
-    """ImageNet's last step has 36015 images for 1024 workers: 35 for the one that has the fewest."""
+    """ImageNet's last step has 36015 images for 1024 workers: 35 for the one that has the
+    fewest.
+    """
     study, machine = load_study("aach2023"), load_machine("juwels-booster")
     plan = make_plan(study, machine)
     spec = next(run.spec for run in plan.runs.values() if run.spec.workers == 1024)
@@ -148,8 +162,10 @@ def test_one_value_gives_the_bias() -> None:
 
 
 def test_no_two_gradients_of_a_resnet_share_memory() -> None:
-    """One image of 32 pixels is one value a channel in the last stage, whose shortcut has a norm of its own. As views
-    of one tensor, gradients that are accumulated three times were 1, 3, 5 times the first."""
+    """One image of 32 pixels is one value a channel in the last stage, whose shortcut has a norm of
+    its own. As views of one tensor, gradients that are accumulated three times were 1, 3, 5 times
+    the first.
+    """
     model = models.build("resnet18", 10, 32)
     model(torch.randn(1, 3, 32, 32)).sum().backward()
     held = [p.grad.untyped_storage().data_ptr() for p in model.parameters()]

@@ -1,4 +1,6 @@
-"""A checkpoint of several ranks: what is the same is saved once, and each rank gets back its own, to the last bit."""
+"""A checkpoint of several ranks: what is the same is saved once, and each rank gets back its own,
+to the last bit.
+"""
 
 import json
 import shutil
@@ -25,19 +27,33 @@ Part = dict[str, Any]
 
 
 def replicated(rank: int) -> Part:
-    """As DDP and Horovod have it: statistics of batch norm, random states and the loader's place are a rank's own."""
+    """As DDP and Horovod have it: statistics of batch norm, random states and the loader's place
+    are a rank's own.
+    """
     torch.manual_seed(0)
-    shared = {"weight": torch.randn(1000, 100), "half": torch.randn(9).to(torch.bfloat16), "step": torch.tensor(7)}
+    shared = {
+        "weight": torch.randn(1000, 100),
+        "half": torch.randn(9).to(torch.bfloat16),
+        "step": torch.tensor(7),
+    }
     model = shared | {"mean": torch.full((64,), float(rank)), "count": torch.tensor(rank)}
     momentum = [{"momentum": torch.randn(1000, 100)}, (torch.ones(3), None)]
     loaders = {"train": f"place of {rank}", "val": b"\0\1", "pad": {}}
-    return {"engine": {"model": model, "optimizer": momentum}, "loaders": loaders, "losses": [0.1 * rank], 3: rank}
+    return {
+        "engine": {"model": model, "optimizer": momentum},
+        "loaders": loaders,
+        "losses": [0.1 * rank],
+        3: rank,
+    }
 
 
 def sharded(rank: int) -> Part:
     """As ZeRO has it: each rank holds other numbers, the last one fewer."""
     torch.manual_seed(rank)
-    return {"buffer": torch.ones(4), "masters": [torch.randn(1000 - (rank == 2)) for _ in range(2 - (rank == 2))]}
+    return {
+        "buffer": torch.ones(4),
+        "masters": [torch.randn(1000 - (rank == 2)) for _ in range(2 - (rank == 2))],
+    }
 
 
 def sent_by(part: Part) -> list[torch.Tensor]:
@@ -55,7 +71,9 @@ def save(folder: Path, parts: list[Part]) -> list[int]:
 
         def gather(mine: torch.Tensor, told: Iterator[torch.Tensor] = told) -> torch.Tensor:
             first = next(told)
-            assert (first.shape, first.dtype) == (mine.shape, mine.dtype), "ranks would wait for each other for ever"
+            assert (first.shape, first.dtype) == (mine.shape, mine.dtype), (
+                "ranks would wait for each other for ever"
+            )
             return torch.stack([first, mine])
 
         checkpoint.save(folder, 5, rank, parts[rank], {"elapsed_s": 1.5}, lambda: None, gather)
@@ -98,10 +116,21 @@ def test_what_is_replicated_is_saved_once(tmp_path: Path) -> None:
 
 
 def test_tensors_that_differ_in_one_bit_type_or_shape_are_not_the_same(tmp_path: Path) -> None:
-    first = {"bit": torch.zeros(9), "type": torch.zeros(2), "shape": torch.zeros(4), "same": torch.zeros(5)}
-    other = {"bit": -torch.zeros(9), "type": torch.zeros(1, dtype=torch.float64), "shape": torch.zeros(2, 2)}
+    first = {
+        "bit": torch.zeros(9),
+        "type": torch.zeros(2),
+        "shape": torch.zeros(4),
+        "same": torch.zeros(5),
+    }
+    other = {
+        "bit": -torch.zeros(9),
+        "type": torch.zeros(1, dtype=torch.float64),
+        "shape": torch.zeros(2, 2),
+    }
     told = iter(sent_by(first))
-    assert checkpoint.same_as_first({**other, "same": torch.zeros(5)}, lambda _: next(told)[None]) == {("same",)}
+    assert checkpoint.same_as_first(
+        {**other, "same": torch.zeros(5)}, lambda _: next(told)[None]
+    ) == {("same",)}
 
 
 def test_what_an_earlier_version_left_is_not_gone_on_from(tmp_path: Path) -> None:
@@ -111,7 +140,9 @@ def test_what_an_earlier_version_left_is_not_gone_on_from(tmp_path: Path) -> Non
     assert checkpoint.latest(tmp_path) is None
 
 
-def test_rows_of_other_columns_are_not_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_other_columns_are_not_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     save(tmp_path, [replicated(0)])
     newest = checkpoint.latest(tmp_path)
     assert newest is not None
@@ -126,7 +157,9 @@ SMALL = {"weight": torch.arange(50.0), "losses": [0.5]}
 def save_at(folder: Path, step: int) -> None:
     """One rank's checkpoint."""
     about = {"elapsed_s": 0.5 * step, "written": {"run.mllog": step}}
-    checkpoint.save(folder, step, 0, SMALL | {"step": step}, about, lambda: None, lambda numbers: numbers)
+    checkpoint.save(
+        folder, step, 0, SMALL | {"step": step}, about, lambda: None, lambda numbers: numbers
+    )
 
 
 def two(folder: Path) -> tuple[Path, Path]:
@@ -148,14 +181,21 @@ def test_what_cannot_be_read_is_set_aside_and_the_older_one_is_used(
     for _ in range(60 if how in ("cut", "flipped") else 1):
         place, changed = random.randrange(len(whole)), bytearray(whole)
         changed[place] ^= 1 << random.randrange(8)
-        texts = {"empty": b"", "zeroed": bytes(len(whole)), "cut": whole[:place], "flipped": bytes(changed)}
+        texts = {
+            "empty": b"",
+            "zeroed": bytes(len(whole)),
+            "cut": whole[:place],
+            "flipped": bytes(changed),
+        }
         (newer / checkpoint.SUMMARY).write_bytes(texts.get(how, b"[5]"))
         assert checkpoint.latest(tmp_path) in (older, newer)
         checkpoint.set_damaged_aside(tmp_path)
         found = checkpoint.latest(tmp_path)
         if found == newer:  # the name of its digest was hit
             about = json.loads(whole)
-            assert {name: checkpoint.summary(newer).get(name) for name in KEPT} == {name: about[name] for name in KEPT}
+            assert {name: checkpoint.summary(newer).get(name) for name in KEPT} == {
+                name: about[name] for name in KEPT
+            }
             continue
         assert found == older and checkpoint.load(older, 0)["step"] == 5
         assert missing(capfd.readouterr().err, newer, "damaged") == []
@@ -206,14 +246,18 @@ def test_whenever_it_is_killed_one_of_both_is_whole(tmp_path: Path) -> None:
     assert steps == sorted(steps) and set(steps) == {5, 9}
 
 
-def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     disk = Watched(monkeypatch)
     save_at(tmp_path, 5)
     assert disk.named == {"000000005": True}
 
 
 def test_no_rank_seals_a_checkpoint_before_all_have_written_their_parts(tmp_path: Path) -> None:
-    """Ranks write at the same time, rank 1 takes longer: rank 0 waits for it twice, before it seals and afterwards."""
+    """Ranks write at the same time, rank 1 takes longer: rank 0 waits for it twice, before it seals
+    and afterwards.
+    """
     parts = [sharded(rank) for rank in range(2)]
     sent, waits = sent_by(parts[0]), []
 
@@ -232,14 +276,19 @@ def test_no_rank_seals_a_checkpoint_before_all_have_written_their_parts(tmp_path
     assert found is not None and {*checkpoint.summary(found)["parts"]} == {"rank-0.pt", "rank-1.pt"}
 
 
-def test_a_run_whose_checkpoint_cannot_be_read_begins_anew(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_run_whose_checkpoint_cannot_be_read_begins_anew(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     spec, partial = run_spec(), tmp_path / ".partial"
     for _ in range(2):  # once more after that try failed
         partial.mkdir(exist_ok=True)
         Assignment(partial, spec, None, {}, None, None).write()
         save_at(partial, 5)
         (partial / checkpoint.FOLDER / "000000005" / checkpoint.SUMMARY).write_bytes(b"")
-        assert supervisor.execute(spec, tmp_path, None, [sys.executable, "-c", "raise SystemExit(3)"]) == 3
+        assert (
+            supervisor.execute(spec, tmp_path, None, [sys.executable, "-c", "raise SystemExit(3)"])
+            == 3
+        )
         said = capfd.readouterr()
         assert missing(said.err, "damaged") == [] and "goes on from" not in said.out
         assert (tmp_path / "failed/failure.json").exists()

@@ -37,7 +37,9 @@ def assert_failed(outcome: launches.Outcome) -> None:
 
 
 def assert_blamed(outcome: launches.Outcome, cause: str, rank: int | None) -> None:
-    """The failure names the cause, the rank and its host, in its file and in the last line that people see."""
+    """The failure names the cause, the rank and its host, in its file and in the last line that
+    people see.
+    """
     told = outcome.failure
     assert (told["cause"], told["rank"]) == (cause, rank), told
     assert told["host"] == (None if rank is None else socket.gethostname())
@@ -56,7 +58,9 @@ def assert_gone(marker: str) -> None:
 
 @pytest.fixture
 def launched(tmp_path, data):
-    """`launched("ddp", "nan")`: what is left of a run of two ranks, of which one does that in its third step."""
+    """`launched("ddp", "nan")`: what is left of a run of two ranks, of which one does that in its
+    third step.
+    """
 
     def execute(framework, misdeed="nothing", rank=1, data=data, **how):
         spec = launches.spec_of("plain", framework, 2)
@@ -79,7 +83,9 @@ def test_a_rank_raises_while_others_wait(launched, framework):
 @pytest.mark.more
 @pytest.mark.parametrize("framework", on_two())
 def test_a_run_is_interrupted(tmp_path, data, framework):
-    """SIGINT, as from a person who wants it gone, in the midst of training: no checkpoint, no wait."""
+    """SIGINT, as from a person who wants it gone, in the midst of training: no checkpoint, no
+    wait.
+    """
     spec = replace(launches.spec_of("plain", framework, 2), epochs=10_000)
     launches.need(spec)
     folder = tmp_path / spec.id
@@ -87,7 +93,9 @@ def test_a_run_is_interrupted(tmp_path, data, framework):
     log, deadline = folder / ".partial" / "run.mllog", time.monotonic() + ENDS_WITHIN_S * shared()
     while not (log.is_file() and "epoch_start" in log.read_text()) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert len(launches.survivors(marker)) > spec.workers  # the search finds processes while there are some
+    assert (
+        len(launches.survivors(marker)) > spec.workers
+    )  # the search finds processes while there are some
     process.send_signal(signal.SIGINT)
     outcome = launches.finish(spec, folder, process, marker)
     assert_failed(outcome)
@@ -95,9 +103,13 @@ def test_a_run_is_interrupted(tmp_path, data, framework):
 
 
 @pytest.mark.more
-@pytest.mark.parametrize("frameworks", [TWO, pytest.param(FRAMEWORKS, marks=pytest.mark.slow)], ids=["two", "all"])
+@pytest.mark.parametrize(
+    "frameworks", [TWO, pytest.param(FRAMEWORKS, marks=pytest.mark.slow)], ids=["two", "all"]
+)
 def test_a_rank_is_stopped(launched, frameworks):
-    """SIGSTOP: it holds its connections and says nothing. All frameworks at once: each run only waits."""
+    """SIGSTOP: it holds its connections and says nothing. All frameworks at once: each run only
+    waits.
+    """
     for framework in frameworks:
         launches.need(launches.spec_of("plain", framework, 2))
     with ThreadPoolExecutor() as pool:
@@ -115,10 +127,10 @@ def test_a_rank_is_stopped(launched, frameworks):
 @pytest.mark.slow
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_a_rank_hangs(launched, framework):
-    """It lives and beats, and does not come to the collective of its third step."""
-    machine = replace(launches.local_machine(), silent_s=5, start_patience_s=30)
+    """It lives and sends heartbeats, and does not come to the collective of its third step."""
+    machine = replace(launches.local_machine(), silent_s=5, start_timeout_s=30)
     outcome = launched(framework, "hang", machine=machine)
-    waits_s = _common.patience_s(outcome.spec, machine)
+    waits_s = _common.timeout_s(outcome.spec, machine)
     assert_gone(outcome.marker)
     assert outcome.code != 0
     # torchrun gives ranks 30 s to end when one has failed; Horovod looks every minute.

@@ -1,4 +1,6 @@
-"""What frameworks say before anything is trained: options, refusals, variables; and the pure parts of what they do."""
+"""What frameworks say before anything is trained: options, refusals, variables; and the pure parts
+of what they do.
+"""
 
 import os
 import sys
@@ -9,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ddlbench import mends
-from ddlbench.core import beats, registry
+from ddlbench import patches
+from ddlbench.core import heartbeats, registry
 from ddlbench.core.spec import RunSpec
-from ddlbench.mends import deepspeed_on_cpu, timm_layer_dropping
+from ddlbench.patches import deepspeed_on_cpu, timm_layer_dropping
 from ddlbench.plan import launch
 from ddlbench.settings.keys import class_of, value_of
 from ddlbench.settings.machine import load_machine
@@ -25,7 +27,9 @@ from tests.contract.engine_cases import Case, spec_of
 FRAMEWORKS = registry.members("frameworks")
 
 
-def spec(adapter: str, model: str = "resnet18", workers: int = 2, options: Any = None, **recipe: Any) -> RunSpec:
+def spec(
+    adapter: str, model: str = "resnet18", workers: int = 2, options: Any = None, **recipe: Any
+) -> RunSpec:
     """A run of a variant; keywords are the recipe's."""
     run = spec_of(Case(adapter, "variant", "sgd", options=options or {}))
     return replace(run, model=model, workers=workers, recipe=replace(run.recipe, **recipe))
@@ -44,14 +48,21 @@ def test_options_are_schemas_with_a_default_that_they_allow(adapter):
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw", "lars", "lamb"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 def test_nothing_is_refused_by_default(adapter, accumulation, clip_norm, optimizer, precision):
-    recipe = {"accumulation": accumulation, "clip_norm": clip_norm, "optimizer": optimizer, "precision": precision}
+    recipe = {
+        "accumulation": accumulation,
+        "clip_norm": clip_norm,
+        "optimizer": optimizer,
+        "precision": precision,
+    }
     assert registry.member("frameworks", adapter).refuses(spec(adapter, **recipe)) is None
 
 
 class OlderDDP:
     """What torch 2.11 takes."""
 
-    def __init__(self, module: Any, device_ids: Any = None, broadcast_buffers: bool = True, **other: Any) -> None:
+    def __init__(
+        self, module: Any, device_ids: Any = None, broadcast_buffers: bool = True, **other: Any
+    ) -> None:
         assert "forward_sync_buffers" not in other
         self.broadcasts = broadcast_buffers
 
@@ -59,13 +70,17 @@ class OlderDDP:
 class NewerDDP(OlderDDP):
     """What torch 2.13 takes, which deprecates the other."""
 
-    def __init__(self, module: Any, broadcast_buffers: Any = None, forward_sync_buffers: Any = None, **_: Any) -> None:
+    def __init__(
+        self, module: Any, broadcast_buffers: Any = None, forward_sync_buffers: Any = None, **_: Any
+    ) -> None:
         assert broadcast_buffers is None
         self.broadcasts = forward_sync_buffers
 
 
 @pytest.mark.parametrize("ddp", [OlderDDP, NewerDDP])
-def test_ddp_broadcasts_no_buffers_by_whichever_word_torch_knows(ddp: type, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ddp_broadcasts_no_buffers_by_whichever_word_torch_knows(
+    ddp: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("torch.nn.parallel.DistributedDataParallel", ddp)
     model = torch.nn.Linear(2, 2)
     run = replace(spec("ddp"), device="cpu")
@@ -93,10 +108,14 @@ def zero(stage: int, offload: str | None = None) -> dict[str, Any]:
     return {"zero_stage": stage, **({"offload": offload} if offload else {})}
 
 
-# framework, options, what is special about the run, what the refusal says, and what would be allowed in its place.
+# framework, options, what is special about the run, what the refusal says, and what would be
+# allowed in its place.
 REFUSED: list[tuple[str, dict[str, Any], dict[str, Any], str, dict[str, Any]]] = [
     ("ddp", {"static_graph": True}, {"accumulation": 2}, "static_graph", {"accumulation": 1}),
-    *((name, GRAPHS, {"accumulation": 2}, "compile_mode", {"accumulation": 1}) for name in FRAMEWORKS),
+    *(
+        (name, GRAPHS, {"accumulation": 2}, "compile_mode", {"accumulation": 1})
+        for name in FRAMEWORKS
+    ),
     ("ddp", POWER, FP16, "compression", {"precision": "bf16"}),
     ("ddp", POWER | {"static_graph": True}, {}, "compression", {"options": POWER}),
     ("fsdp", {"channels_last": True}, {}, "channels_last", {"options": {}}),
@@ -122,7 +141,9 @@ REFUSED: list[tuple[str, dict[str, Any], dict[str, Any], str, dict[str, Any]]] =
 
 
 @pytest.mark.parametrize(("adapter", "options", "special", "said", "instead"), REFUSED)
-def test_what_cannot_be_trained_is_refused_by_the_options_name(adapter, options, special, said, instead):
+def test_what_cannot_be_trained_is_refused_by_the_options_name(
+    adapter, options, special, said, instead
+):
     refuses = registry.member("frameworks", adapter).refuses
     reason = refuses(spec(adapter, **{"options": options} | special))
     assert reason is not None and reason.startswith(f"option {said}: ") and "\n" not in reason
@@ -140,27 +161,35 @@ def test_horovods_options_are_variables():
         "HOROVOD_GLOO_TIMEOUT_SECONDS": "120",
         "HOROVOD_GLOO_IFACE": "ib0",
     }
-    tuned = registry.member("frameworks", "horovod").environment(spec("horovod", options={"autotune": True}), machine)
+    tuned = registry.member("frameworks", "horovod").environment(
+        spec("horovod", options={"autotune": True}), machine
+    )
     assert tuned["HOROVOD_AUTOTUNE"] == "1"
-    assert not {"HOROVOD_FUSION_THRESHOLD", "HOROVOD_CYCLE_TIME"} & {*tuned}  # it leaves alone what is set
+    assert not {"HOROVOD_FUSION_THRESHOLD", "HOROVOD_CYCLE_TIME"} & {
+        *tuned
+    }  # it leaves alone what is set
 
 
 @pytest.mark.parametrize("adapter", registry.members("frameworks"))
 def test_ranks_wait_as_long_as_the_machines_file_says(adapter):
-    """And until a silent one is noticed: else they end first, and the silent one, ended for it, would look killed."""
+    """And until a silent one is noticed: else they end first, and the silent one, ended for it,
+    would look killed.
+    """
     machine = load_machine("local")
     for patient, least_s in (
-        (machine, 2 * beats.noticed_s(beats.SILENT_S, 1)),
-        (replace(machine, start_patience_s=600), 600),
+        (machine, 2 * heartbeats.noticed_s(heartbeats.SILENT_S, 1)),
+        (replace(machine, start_timeout_s=600), 600),
         (replace(machine, silent_s=200), 400),
     ):
         waits = registry.member("frameworks", adapter).environment(spec(adapter), patient)
-        name = "HOROVOD_GLOO_TIMEOUT_SECONDS" if adapter == "horovod" else "DDLBENCH_PATIENCE_S"
+        name = "HOROVOD_GLOO_TIMEOUT_SECONDS" if adapter == "horovod" else "DDLBENCH_TIMEOUT_S"
         assert least_s <= float(waits[name]) < 1.5 * least_s
 
 
 def test_horovods_ranks_are_started_by_what_they_meet_by():
-    argv = registry.member("frameworks", "horovod").local_launcher(spec("horovod", workers=2), ("python", "x.py"))
+    argv = registry.member("frameworks", "horovod").local_launcher(
+        spec("horovod", workers=2), ("python", "x.py")
+    )
     assert argv == ["horovodrun", "--gloo", "-np", "2", "-H", "localhost:2", "python", "x.py"]
 
 
@@ -225,8 +254,15 @@ def test_deepspeed_is_told_all_that_it_would_choose_itself():
     plain = settings(spec("deepspeed"), numbers=1000)
     assert plain["gradient_clipping"] == 0.0  # DeepSpeed's own default is 1
     assert plain["zero_optimization"]["reduce_bucket_size"] == 1000  # and 2 GB
-    assert plain["timers"] == {"throughput": {"enabled": False}}  # it would synchronise the GPU twice in each step
-    run = spec("deepspeed", options={"zero_stage": 3, "offload": "parameters"}, accumulation=4, clip_norm=2.0)
+    assert plain["timers"] == {
+        "throughput": {"enabled": False}
+    }  # it would synchronise the GPU twice in each step
+    run = spec(
+        "deepspeed",
+        options={"zero_stage": 3, "offload": "parameters"},
+        accumulation=4,
+        clip_norm=2.0,
+    )
     assert (run.batch_per_worker, settings(run, 1000)["train_micro_batch_size_per_gpu"]) == (8, 2)
     assert settings(run, 1000)["gradient_clipping"] == 2.0
     assert settings(run, 1000)["zero_optimization"]["offload_param"]["device"] == "cpu"
@@ -237,17 +273,29 @@ def test_what_a_variant_does_not_say_is_deepspeeds_own_default(stage):
     """Whether it overlaps depends on the stage: false with ZeRO 1 and 2, true with 3."""
     from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
 
-    ours = _deepspeed_options.settings(spec("deepspeed", options=zero(stage)), numbers=1000)["zero_optimization"]
+    ours = _deepspeed_options.settings(spec("deepspeed", options=zero(stage)), numbers=1000)[
+        "zero_optimization"
+    ]
     whole, default = DeepSpeedZeroConfig(**ours), DeepSpeedZeroConfig(stage=stage)
-    names = ("overlap_comm", "contiguous_gradients", "allgather_bucket_size", "reduce_scatter", "round_robin_gradients")
-    assert {name: getattr(whole, name) for name in names} == {name: getattr(default, name) for name in names}
+    names = (
+        "overlap_comm",
+        "contiguous_gradients",
+        "allgather_bucket_size",
+        "reduce_scatter",
+        "round_robin_gradients",
+    )
+    assert {name: getattr(whole, name) for name in names} == {
+        name: getattr(default, name) for name in names
+    }
     assert (whole.overlap_comm, whole.contiguous_gradients) == (stage == 3, True)
 
 
 def test_an_optimizer_on_the_host_has_the_cores_that_loaders_leave():
     machine = replace(load_machine("juwels-booster"), cores_per_worker=12, loader_threads=4)
     environment = registry.member("frameworks", "deepspeed").environment
-    alone, moved = (spec("deepspeed", options=options) for options in (zero(2), zero(2, "optimizer")))
+    alone, moved = (
+        spec("deepspeed", options=options) for options in (zero(2), zero(2, "optimizer"))
+    )
     assert "OMP_NUM_THREADS" not in environment(alone, machine)
     assert environment(moved, machine)["OMP_NUM_THREADS"] == "8"
     assert launch.environment(moved, machine)["OMP_NUM_THREADS"] == "8"
@@ -256,7 +304,9 @@ def test_an_optimizer_on_the_host_has_the_cores_that_loaders_leave():
     busy = replace(machine, loader_threads=12)
     assert environment(moved, busy)["OMP_NUM_THREADS"] == "1"
     assert "OMP_NUM_THREADS" not in environment(moved, load_machine("local"))
-    assert launch.environment(infer_spec(member="deepspeed-engine"), machine)["OMP_NUM_THREADS"] == "1"
+    assert (
+        launch.environment(infer_spec(member="deepspeed-engine"), machine)["OMP_NUM_THREADS"] == "1"
+    )
 
 
 @pytest.mark.parametrize("stage", [1, 2])
@@ -264,18 +314,24 @@ def test_zero_overlaps_where_a_variant_says_so(stage):
     from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
 
     run = spec("deepspeed", options=zero(stage) | OVERLAP)
-    assert DeepSpeedZeroConfig(**_deepspeed_options.settings(run, numbers=1000)["zero_optimization"]).overlap_comm
+    assert DeepSpeedZeroConfig(
+        **_deepspeed_options.settings(run, numbers=1000)["zero_optimization"]
+    ).overlap_comm
 
 
 def test_the_size_of_gathers_is_nothing_that_deepspeed_heeds():
-    """Why there is no option allgather_bucket_size: with torch's all_gather_into_tensor all is gathered at once."""
+    """Why there is no option allgather_bucket_size: with torch's all_gather_into_tensor all is
+    gathered at once.
+    """
     from deepspeed.runtime import utils
 
     sent = []
 
     class Comm:
         def __getattr__(self, name):
-            return lambda *args, **kwargs: sent.append(name) or (2 if name == "get_world_size" else name[:3] == "has")
+            return lambda *args, **kwargs: (
+                sent.append(name) or (2 if name == "get_world_size" else name[:3] == "has")
+            )
 
     whole = torch.zeros(64)
     with pytest.MonkeyPatch.context() as patch:
@@ -298,14 +354,17 @@ def test_one_bit_optimizers_need_cupy_on_gpus(monkeypatch):
     monkeypatch.setattr(registry, "importable", lambda package: package != "cupy")
     monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
     reason = lacks("cuda", {"compression": "1-bit-adam"})
-    assert reason.startswith("option compression: 1-bit-adam: ") and "pip install cupy-cuda13x" in reason
+    assert (
+        reason.startswith("option compression: 1-bit-adam: ")
+        and "pip install cupy-cuda13x" in reason
+    )
     assert lacks("cuda", {"compression": "none"}) is None
     assert lacks("cpu", {"compression": "1-bit-adam"}) is None
 
 
 @pytest.mark.parametrize(("release", "refused"), [("0.19.9+cu130", False), ("0.20.0", True)])
 def test_another_deepspeed_is_named_before_ranks_meet(monkeypatch, release, refused):
-    monkeypatch.setattr(mends.registry, "release", lambda _: release)
+    monkeypatch.setattr(patches.registry, "release", lambda _: release)
     reason = registry.member("frameworks", "deepspeed").lacks("cpu", {"compression": "none"})
     assert (reason is not None) == refused
     assert not refused or ("deepspeed 0.20.0 " in reason and "allowed: 0.19" in reason)
@@ -320,10 +379,14 @@ def test_gpus_need_nccl(monkeypatch, adapter):
 
 
 def test_deepspeed_takes_the_gpu_that_is_current(monkeypatch):
-    """Its engine takes the GPU with LOCAL_RANK's number: rank 3 of a node may see a single one, number 0."""
+    """Its engine takes the GPU with LOCAL_RANK's number: rank 3 of a node may see a single one,
+    number 0.
+    """
     asked = []
     stand_in: Any = ModuleType("deepspeed")
-    stand_in.init_distributed = lambda backend, timeout, verbose: asked.append((backend, os.environ["LOCAL_RANK"]))
+    stand_in.init_distributed = lambda backend, timeout, verbose: asked.append(
+        (backend, os.environ["LOCAL_RANK"])
+    )
     monkeypatch.setitem(sys.modules, "deepspeed", stand_in)
     monkeypatch.setitem(sys.modules, "deepspeed.ops", ModuleType("deepspeed.ops"))
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)

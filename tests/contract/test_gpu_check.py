@@ -1,5 +1,6 @@
-"""`make gpu-check`: its summary, where it does not start, and that it needs neither Snakemake nor every framework; and
-what its tiers say of waits, packages and compilers."""
+"""`make gpu-check`: its summary, where it does not start, and that it needs neither Snakemake nor
+every framework; and what its tiers say of waits, packages and compilers.
+"""
 
 import importlib
 import os
@@ -34,13 +35,17 @@ sys.meta_path.insert(0, Absent())
 
 
 def gpu_check(folder: Path, device: str, *options: str) -> subprocess.CompletedProcess[str]:
-    """`make gpu-check DEVICE=...` of a Python without Snakemake, DALI, Horovod, DeepSpeed and spdl."""
+    """`make gpu-check DEVICE=...` of a Python without Snakemake, DALI, Horovod, DeepSpeed and
+    spdl.
+    """
     (folder / "sitecustomize.py").write_text(WITHOUT)
     told = {"DDLBENCH_GPU_TIER": device, "DDLBENCH_SLOW": "1", "CUDA_VISIBLE_DEVICES": ""}
     told["PYTHONPATH"] = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, "-m", "pytest", "-q", "-r", "N", "-p", "no:cacheprovider"]
     command += ["tests/gpu", "tests/pretended_gpu", *options]
-    return subprocess.run(command, cwd=ROOT, env=os.environ | told, capture_output=True, text=True, timeout=600)
+    return subprocess.run(
+        command, cwd=ROOT, env=os.environ | told, capture_output=True, text=True, timeout=600
+    )
 
 
 @pytest.mark.more
@@ -65,8 +70,12 @@ def test_a_check_in_which_nothing_passed_fails(tmp_path: Path) -> None:
 
 
 @pytest.mark.more
-@pytest.mark.parametrize(("device", "says"), [("cuda", "sees no GPU"), ("gpu", "allowed: cuda, cpu")])
-def test_it_does_not_start_where_it_would_say_nothing(device: str, says: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("device", "says"), [("cuda", "sees no GPU"), ("gpu", "allowed: cuda, cpu")]
+)
+def test_it_does_not_start_where_it_would_say_nothing(
+    device: str, says: str, tmp_path: Path
+) -> None:
     done = gpu_check(tmp_path, device)
     assert done.returncode == 2
     assert says in done.stdout + done.stderr
@@ -88,22 +97,34 @@ def test_make_asks_both_tiers_of_a_gpu_and_one_of_a_cpu() -> None:
         assert ("tests/pretended_gpu" in told(device)) == (device == "cuda")
 
 
-def report(test: str, longrepr: Any = None, when: str = "call", **properties: object) -> SimpleNamespace:
-    return SimpleNamespace(nodeid=test, longrepr=longrepr, when=when, user_properties=[*properties.items()])
+def report(
+    test: str, longrepr: Any = None, when: str = "call", **properties: object
+) -> SimpleNamespace:
+    return SimpleNamespace(
+        nodeid=test, longrepr=longrepr, when=when, user_properties=[*properties.items()]
+    )
 
 
 def test_each_test_is_one_line() -> None:
     crash = SimpleNamespace(reprcrash=SimpleNamespace(message="assert {'a': 1}\n == {}"))
     stats = {
         "passed": [
-            report("tests/pretended_gpu/test_frameworks.py::test_waits[ddp-bf16]", waits={"a": 1.0}),
+            report(
+                "tests/pretended_gpu/test_frameworks.py::test_waits[ddp-bf16]", waits={"a": 1.0}
+            ),
             report("tests/pretended_gpu/test_frameworks.py::test_waits[ddp-bf16]", when="teardown"),
             report("tests/unit/test_files.py::test_files"),
         ],
         "failed": [report("tests/gpu/test_gpu.py::test_late", crash)],
-        "error": [report("tests/gpu/test_gpu.py::test_early", "fixture 'x' not found", when="setup")],
+        "error": [
+            report("tests/gpu/test_gpu.py::test_early", "fixture 'x' not found", when="setup")
+        ],
         "skipped": [
-            report("tests/gpu/test_gpu.py::test_other", ("test_gpu.py", 3, "Skipped: no such loader"), "setup")
+            report(
+                "tests/gpu/test_gpu.py::test_other",
+                ("test_gpu.py", 3, "Skipped: no such loader"),
+                "setup",
+            )
         ],
     }
     tried = list(check.results(stats))
@@ -114,7 +135,12 @@ def test_each_test_is_one_line() -> None:
         check.Tried("gpu: other", check.NOT_ASKED, "no such loader"),
     ]
     printed = check.lines(tried)
-    assert [line.split("  ")[0] for line in printed[:-1]] == ["passed", "not asked", "failed", "failed"]
+    assert [line.split("  ")[0] for line in printed[:-1]] == [
+        "passed",
+        "not asked",
+        "failed",
+        "failed",
+    ]
     assert printed[-1] == "1 passed, 1 not asked, 2 failed"
 
 
@@ -122,7 +148,9 @@ def test_each_test_is_one_line() -> None:
 
 
 @pytest.mark.parametrize("real", [True, False])
-def test_counts_that_are_not_as_promised_are_in_the_message(real: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_that_are_not_as_promised_are_in_the_message(
+    real: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An hour on a GPU brings numbers home: which calls waited, where, and how often a step."""
     monkeypatch.setattr(tier, "REAL", real)
     steps = 2 * STEADY
@@ -131,7 +159,9 @@ def test_counts_that_are_not_as_promised_are_in_the_message(real: bool, monkeypa
     record = SimpleNamespace(value=counted.__getitem__, steps=pd.DataFrame({"step": range(steps)}))
     seen: dict[str, object] = {}
     with pytest.raises(AssertionError) as error:
-        tier.test_a_rank_waits_as_often_as_is_known(lambda *_, **__: record, "ddp", "bf16", seen.__setitem__)
+        tier.test_a_rank_waits_as_often_as_is_known(
+            lambda *_, **__: record, "ddp", "bf16", seen.__setitem__
+        )
     assert "{'cudaStreamSynchronize" in str(error.value)
     assert "3.0" in str(error.value)
     assert seen == {"waits per step": {place: 3.0}}
@@ -142,7 +172,9 @@ def test_calls_are_added_up_over_functions() -> None:
     assert tier.by_call(counted) == {"cudaFree": 1.5, "cudaMalloc": 2.0}
 
 
-@pytest.mark.parametrize("site", ["lib/python3/dist-packages", "target", "lib/python3.12/site-packages"])
+@pytest.mark.parametrize(
+    "site", ["lib/python3/dist-packages", "target", "lib/python3.12/site-packages"]
+)
 def test_a_file_is_known_by_the_folder_of_its_package(
     site: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,13 +195,17 @@ def test_a_file_is_known_by_the_folder_of_its_package(
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """`installed("cuda_runtime_api.h", ...)`: a CUDA build of torch, and these headers in NVIDIA's wheels."""
+    """`installed("cuda_runtime_api.h", ...)`: a CUDA build of torch, and these headers in NVIDIA's
+    wheels.
+    """
     (tmp_path / "torch/lib").mkdir(parents=True)
     (tmp_path / "torch/lib/libtorch_cuda.so").touch()
     include = tmp_path / "nvidia/cu13/include"
     packages = {
         "torch": SimpleNamespace(origin=str(tmp_path / "torch/__init__.py")),
-        "nvidia": SimpleNamespace(submodule_search_locations=[str(tmp_path / "elsewhere"), str(tmp_path / "nvidia")]),
+        "nvidia": SimpleNamespace(
+            submodule_search_locations=[str(tmp_path / "elsewhere"), str(tmp_path / "nvidia")]
+        ),
     }
     monkeypatch.setattr(build.importlib.util, "find_spec", packages.get)
     monkeypatch.setattr(build.shutil, "which", lambda name: f"/usr/bin/{name}")
@@ -208,7 +244,9 @@ def test_a_toolkit_has_the_headers_too(
     assert build.lacks() is None
 
 
-def test_a_real_gpu_needs_no_nm(installed: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_real_gpu_needs_no_nm(
+    installed: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     installed(*build.HEADERS)
     monkeypatch.setattr(build.shutil, "which", lambda name: None if name == "nm" else name)
     assert "no nm" in str(build.lacks())

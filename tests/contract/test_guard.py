@@ -1,4 +1,6 @@
-"""When ranks agree what comes next, and that they wait for each other. No GPU: time and collectives are pretended."""
+"""When ranks agree what comes next, and that they wait for each other. No GPU: time and collectives
+are pretended.
+"""
 
 import os
 import signal
@@ -38,7 +40,9 @@ def alone(first: int = 0) -> guard.Guard:
 
 
 def agreements(clock: Time, step_s: float, steps: int, first: int = 0) -> list[int]:
-    """The steps, counted from 0, after which a process agrees that begins after `first` steps of the run."""
+    """The steps, counted from 0, after which a process agrees that begins after `first` steps of
+    the run.
+    """
     watching, agreed, losses = alone(first), [], []
     for step in range(steps):
         clock.now_s += step_s
@@ -55,7 +59,8 @@ def test_quick_steps_of_a_first_epoch_are_hardly_interrupted(clock):
 
 @pytest.mark.parametrize("first", [0, 777])
 def test_long_first_epochs_hear_a_signal_in_time(clock, first):
-    # 0.4 s a step: by powers of two alone a signal after step 1023 would be heard 400 s later, and SLURM waits 120.
+    # 0.4 s a step: by powers of two alone a signal after step 1023 would be heard 400 s later, and
+    # SLURM waits 120.
     times = agreements(clock, 0.4, 2000, first)
     gaps = [(after - before) * 0.4 for before, after in pairwise(times)]
     assert max(gaps) <= 1.1 * guard.AGREE_S
@@ -69,8 +74,14 @@ def test_a_loss_that_is_no_number_ends_the_run_and_names_its_step(clock):
 
 
 def test_what_one_rank_wants_all_of_them_do(clock):
-    """Rank 0 writes a checkpoint when it is due; any rank's signal stops all; another's bad loss ends all."""
-    others = {"signal": [True, False, False, 1.0], "due": [False, True, False, 1.0], "loss": [False, False, True, 1.0]}
+    """Rank 0 writes a checkpoint when it is due; any rank's signal stops all; another's bad loss
+    ends all.
+    """
+    others = {
+        "signal": [True, False, False, 1.0],
+        "due": [False, True, False, 1.0],
+        "loss": [False, False, True, 1.0],
+    }
 
     def agreed(word: str) -> tuple[bool, bool]:
         other = torch.tensor(others[word], dtype=torch.float64)
@@ -110,17 +121,23 @@ def test_meeting_others_waits_for_them():
         def cpu(self) -> None:
             read.append(True)
 
-    ranks: Any = SimpleNamespace(framework=SimpleNamespace(gather=lambda _: Gathered()), device=torch.device("cpu"))
+    ranks: Any = SimpleNamespace(
+        framework=SimpleNamespace(gather=lambda _: Gathered()), device=torch.device("cpu")
+    )
     ranks.gather = lambda tensor: Setup.gather(ranks, tensor)
     Setup.meet(ranks)
     assert read == [True]
 
 
 @pytest.mark.parametrize("compression", ["1-bit-adam", "none"])
-def test_a_loss_that_is_no_number_names_the_option_that_can_diverge(clock: Time, compression: str) -> None:
+def test_a_loss_that_is_no_number_names_the_option_that_can_diverge(
+    clock: Time, compression: str
+) -> None:
     spec = spec_of(Case("deepspeed", "deepspeed", "adamw", options={"compression": compression}))
     setup: Any = SimpleNamespace(guard=alone(), rank=0, spec=spec)
-    training: Any = SimpleNamespace(setup=setup, taken=[SimpleNamespace(loss=torch.tensor(float("nan")), step=8)])
+    training: Any = SimpleNamespace(
+        setup=setup, taken=[SimpleNamespace(loss=torch.tensor(float("nan")), step=8)]
+    )
     with pytest.raises(LossError) as caught:
         Training.agree(training)
     said, _, why = str(caught.value).partition("; ")

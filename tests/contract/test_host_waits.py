@@ -1,6 +1,7 @@
 """No step makes the host wait for its GPU: nothing is read from the device, nothing copied to it.
 
-Counted on a CPU, of the loop and the engine that frameworks share; `tests/contract` counts every framework's engine.
+Counted on a CPU, of the loop and the engine that frameworks share; `tests/contract` counts every
+framework's engine.
 """
 
 from dataclasses import replace
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from ddlbench.mends.sgd_momentum import Sgd
+from ddlbench.patches.sgd_momentum import Sgd
 from ddlbench.settings.recipe import load_recipe
 from ddlbench.train import optimizers, precision
 from ddlbench.train.clock import Clock
@@ -35,11 +36,15 @@ def training(**recipe: Any) -> Training:
     """A loop over a small model with batch norm; keywords are the recipe's."""
     of = replace(load_recipe("demo").at(IMAGES), image_size=8, **recipe)
     spec = run_spec(recipe=of, workers=1, global_batch=IMAGES)
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 10))
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 10)
+    )
     precision.prepare(model, spec)
     optimizer = optimizers.build(of, model)
     if of.optimizer == "sgd":
-        optimizer = Sgd(model.parameters(), lr=0.1, momentum=of.momentum, fused=True)  # as it is on GPUs
+        optimizer = Sgd(
+            model.parameters(), lr=0.1, momentum=of.momentum, fused=True
+        )  # as it is on GPUs
     setup: Any = SimpleNamespace(
         spec=spec,
         device=torch.device("cpu"),
@@ -78,7 +83,9 @@ def test_no_step_waits(recipe: dict[str, Any]) -> None:
     with HostWaits() as waits:
         loop.step(0, 1, given)
     # LAMB of timm counts its steps on the host, where reading the count waits for nobody.
-    assert waits.count == ({"aten._local_scalar_dense": 1} if recipe.get("optimizer") == "lamb" else {})
+    assert waits.count == (
+        {"aten._local_scalar_dense": 1} if recipe.get("optimizer") == "lamb" else {}
+    )
     assert float(loop.taken[1].loss) > 0
 
 
@@ -90,8 +97,12 @@ def test_no_batch_of_a_validation_waits() -> None:
     assert counts.dtype == torch.float64 and counts[2] == 2 * IMAGES
 
 
-def test_a_smaller_last_batch_leaves_the_compiled_model_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each size of batch has a program of its own, without sizes that are known only when it runs."""
+def test_a_smaller_last_batch_leaves_the_compiled_model_as_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each size of batch has a program of its own, without sizes that are known only when it
+    runs.
+    """
     shapes: list[list[Any]] = []
 
     def backend(graph: Any, inputs: list[Any]) -> Any:
@@ -99,7 +110,9 @@ def test_a_smaller_last_batch_leaves_the_compiled_model_as_it_is(monkeypatch: py
         return graph.forward
 
     compile_ = nn.Module.compile
-    monkeypatch.setattr(nn.Module, "compile", lambda self, **how: compile_(self, backend=backend, **how))
+    monkeypatch.setattr(
+        nn.Module, "compile", lambda self, **how: compile_(self, backend=backend, **how)
+    )
     model = nn.Sequential(nn.Flatten(), nn.Linear(12, 2))
     precision.prepare(model, run_spec(options=(("compile", True), ("framework", "ddp"))))
     for images in (4, 3, 4, 3):

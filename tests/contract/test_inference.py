@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
-from ddlbench.core import beats, notes, registry
+from ddlbench.core import heartbeats, notes, registry
 from ddlbench.core.record import WEIGHTS
 from ddlbench.plan import launch
 from ddlbench.run.job import FAILURE
@@ -32,7 +32,9 @@ from tests.conftest import PATHS, shared, until
 from tests.contract import launches
 
 QUICK = ("plain", "int8")
-SPLITTING = [name for name in registry.members("inference") if registry.member("inference", name).SPLITS]
+SPLITTING = [
+    name for name in registry.members("inference") if registry.member("inference", name).SPLITS
+]
 ALONE = [name for name in registry.members("inference") if name not in SPLITTING]
 # Of scores of about 1: rounding in 32 bits, in bf16, and of 8-bit integers.
 TOLERANCE = {"fp32": 1e-5, "bf16": 0.03}
@@ -41,9 +43,13 @@ INT8_TOLERANCE = 0.1
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize(
-    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in ALONE], ids=lambda n: n
+    "name",
+    [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in ALONE],
+    ids=lambda n: n,
 )
-def test_a_way_answers_as_the_plain_model(name: str, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_way_answers_as_the_plain_model(
+    name: str, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DS_ACCELERATOR", "cpu")
     way: Way = registry.member("inference", name)
     assert way.lacks("cpu") is None
@@ -51,14 +57,19 @@ def test_a_way_answers_as_the_plain_model(name: str, precision: str, monkeypatch
     model = models.build("lenet", 10, 32).eval()
     kind = _measure.take_precision(model, precision)
     plain_bytes = _measure.weights_bytes(model)
-    assert plain_bytes == sum(p.numel() for p in model.parameters()) * {"fp32": 4, "bf16": 2}[precision]
+    assert (
+        plain_bytes
+        == sum(p.numel() for p in model.parameters()) * {"fp32": 4, "bf16": 2}[precision]
+    )
     images = torch.randn(8, 3, 32, 32).to(kind)
     tolerance = INT8_TOLERANCE if name == "int8" else TOLERANCE[precision]
     with torch.inference_mode():
         wanted = model(images)
         served = way.ready(copy.deepcopy(model))
         for batch in (1, 8):
-            torch.testing.assert_close(served(images[:batch]), wanted[:batch], rtol=0, atol=tolerance)
+            torch.testing.assert_close(
+                served(images[:batch]), wanted[:batch], rtol=0, atol=tolerance
+            )
     held = _measure.weights_bytes(served)
     eighth = {"fp32": 0.4, "bf16": 0.7}[precision]  # convolutions stay as they were
     assert held < eighth * plain_bytes if name == "int8" else held == plain_bytes
@@ -66,8 +77,17 @@ def test_a_way_answers_as_the_plain_model(name: str, precision: str, monkeypatch
 
 def start(spec: InferSpec, folder: Path, data: Path, *trained: str) -> subprocess.Popen[str]:
     """What rule `infer` calls."""
-    command = launch.command(spec, load_machine("local"), ("python", "-m", "ddlbench.train.inference"))
-    given = ["--folder", str(folder), "--spec", spec.to_json(), "--manifest", str(data / "raw/manifest.json")]
+    command = launch.command(
+        spec, load_machine("local"), ("python", "-m", "ddlbench.train.inference")
+    )
+    given = [
+        "--folder",
+        str(folder),
+        "--spec",
+        spec.to_json(),
+        "--manifest",
+        str(data / "raw/manifest.json"),
+    ]
     return subprocess.Popen(
         [sys.executable, "-m", "ddlbench.run.infer", *given, *trained, "--", *command],
         env=os.environ | {"PATH": PATHS["PATH"]},
@@ -77,7 +97,9 @@ def start(spec: InferSpec, folder: Path, data: Path, *trained: str) -> subproces
     )
 
 
-def job(spec: InferSpec, folder: Path, data: Path, *trained: str) -> subprocess.CompletedProcess[str]:
+def job(
+    spec: InferSpec, folder: Path, data: Path, *trained: str
+) -> subprocess.CompletedProcess[str]:
     """The same, to its end."""
     process = start(spec, folder, data, *trained)
     said, _ = process.communicate(timeout=300)
@@ -87,7 +109,9 @@ def job(spec: InferSpec, folder: Path, data: Path, *trained: str) -> subprocess.
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("name", SPLITTING)
-def test_two_ranks_share_a_model_and_answer_alike(name: str, precision: str, data: Path, tmp_path: Path) -> None:
+def test_two_ranks_share_a_model_and_answer_alike(
+    name: str, precision: str, data: Path, tmp_path: Path
+) -> None:
     recipe = replace(load_recipe("demo").at(64), precision=precision)
     run = run_spec(machine="local", model="lenet", recipe=recipe)
     trained = tmp_path / "run"
@@ -125,10 +149,14 @@ def test_two_ranks_share_a_model_and_answer_alike(name: str, precision: str, dat
 def test_a_model_of_the_users_answers_with_its_trained_weights(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", f"{launches.HERE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    monkeypatch.setenv(
+        "PYTHONPATH", f"{launches.HERE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    )
     run = launches.spec_of("own", "ddp", 1)
     torch.manual_seed(7)
-    torch.save(models.build(run.model, 10, 32, sha256=run.model_sha256).state_dict(), tmp_path / WEIGHTS)
+    torch.save(
+        models.build(run.model, 10, 32, sha256=run.model_sha256).state_dict(), tmp_path / WEIGHTS
+    )
     spec = infer_spec(run=run, batches=(1,))
     done = job(spec, tmp_path / "job", data, "--trained", str(tmp_path / "run.mllog"))
     assert done.returncode == 0, done.stdout
@@ -139,12 +167,28 @@ def test_a_model_of_the_users_answers_with_its_trained_weights(
 def slicing(data: Path, tmp_path: Path) -> tuple[subprocess.Popen[str], list[psutil.Process], Path]:
     """A job of two ranks that is asking: its supervisor, its ranks, its folder."""
     run = run_spec(machine="local", model="vgg16")  # slow enough to be hit
-    spec = infer_spec(run=run, trained=False, member="tensor-slicing", workers=2, workers_per_node=2, batches=(64,))
+    spec = infer_spec(
+        run=run,
+        trained=False,
+        member="tensor-slicing",
+        workers=2,
+        workers_per_node=2,
+        batches=(64,),
+    )
     folder = tmp_path / "job"
     supervisor = start(spec, folder, data)
-    until(lambda: (folder / PARTIAL / "beat-0").exists() and len(notes.read(folder / PARTIAL, "rank")) == 2, 120)
+    until(
+        lambda: (
+            (folder / PARTIAL / "beat-0").exists()
+            and len(notes.read(folder / PARTIAL, "rank")) == 2
+        ),
+        120,
+    )
     time.sleep(8 * shared())  # both ranks have beaten by now
-    ranks = [psutil.Process(who["pid"]) for _, who in sorted(notes.read(folder / PARTIAL, "rank").items())]
+    ranks = [
+        psutil.Process(who["pid"])
+        for _, who in sorted(notes.read(folder / PARTIAL, "rank").items())
+    ]
     return supervisor, ranks, folder
 
 
@@ -153,7 +197,12 @@ def slicing(data: Path, tmp_path: Path) -> tuple[subprocess.Popen[str], list[psu
     ("hit", "soon_s", "cause", "says"),
     [
         (signal.SIGKILL, 20.0, "killed", "rank 1 was killed without a word"),
-        (signal.SIGSTOP, beats.noticed_s(beats.SILENT_S, 1) + 15, "stopped answering", "is stopped (SIGSTOP)"),
+        (
+            signal.SIGSTOP,
+            heartbeats.noticed_s(heartbeats.SILENT_S, 1) + 15,
+            "stopped answering",
+            "is stopped (SIGSTOP)",
+        ),
     ],
 )
 def test_a_rank_that_dies_or_stops_ends_the_job_with_one_message(
@@ -185,7 +234,7 @@ def test_ranks_end_with_a_supervisor_that_is_killed(
     supervisor, ranks, folder = slicing
     supervisor.kill()
     supervisor.wait()
-    until(lambda: not any(_lives(rank) for rank in ranks), 4 * beats.BEAT_S)
+    until(lambda: not any(_lives(rank) for rank in ranks), 4 * heartbeats.HEARTBEAT_S)
     assert not (folder / RECORD).exists()
 
 

@@ -1,7 +1,8 @@
-"""examples/language-inference: each way to serve answers as the plain model, and DeepSpeed's replace what they should.
+"""examples/language-inference: each way to serve answers as the plain model, and DeepSpeed's
+replace what they should.
 
-What really serves needs transformers: beside this Python, or in the environment that DDLBENCH_PROGRAMS_ENVIRONMENT
-names.
+What really serves needs transformers: beside this Python, or in the environment that
+DDLBENCH_PROGRAMS_ENVIRONMENT names.
 """
 
 import argparse
@@ -35,7 +36,9 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Any:
     return serve
 
 
-@pytest.mark.parametrize(("study", "machine"), [("language-inference-small", LAPTOP), ("language-inference", JUWELS)])
+@pytest.mark.parametrize(
+    ("study", "machine"), [("language-inference-small", LAPTOP), ("language-inference", JUWELS)]
+)
 def test_no_shipped_run_asks_for_what_is_refused(study: str, machine: Any, serve: Any) -> None:
     """Each run's words as its ranks get them."""
     given = argparse.ArgumentParser()
@@ -48,7 +51,9 @@ def test_no_shipped_run_asks_for_what_is_refused(study: str, machine: Any, serve
         words = spec.program.argv(values)
         args, rest = given.parse_known_args(words[2:])
         ways.add(args.way)
-        assert serve.refuses(args.way, args.size, spec.workers, spec.device) is None, shlex.join(words)
+        assert serve.refuses(args.way, args.size, spec.workers, spec.device) is None, shlex.join(
+            words
+        )
         assert (args.way, int(args.batch)) == (spec.framework, spec.global_batch)
         assert ("--precision" in rest) == (spec.device == "cuda")
     on_gpus = {*serve.KERNELS} if study == "language-inference" else {"own-slices"}
@@ -64,19 +69,26 @@ def test_no_shipped_run_asks_for_what_is_refused(study: str, machine: Any, serve
         ("deepspeed-kernels", "gpt2-1.5e9", 2, "cuda", "do not divide the 25 heads"),
     ],
 )
-def test_what_cannot_be_served_is_refused(way: str, size: str, ranks: int, device: str, says: str, serve: Any) -> None:
+def test_what_cannot_be_served_is_refused(
+    way: str, size: str, ranks: int, device: str, says: str, serve: Any
+) -> None:
     assert says in serve.refuses(way, size, ranks, device)
 
 
 def test_deepspeed_is_told_what_to_replace(serve: Any) -> None:
     half, full = torch.float16, torch.float32
-    assert serve.deepspeed_settings("deepspeed-engine", 2, full) == {"dtype": full, "replace_with_kernel_inject": False}
+    assert serve.deepspeed_settings("deepspeed-engine", 2, full) == {
+        "dtype": full,
+        "replace_with_kernel_inject": False,
+    }
     tensor_parallel = {"tensor_parallel": {"tp_size": 2}}
     sliced = {"dtype": full, "replace_with_kernel_inject": False} | tensor_parallel
     assert serve.deepspeed_settings("deepspeed-autotp", 2, full) == sliced
     kernels = {"dtype": half, "replace_with_kernel_inject": True} | tensor_parallel
     assert serve.deepspeed_settings("deepspeed-kernels", 2, half) == kernels
-    assert serve.deepspeed_settings("deepspeed-kernels-int8", 2, half) == kernels | {"dtype": torch.int8}
+    assert serve.deepspeed_settings("deepspeed-kernels-int8", 2, half) == kernels | {
+        "dtype": torch.int8
+    }
 
 
 def test_slices_of_a_layer_are_the_layer(serve: Any) -> None:
@@ -85,7 +97,10 @@ def test_slices_of_a_layer_are_the_layer(serve: Any) -> None:
 
         def __init__(self) -> None:
             super().__init__()
-            self.weight, self.bias = torch.nn.Parameter(torch.randn(6, 8)), torch.nn.Parameter(torch.randn(8))
+            self.weight, self.bias = (
+                torch.nn.Parameter(torch.randn(6, 8)),
+                torch.nn.Parameter(torch.randn(8)),
+            )
 
     torch.manual_seed(1)
     model = torch.nn.Sequential(Conv1D(), torch.nn.Linear(8, 2))
@@ -98,7 +113,8 @@ def test_slices_of_a_layer_are_the_layer(serve: Any) -> None:
     assert model[1] is linear
     assert [tuple(part.weight.shape) for part in slices] == [(6, 4), (6, 4)]
     torch.testing.assert_close(
-        torch.cat([x @ part.weight + part.bias for part in slices], dim=1), x @ whole.weight + whole.bias
+        torch.cat([x @ part.weight + part.bias for part in slices], dim=1),
+        x @ whole.weight + whole.bias,
     )
 
 
@@ -110,9 +126,21 @@ def served(folder: Path, way: str, size: str, workers: int) -> dict[str, Any]:
     if asked.returncode:
         pytest.skip(f"{python} has no transformers; name an environment that has: {NAMED}=<folder>")
     command = [python, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={workers}"]
-    command += [str(PROGRAM / "serve.py"), "--way", way, "--size", size, "--out", str(folder), "--requests", "5"]
+    command += [
+        str(PROGRAM / "serve.py"),
+        "--way",
+        way,
+        "--size",
+        size,
+        "--out",
+        str(folder),
+        "--requests",
+        "5",
+    ]
     one = {"OMP_NUM_THREADS": "1", "TORCH_EXTENSIONS_DIR": str(folder / "compiled")}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=os.environ | one)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=600, env=os.environ | one
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     assert not [*folder.glob("compiled/*")], "DeepSpeed compiled something, which takes minutes"
     told: dict[str, Any] = json.loads((folder / "result.json").read_text())
@@ -123,16 +151,20 @@ def served(folder: Path, way: str, size: str, workers: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("way", "size", "replaced", "share"),
     [
-        # Of each block: query, key, value, output, and both layers of its network. Embeddings are whole.
+        # Of each block: query, key, value, output, and both layers of its network. Embeddings are
+        # whole.
         ("deepspeed-autotp", "bert-small", 2 * 6, 0.71),
-        # And half of the output layer, which is then no longer the embedding itself: so small a model gets larger.
+        # And half of the output layer, which is then no longer the embedding itself: so small a
+        # model gets larger.
         ("deepspeed-autotp", "gpt-neo-small", 2 * 6 + 1, 1.10),
         ("own-slices", "gpt2-small", 2 * 4, 0.70),
         ("deepspeed-engine", "bert-small", 0, 1.0),
         ("plain", "gpt2-small", 0, 1.0),
     ],
 )
-def test_two_ranks_answer_as_the_plain_model(tmp_path: Path, way: str, size: str, replaced: int, share: float) -> None:
+def test_two_ranks_answer_as_the_plain_model(
+    tmp_path: Path, way: str, size: str, replaced: int, share: float
+) -> None:
     told = served(tmp_path, way, size, 2)
     assert told["replaced"] == replaced
     assert told["largest_difference"] < 1e-5 < told["largest_score"]

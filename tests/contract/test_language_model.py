@@ -1,4 +1,6 @@
-"""examples/language-model: its source has the entropy that it says, and a model learns it, no more and no less."""
+"""examples/language-model: its source has the entropy that it says, and a model learns it, no more
+and no less.
+"""
 
 import json
 import math
@@ -28,19 +30,31 @@ def source(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_each_token_leaves_as_much_open_as_is_said(source: Any) -> None:
-    """The floor of a GPT is the entropy of what follows a token, by its own counts in many tokens drawn."""
+    """The floor of a GPT is the entropy of what follows a token, by its own counts in many tokens
+    drawn.
+    """
     tokens = source.draw(400, 500, torch.Generator().manual_seed(1))
     counts = torch.zeros(64, 64, dtype=torch.float64)
-    counts.index_put_((tokens[:, :-1].flatten(), tokens[:, 1:].flatten()), torch.tensor(1.0).double(), accumulate=True)
+    counts.index_put_(
+        (tokens[:, :-1].flatten(), tokens[:, 1:].flatten()),
+        torch.tensor(1.0).double(),
+        accumulate=True,
+    )
     likely = counts / counts.sum(dim=1, keepdim=True)
-    counted = float((counts.sum(dim=1) * torch.special.entr(likely).sum(dim=1)).sum() / counts.sum())
+    counted = float(
+        (counts.sum(dim=1) * torch.special.entr(likely).sum(dim=1)).sum() / counts.sum()
+    )
     assert source.floor("gpt") == pytest.approx(counted, abs=0.01)
-    assert 1.15 < source.floor("gpt") <= 1.75 * math.log(2)  # less where two successors are the same token
+    assert (
+        1.15 < source.floor("gpt") <= 1.75 * math.log(2)
+    )  # less where two successors are the same token
     assert 0 < source.floor("bert") < source.floor("gpt") < source.floor("bert", 0.7, 32)
 
 
 def test_a_masked_token_leaves_as_much_open_as_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The floor of a BERT is what the best guess loses that knows the source, over sequences that are drawn."""
+    """The floor of a BERT is what the best guess loses that knows the source, over sequences that
+    are drawn.
+    """
     monkeypatch.syspath_prepend(PROGRAM)
     from markov import LIKELY, Markov
 
@@ -60,12 +74,18 @@ def test_a_masked_token_leaves_as_much_open_as_is_said(monkeypatch: pytest.Monke
             backward[place] = step @ (seen if shown[place + 1] else backward[place + 1])
         guess = forward * backward
         guess = guess / guess.sum(dim=1, keepdim=True)
-        lost += [-math.log(guess[place, tokens[place]]) for place in range(length) if not shown[place]]
+        lost += [
+            -math.log(guess[place, tokens[place]]) for place in range(length) if not shown[place]
+        ]
     assert source.floor("bert", masked, length) == pytest.approx(sum(lost) / len(lost), abs=0.05)
 
 
-def train(folder: Path, framework: str, *more: str, workers: int = 1, compiles: bool = False) -> dict[str, Any]:
-    """What a training of the program leaves in `folder`, one thread per rank, as ddlbench starts them."""
+def train(
+    folder: Path, framework: str, *more: str, workers: int = 1, compiles: bool = False
+) -> dict[str, Any]:
+    """What a training of the program leaves in `folder`, one thread per rank, as ddlbench starts
+    them.
+    """
     start = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={workers}"]
     command = [sys.executable, *start, str(PROGRAM / "train.py")]
     if framework == "horovod":
@@ -80,10 +100,14 @@ def train(folder: Path, framework: str, *more: str, workers: int = 1, compiles: 
     folder.mkdir(exist_ok=True)
     command += ["--framework", framework, *more, "--out", str(folder)]
     one = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TORCH_EXTENSIONS_DIR": str(folder)}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900, env=os.environ | one)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=900, env=os.environ | one
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     compiled = [*folder.glob("*/*")]
-    assert bool(compiled) == compiles, "something was compiled, which takes minutes and may leave a lock"
+    assert bool(compiled) == compiles, (
+        "something was compiled, which takes minutes and may leave a lock"
+    )
     told: dict[str, Any] = json.loads((folder / "result.json").read_text())
     return told
 
@@ -92,15 +116,29 @@ SLOW = pytest.mark.slow
 LONG, SHORT = ("--steps", "150"), ("--steps", "20")
 BERT = ("--model", "bert", "--vocabulary", "16", "--batch-per-worker", "32", "--steps", "350")
 FEW = ("zero-2-offload",)  # the others are slow
-MORE = ("fsdp", "deepspeed", "zero-1", "zero-2", "zero-3", "zero-1-offload", "zero-3-offload", "horovod")
+MORE = (
+    "fsdp",
+    "deepspeed",
+    "zero-1",
+    "zero-2",
+    "zero-3",
+    "zero-1-offload",
+    "zero-3-offload",
+    "horovod",
+)
 
 
 @pytest.mark.parametrize(
-    ("framework", "more"), [("ddp", LONG), pytest.param("pld", LONG, marks=SLOW), pytest.param("ddp", BERT, marks=SLOW)]
+    ("framework", "more"),
+    [("ddp", LONG), pytest.param("pld", LONG, marks=SLOW), pytest.param("ddp", BERT, marks=SLOW)],
 )
-def test_a_model_comes_near_the_floor_and_not_below(tmp_path: Path, framework: str, more: tuple[str, ...]) -> None:
+def test_a_model_comes_near_the_floor_and_not_below(
+    tmp_path: Path, framework: str, more: tuple[str, ...]
+) -> None:
     told = train(tmp_path / "run", framework, *more)
-    assert told["floor"] - 0.05 < told["loss"] < told["floor"] + 0.6  # untrained: ln 64 = 4.16, ln 16 = 2.77
+    assert (
+        told["floor"] - 0.05 < told["loss"] < told["floor"] + 0.6
+    )  # untrained: ln 64 = 4.16, ln 16 = 2.77
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +157,9 @@ def test_every_framework_trains_the_same(tmp_path: Path, framework: str, control
 def test_an_optimizer_on_the_host_has_its_ranks_cores(
     tmp_path: Path, source: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As many threads as it has cores, where it had one; of a computer that ranks share, its part."""
+    """As many threads as it has cores, where it had one; of a computer that ranks share, its
+    part.
+    """
     import train as program
 
     monkeypatch.setattr(os, "cpu_count", lambda: 48)
@@ -143,29 +183,41 @@ def test_only_what_goes_to_a_disk_is_told_one(source: Any) -> None:
 
 
 @pytest.mark.slow
-def test_deepspeeds_own_optimizer_on_the_host_trains_the_same(tmp_path: Path, control: float) -> None:
+def test_deepspeeds_own_optimizer_on_the_host_trains_the_same(
+    tmp_path: Path, control: float
+) -> None:
     """It is compiled first: two minutes of an idle core."""
     told = train(tmp_path / "run", "zero-2-offload-cpu-adam", *SHORT, workers=2, compiles=True)
     assert told["optimizer"] == "DeepSpeedCPUAdam"
     assert told["loss"] == pytest.approx(control, rel=1e-5)
 
 
-@pytest.mark.parametrize("framework", ["zero-2", *(pytest.param(n, marks=SLOW) for n in ("ddp", "fsdp", "zero-3"))])
-def test_bf16_is_what_a_network_computes_in_and_not_what_is_kept(tmp_path: Path, framework: str) -> None:
-    """DeepSpeed kept weights and gradients in bf16, the others in float32: a comparison of number formats."""
+@pytest.mark.parametrize(
+    "framework", ["zero-2", *(pytest.param(n, marks=SLOW) for n in ("ddp", "fsdp", "zero-3"))]
+)
+def test_bf16_is_what_a_network_computes_in_and_not_what_is_kept(
+    tmp_path: Path, framework: str
+) -> None:
+    """DeepSpeed kept weights and gradients in bf16, the others in float32: a comparison of number
+    formats.
+    """
     told = train(tmp_path / "run", framework, *SHORT, "--precision", "bf16", workers=2)
     assert {form for part in told["formats"] for form in part} == {"torch.float32"}
 
 
 def test_layers_are_dropped_as_their_source_says(tmp_path: Path) -> None:
-    """Zhang and He 2020: of block i of l the share 1 - i / l (1 - theta(t)) is kept; theta falls to 0.5, its gamma is
-    100 / steps.
+    """Zhang and He 2020: of block i of l the share 1 - i / l (1 - theta(t)) is kept; theta falls to
+    0.5, its gamma is 100 / steps.
 
     With a gamma of 0.001, as it was, 99 % of the blocks of 60 steps were computed.
     """
     layers, steps = 4, 200
-    told = train(tmp_path / "run", "pld", "--steps", str(steps), "--layers", str(layers), "--sequence", "8")
+    told = train(
+        tmp_path / "run", "pld", "--steps", str(steps), "--layers", str(layers), "--sequence", "8"
+    )
     thetas = [0.5 * math.exp(-100 / steps * step) + 0.5 for step in range(steps)]
-    kept = sum(1 - i / layers * (1 - theta) for theta in thetas for i in range(layers)) / (layers * steps)
+    kept = sum(1 - i / layers * (1 - theta) for theta in thetas for i in range(layers)) / (
+        layers * steps
+    )
     assert kept < 0.85
     assert told["blocks"] == pytest.approx(kept, abs=0.05)

@@ -1,4 +1,6 @@
-"""Optimisers against their papers' formulas by hand, against other implementations, and on FSDP's sharded tensors."""
+"""Optimisers against their papers' formulas by hand, against other implementations, and on FSDP's
+sharded tensors.
+"""
 
 import copy
 from dataclasses import replace
@@ -9,8 +11,8 @@ import pytest
 import torch
 import torch.distributed as dist
 from ddlbench.core.recipe import needs_whole_layers
-from ddlbench.mends import torchvision_operators
-from ddlbench.mends.sgd_momentum import Sgd
+from ddlbench.patches import torchvision_operators
+from ddlbench.patches.sgd_momentum import Sgd
 from ddlbench.settings.recipe import load_recipe
 from ddlbench.train import models, optimizers
 from torch import nn
@@ -35,7 +37,9 @@ def train(steps: int, *pairs: tuple[nn.Module, torch.optim.Optimizer]) -> None:
             optimizer.step()
 
 
-def one(value: list[float], gradients: list[list[float]], rates: list[float], **recipe: Any) -> list[float]:
+def one(
+    value: list[float], gradients: list[list[float]], rates: list[float], **recipe: Any
+) -> list[float]:
     """A weight matrix of one row after some steps."""
     model = nn.Linear(len(value), 1, bias=False).double()
     model.weight.data[:] = torch.tensor([value])
@@ -58,24 +62,43 @@ BY_HAND: list[tuple[dict[str, Any], list[float], list[list[float]], list[float],
     # then g = 0: v = 0.9 * 2.5 + 0.375 = 2.625, at rate 0.2 w = 0.75 - 0.525 = 0.225
     ({"optimizer": "sgd", "weight_decay": 0.5}, [1.0], [[2.0], [0.0]], [0.1, 0.2], [0.225]),
     # v = 2, the step is g + 0.9 v = 3.8
-    ({"optimizer": "sgd", "weight_decay": 0.0, "nesterov": True}, [1.0], [[2.0]], [0.1], [1 - 0.38]),
-    # lars, with |w| = 1, |g| = 2: rate = 0.1 * 0.5 * 1 / 2 = 0.025; v = 0.025 * 2; the step is v + 0.9 v
+    (
+        {"optimizer": "sgd", "weight_decay": 0.0, "nesterov": True},
+        [1.0],
+        [[2.0]],
+        [0.1],
+        [1 - 0.38],
+    ),
+    # lars, with |w| = 1, |g| = 2: rate = 0.1 * 0.5 * 1 / 2 = 0.025; v = 0.025 * 2; the step is v +
+    # 0.9 v
     (FREE | {"nesterov": True}, [1.0], [[2.0]], [0.1], [1 - 0.05 * 1.9]),
-    # |w| = 5, |g| = 10, decay 0.2: rate = lr * 0.5 * 5 / (10 + 1) = lr * 5/22, direction g + 0.2 w = (6.6, 8.8)
-    # lr 0.1: v = (0.15, 0.2), w = (2.85, 3.8), |w| = 4.75
+    # |w| = 5, |g| = 10, decay 0.2: rate = lr * 0.5 * 5 / (10 + 1) = lr * 5/22, direction g + 0.2 w
+    # = (6.6, 8.8) lr 0.1: v = (0.15, 0.2), w = (2.85, 3.8), |w| = 4.75
     (LARS, [3.0, 4.0], [[6.0, 8.0]], [0.1], [2.85, 3.8]),
     # lr 0.3, the same g: rate = 0.3 * 0.5 * 4.75 / (10 + 0.95), direction (6.57, 8.76)
     # v = 0.9 * (0.15, 0.2) + rate * direction: what was added before keeps the rate that it had
-    (LARS, [3.0, 4.0], [[6.0, 8.0]] * 2, [0.1, 0.3], [2.715 - SECOND_RATE * 6.57, 3.62 - SECOND_RATE * 8.76]),
+    (
+        LARS,
+        [3.0, 4.0],
+        [[6.0, 8.0]] * 2,
+        [0.1, 0.3],
+        [2.715 - SECOND_RATE * 6.57, 3.62 - SECOND_RATE * 8.76],
+    ),
     # without a norm, the plain rate
     ({"optimizer": "lars"}, [0.0], [[2.0]], [0.1], [-0.2]),
     ({"optimizer": "lars"}, [2.0], [[0.0]], [0.1], [1.998]),
     # it moves on from a rate of zero
     (FREE, [1.0], [[2.0], [2.0]], [0.0, 0.1], [0.95]),
     (FREE, [1.0], [[2.0], [2.0]], [0.1, 0.0], [0.95 - 0.9 * 0.05]),
-    # Step 1: m / (1 - beta1) = g, v / (1 - beta2) = g^2, so r = g / (|g| + 1e-6) = (1, -1) but for epsilon;
-    # r + 0.01 w = (1.03, -0.96); trust = 5 / |(1.03, -0.96)|
-    ({"optimizer": "lamb"}, [3.0, 4.0], [[6.0, -8.0]], [0.1], [3 - 0.1 * LAMB * 1.03, 4 + 0.1 * LAMB * 0.96]),
+    # Step 1: m / (1 - beta1) = g, v / (1 - beta2) = g^2, so r = g / (|g| + 1e-6) = (1, -1) but for
+    # epsilon; r + 0.01 w = (1.03, -0.96); trust = 5 / |(1.03, -0.96)|
+    (
+        {"optimizer": "lamb"},
+        [3.0, 4.0],
+        [[6.0, -8.0]],
+        [0.1],
+        [3 - 0.1 * LAMB * 1.03, 4 + 0.1 * LAMB * 0.96],
+    ),
     # w * (1 - 0.1 * 0.01) - 0.1 * sign(g)
     ({"optimizer": "adamw"}, [3.0, 4.0], [[6.0, -8.0]], [0.1], [3 * 0.999 - 0.1, 4 * 0.999 + 0.1]),
 ]
@@ -83,21 +106,27 @@ BY_HAND: list[tuple[dict[str, Any], list[float], list[list[float]], list[float],
 
 @pytest.mark.parametrize(("recipe", "weight", "gradients", "rates", "after"), BY_HAND)
 def test_by_hand(
-    recipe: dict[str, Any], weight: list[float], gradients: list[list[float]], rates: list[float], after: list[float]
+    recipe: dict[str, Any],
+    weight: list[float],
+    gradients: list[list[float]],
+    rates: list[float],
+    after: list[float],
 ) -> None:
     assert one(weight, gradients, rates, **recipe) == pytest.approx(after)
 
 
 def test_lamb_does_not_clip() -> None:
     """timm's clips at a norm of 1 by itself; clip_norm is the recipe's."""
-    small, large = (one([1.0, 2.0], [[1e-2, 0.0], [k, k]], [0.1] * 2, optimizer="lamb") for k in (1.0, 100.0))
+    small, large = (
+        one([1.0, 2.0], [[1e-2, 0.0], [k, k]], [0.1] * 2, optimizer="lamb") for k in (1.0, 100.0)
+    )
     assert small != pytest.approx(large)
 
 
 @pytest.mark.parametrize("nesterov", [False, True])
 @pytest.mark.parametrize("everywhere", [False, True])
 def test_lars_is_timms_where_the_rate_is_constant(nesterov: bool, everywhere: bool) -> None:
-    torchvision_operators.mend()
+    torchvision_operators.apply()
     from timm.optim import Lars
 
     recipe = replace(RECIPE, optimizer="lars", nesterov=nesterov, decay_norm_and_bias=everywhere)
@@ -127,15 +156,22 @@ def test_norm_and_bias_that_do_not_decay_have_a_group() -> None:
     ]
     names = {id(p): n for n, p in model.named_parameters()}
     assert {names[id(p)].rsplit(".", 1)[-1] for p in rest["params"]} == {"weight", "bias"}
-    assert all("bn" in n or "downsample.1" in n or n == "fc.bias" for n in (names[id(p)] for p in rest["params"]))
+    assert all(
+        "bn" in n or "downsample.1" in n or n == "fc.bias"
+        for n in (names[id(p)] for p in rest["params"])
+    )
     assert len(decaying["params"]) == 21  # 20 convolutions and a linear layer
-    assert len(decaying["params"]) + len(rest["params"]) == len(one_group[0]["params"]) == len(names)
+    assert (
+        len(decaying["params"]) + len(rest["params"]) == len(one_group[0]["params"]) == len(names)
+    )
 
 
 @pytest.mark.parametrize("name", ["lars", "lamb"])
 def test_layers_that_do_not_decay_are_not_adapted_and_all_others_are(name: str) -> None:
     """Also without any decay: timm's then adapts nothing, unless it is told to."""
-    recipe = replace(RECIPE, optimizer=name, weight_decay=0.0, decay_norm_and_bias=False, momentum=0.0)
+    recipe = replace(
+        RECIPE, optimizer=name, weight_decay=0.0, decay_norm_and_bias=False, momentum=0.0
+    )
     moved = {}
     for scale in (1.0, 100.0):
         model = net()
@@ -144,7 +180,9 @@ def test_layers_that_do_not_decay_are_not_adapted_and_all_others_are(name: str) 
             p.grad = torch.ones_like(p)
         before = [p.clone() for p in model.parameters()]
         optimizers.build(recipe, model).step()
-        moved[scale] = [(a - b).norm().item() for a, b in zip(model.parameters(), before, strict=True)]
+        moved[scale] = [
+            (a - b).norm().item() for a, b in zip(model.parameters(), before, strict=True)
+        ]
     for weight in (0, 2):
         assert moved[100.0][weight] == pytest.approx(100 * moved[1.0][weight], rel=1e-3)
     for bias in (1, 3):
@@ -164,7 +202,9 @@ def test_state_goes_into_a_checkpoint_and_back(name: str, tmp_path: Path) -> Non
     again.load_state_dict(weights)
     other.load_state_dict(state)
     train(1, (model, optimizer), (again, other))
-    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True)
+    )
 
 
 def test_what_it_does_not_know() -> None:
@@ -177,11 +217,15 @@ def test_who_needs_whole_layers() -> None:
 
 
 def _sharded(rank: int, folder: str) -> None:
-    """One of two ranks: the same training with FSDP's sharded tensors and without; writes the largest difference."""
+    """One of two ranks: the same training with FSDP's sharded tensors and without; writes the
+    largest difference.
+    """
     from torch.distributed.fsdp import fully_shard
 
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=2)  # no port, which others may take
+    dist.init_process_group(
+        "gloo", f"file://{folder}/meet", rank=rank, world_size=2
+    )  # no port, which others may take
     differences = {}
     for name in NAMES:
         recipe = replace(RECIPE, optimizer=name, decay_norm_and_bias=False)
@@ -199,7 +243,9 @@ def _sharded(rank: int, folder: str) -> None:
 
 @pytest.mark.more
 def test_sharded_tensors_of_fsdp_train_alike(tmp_path: Path) -> None:
-    """Norms of a DTensor are those of the whole parameter, so that lars and lamb may be used with FSDP."""
+    """Norms of a DTensor are those of the whole parameter, so that lars and lamb may be used with
+    FSDP.
+    """
     start_processes(_sharded, (str(tmp_path),), nprocs=2, start_method="spawn")
     for rank in range(2):
         differences = torch.load(tmp_path / f"{rank}.pt")
@@ -209,7 +255,9 @@ def test_sharded_tensors_of_fsdp_train_alike(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("nesterov", [False, True])
 def test_fused_sgd_after_an_overflow_in_its_first_step(nesterov: bool) -> None:
-    """A loss scaler says that the gradient is infinite: the step is left out, and what follows is a first step."""
+    """A loss scaler says that the gradient is infinite: the step is left out, and what follows is a
+    first step.
+    """
     weights = [torch.ones(1000, 100, requires_grad=True) for _ in range(4)]
     clean = [weight.detach().clone().requires_grad_() for weight in weights]
     with_overflow, without = (
@@ -232,7 +280,9 @@ def test_fused_sgd_after_an_overflow_in_its_first_step(nesterov: bool) -> None:
 
 @pytest.mark.parametrize("how", ["fused", "foreach"])
 def test_sgd_is_pytorchs(how: str) -> None:
-    """To the last bit, also in the first step, where PyTorch's takes the gradient for the momentum."""
+    """To the last bit, also in the first step, where PyTorch's takes the gradient for the
+    momentum.
+    """
     ours, theirs = net(), net()
     settings = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01, "nesterov": True, how: True}
     pairs = (
@@ -241,4 +291,6 @@ def test_sgd_is_pytorchs(how: str) -> None:
     )
     for _ in range(4):
         train(1, *pairs)
-        assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))
+        assert all(
+            torch.equal(a, b) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True)
+        )

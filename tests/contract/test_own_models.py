@@ -1,4 +1,6 @@
-"""Models that people wrote: found without being imported, and refused in one line that names file and line."""
+"""Models that people wrote: found without being imported, and refused in one line that names file
+and line.
+"""
 
 import subprocess
 import sys
@@ -152,7 +154,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("number", "wide.py:1: .*not callable"),
     ],
 )
-def test_a_model_is_asked_before_it_is_trained(folder: Path, function: str, says: str | None) -> None:
+def test_a_model_is_asked_before_it_is_trained(
+    folder: Path, function: str, says: str | None
+) -> None:
     if hangs := function == "Hangs":  # what torch loads at first is there
         assert own_models.complaint("own_test_nets.wide:build", 5, 8, 300.0) is None
     said = own_models.complaint(f"own_test_nets.wide:{function}", 5, 8, 2.0 if hangs else 300.0)
@@ -205,7 +209,11 @@ def test_a_digest_covers_what_is_imported_from_the_folder_and_nothing_else(folde
 
 @pytest.mark.parametrize(
     ("name", "text", "facts"),
-    [("absent:f", None, ("absent.py: no such file",)), ("mine:f", "(" * 10_000, ("mine.py",)), *bad_input("model", 2)],
+    [
+        ("absent:f", None, ("absent.py: no such file",)),
+        ("mine:f", "(" * 10_000, ("mine.py",)),
+        *bad_input("model", 2),
+    ],
 )
 def test_what_is_wrong_is_said_without_importing_it(
     tmp_path: Path, name: str, text: str | None, facts: tuple[str, ...]
@@ -219,7 +227,9 @@ def test_what_is_wrong_is_said_without_importing_it(
 def test_a_module_that_is_installed(tmp_path: Path) -> None:
     """Of a package only what lies beside the file."""
     own = find("timm.models.resnet:resnet18", tmp_path)
-    assert own.files[0].name == "resnet.py" and {file.parent for file in own.files} == {own.files[0].parent}
+    assert own.files[0].name == "resnet.py" and {file.parent for file in own.files} == {
+        own.files[0].parent
+    }
 
 
 def test_a_study_names_models_of_its_own(files: Files) -> None:  # noqa: F811
@@ -257,7 +267,8 @@ def test_files_that_a_model_reads_are_part_of_its_digest(folder: Path) -> None:
 def test_a_model_may_import_torchvision(folder: Path) -> None:
     """In a process that has not imported it yet."""
     (folder / "own_test_nets/theirs.py").write_text(
-        "import torchvision\ndef build(classes, side): return torchvision.models.resnet18(num_classes=classes)\n"
+        "import torchvision\ndef build(classes, side): return"
+        " torchvision.models.resnet18(num_classes=classes)\n"
     )
     asks = f"""
 from pathlib import Path

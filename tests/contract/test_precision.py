@@ -15,7 +15,8 @@ from tests.unit.test_recipe import RECIPE, run
 
 
 @pytest.mark.parametrize(
-    ("precision", "dtype"), [("fp32", None), ("tf32", None), ("bf16", "bfloat16"), ("fp16", "float16")]
+    ("precision", "dtype"),
+    [("fp32", None), ("tf32", None), ("bf16", "bfloat16"), ("fp16", "float16")],
 )
 def test_autocast(precision: str, dtype: str | None) -> None:
     spec = replace(run(), device="cpu", recipe=replace(RECIPE, precision=precision))
@@ -34,13 +35,17 @@ def test_autocast(precision: str, dtype: str | None) -> None:
 
 
 @pytest.mark.parametrize("on", [True, False])
-def test_cudnn_times_its_algorithms_if_the_variant_says_so(monkeypatch: pytest.MonkeyPatch, on: bool) -> None:
+def test_cudnn_times_its_algorithms_if_the_variant_says_so(
+    monkeypatch: pytest.MonkeyPatch, on: bool
+) -> None:
     switches: Any = MagicMock()  # those of this process stay as they are
     monkeypatch.setattr(precision, "torch", switches)
     spec = replace(run(), options=(("cudnn_benchmark", True), ("framework", "ddp")) if on else ())
     precision.set_precision(spec)
     assert switches.backends.cudnn.benchmark is on
-    assert ("cudnn_benchmark" in spec.to_json()) is on  # recorded, and runs without it keep their settings
+    assert (
+        "cudnn_benchmark" in spec.to_json()
+    ) is on  # recorded, and runs without it keep their settings
 
 
 SWITCHES = """
@@ -61,9 +66,13 @@ for precision in sys.argv[1:]:
 
 @pytest.mark.more
 def test_all_of_pytorchs_switches_say_the_same() -> None:
-    """In a process of its own: they are the whole process's. Reading one that contradicts another is an error."""
+    """In a process of its own: they are the whole process's. Reading one that contradicts another
+    is an error.
+    """
     formats = ["fp32", "tf32", "bf16", "tf32", "fp16"]
-    done = subprocess.run([sys.executable, "-c", SWITCHES, *formats], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", SWITCHES, *formats], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     exact, tensor = "ieee False", "tf32 True"
     expected = {"fp32": exact, "tf32": tensor, "bf16": exact, "fp16": exact}

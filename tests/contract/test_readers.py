@@ -16,8 +16,12 @@ from tests.sources import Memory, Sample, picture
 pytestmark = pytest.mark.more
 
 HERE = Path(__file__).resolve().parent
-READERS = Path(os.environ.get("DDLBENCH_READERS", "~/.cache/ddlbench/tensorflow-venv")).expanduser() / "bin/python"
-# In protobuf's coding these lengths take one to four bytes, and labels one or two: the second begins at 128.
+READERS = (
+    Path(os.environ.get("DDLBENCH_READERS", "~/.cache/ddlbench/tensorflow-venv")).expanduser()
+    / "bin/python"
+)
+# In protobuf's coding these lengths take one to four bytes, and labels one or two: the second
+# begins at 128.
 SIZES = [(1, 1), (9, 12), (150, 100), (375, 500), (1200, 1600)]
 LABELS = [0, 1, 125, 126, 127, 128, 500, 999]
 
@@ -29,7 +33,9 @@ def source() -> Memory:
     for number in range(90):
         (height, width), kind = SIZES[number % len(SIZES)], ("JPEG", "PNG")[number % 2]
         encoded = picture(number, height, width, kind)
-        samples.append(Sample(f"n{number:04d}.{kind}", LABELS[number % len(LABELS)], encoded, height, width))
+        samples.append(
+            Sample(f"n{number:04d}.{kind}", LABELS[number % len(LABELS)], encoded, height, width)
+        )
     classes = tuple(f"n{label:08d}" for label in range(1000))
     return Memory({"train": samples[:60], "val": samples[60:]}, classes)
 
@@ -44,18 +50,23 @@ def shards(source: Memory, tmp_path_factory: pytest.TempPathFactory) -> dict[str
 
 @pytest.mark.parametrize("split", ["train", "val"])
 @pytest.mark.parametrize("reader", ["tensorflow", "tfrecord"])
-def test_every_record(source: Memory, shards: dict[str, list[Path]], reader: str, split: str) -> None:
+def test_every_record(
+    source: Memory, shards: dict[str, list[Path]], reader: str, split: str
+) -> None:
     if not READERS.exists():
         pytest.skip(f"no {READERS}: make tensorflow installs the readers")
     done = subprocess.run(
         [READERS, HERE / "readers.py", reader, *shards[split]],
-        env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | {"TF_CPP_MIN_LOG_LEVEL": "2"},
+        env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+        | {"TF_CPP_MIN_LOG_LEVEL": "2"},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    found = sorted(map(json.loads, done.stdout.splitlines()), key=lambda told: told["image/filename"])
+    found = sorted(
+        map(json.loads, done.stdout.splitlines()), key=lambda told: told["image/filename"]
+    )
     assert found == [
         {
             "image/class/synset": source.classes[s.label],
@@ -103,5 +114,7 @@ def test_indices_are_dalis(shards: dict[str, list[Path]], tmp_path: Path) -> Non
     if not tool.exists():
         pytest.skip("tfrecord2idx (ships with DALI) is not installed")
     for shard in shards["train"] + shards["val"]:
-        subprocess.run([sys.executable, tool, shard, tmp_path / "idx"], check=True, capture_output=True)
+        subprocess.run(
+            [sys.executable, tool, shard, tmp_path / "idx"], check=True, capture_output=True
+        )
         assert Path(f"{shard}.idx").read_bytes() == (tmp_path / "idx").read_bytes()

@@ -1,4 +1,6 @@
-"""What a run leaves: an MLPerf log that the compliance checker accepts, and a row for every step and rank."""
+"""What a run leaves: an MLPerf log that the compliance checker accepts, and a row for every step
+and rank.
+"""
 
 import json
 import subprocess
@@ -29,7 +31,9 @@ def test_mlperf_compliance_checker_accepts_the_log(outcome, tmp_path):
     checker = [sys.executable, "-m", "mlperf_logging.compliance_checker", "--usage", "training"]
     log = str(outcome.folder / "run.mllog")
     # It writes a log file into the folder it runs in.
-    done = subprocess.run([*checker, "--ruleset", "4.0.0", log], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(
+        [*checker, "--ruleset", "4.0.0", log], cwd=tmp_path, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "SUCCESS" in done.stdout + done.stderr
 
@@ -42,13 +46,19 @@ def test_a_row_for_every_step_and_rank(outcome):
     assert len(steps) == len(expected)
     assert set(zip(steps["step"], steps["rank"], strict=True)) == expected
     images = steps.groupby("step")["images"].sum().tolist()
-    sizes = [min(spec.global_batch, IMAGES["train"] - s * spec.global_batch) for s in range(an_epoch)]
+    sizes = [
+        min(spec.global_batch, IMAGES["train"] - s * spec.global_batch) for s in range(an_epoch)
+    ]
     assert images == sizes * spec.epochs
-    assert (steps["images"] == 0).any()  # the contract's data leaves a rank without images: it has its row
+    assert (
+        steps["images"] == 0
+    ).any()  # the contract's data leaves a rank without images: it has its row
 
 
 def test_times_add_up(outcome):
-    """A step's parts fill the time from the end of the last step, or less than it where an epoch begins."""
+    """A step's parts fill the time from the end of the last step, or less than it where an epoch
+    begins.
+    """
     for _, of_rank in outcome.steps.groupby("rank"):
         rows = of_rank.sort_values("step")
         parts = rows[[*STEP_PARTS]]
@@ -60,7 +70,9 @@ def test_times_add_up(outcome):
         assert (parts.drop(columns="data_wait_s") > 0).all(axis=None)
         took, total = rows["end_s"].diff().to_numpy()[1:], parts.sum(axis=1).to_numpy()[1:]
         same_epoch = rows["epoch"].diff().to_numpy()[1:] == 0
-        np.testing.assert_allclose(took[same_epoch], total[same_epoch], atol=2e-5)  # of some 30 s, in float32
+        np.testing.assert_allclose(
+            took[same_epoch], total[same_epoch], atol=2e-5
+        )  # of some 30 s, in float32
         assert (took[~same_epoch] > total[~same_epoch]).all()
     starts = [e.time_s for e in outcome.log if e.key == "run_start"]
     stops = [e.time_s for e in outcome.log if e.key == "run_stop"]
@@ -96,7 +108,13 @@ def test_every_rank_says_what_it_used(outcome):
     (reasons,) = outcome.values("ddlbench_not_measured")
     for number, rank in enumerate(ranks):
         assert [c for c, value in rank.items() if value is None and c not in reasons] == []
-        for column in ("peak_resident_bytes", "cpu_s", "wall_s", "parameters_bytes", "gradients_bytes"):
+        for column in (
+            "peak_resident_bytes",
+            "cpu_s",
+            "wall_s",
+            "parameters_bytes",
+            "gradients_bytes",
+        ):
             assert rank[column] > 0, column
         assert ("network_sent_bytes" in rank) == ("node_cpu_s" in rank) == (number == 0)
         assert 0 < rank["cpu_share"] < 64
@@ -105,13 +123,21 @@ def test_every_rank_says_what_it_used(outcome):
 def test_operations_are_counted_once_and_alike(outcome):
     spec = outcome.spec
     model = models.build(spec.model, 10, spec.recipe.image_size)
-    assert outcome.values("ddlbench_flops_per_image") == [models.flops_per_image(model, spec.recipe.image_size)]
+    assert outcome.values("ddlbench_flops_per_image") == [
+        models.flops_per_image(model, spec.recipe.image_size)
+    ]
 
 
 def test_the_log_says_what_the_start_of_each_epoch_took(outcome):
     """It is in the first step's wait for data."""
-    first = outcome.steps.query("rank == 0").sort_values("step").groupby("epoch")["data_wait_s"].first()
-    said = {e.metadata["epoch_num"] - 1: e.value for e in outcome.log if e.key == "ddlbench_epoch_start_s"}
+    first = (
+        outcome.steps.query("rank == 0").sort_values("step").groupby("epoch")["data_wait_s"].first()
+    )
+    said = {
+        e.metadata["epoch_num"] - 1: e.value
+        for e in outcome.log
+        if e.key == "ddlbench_epoch_start_s"
+    }
     assert said == pytest.approx(first.to_dict(), rel=1e-6)  # steps are kept as float32
 
 

@@ -1,4 +1,6 @@
-"""The recorder in a plain loop leaves what our own loop leaves of the same training, with delays where they were."""
+"""The recorder in a plain loop leaves what our own loop leaves of the same training, with delays
+where they were.
+"""
 
 from pathlib import Path
 
@@ -37,8 +39,12 @@ control.train(RunSpec.from_json({run!r}), Path({raw!r}), Slow())
 
 
 @pytest.fixture(params=[pytest.param(0.0, marks=pytest.mark.more), DELAY_S])
-def recorded(request: pytest.FixtureRequest, tmp_path: Path, data: Path) -> tuple[float, ours.Record]:
-    """The control's loop with the recorder in it, as a program, with this delay [s] in three places of each step."""
+def recorded(
+    request: pytest.FixtureRequest, tmp_path: Path, data: Path
+) -> tuple[float, ours.Record]:
+    """The control's loop with the recorder in it, as a program, with this delay [s] in three places
+    of each step.
+    """
     of = launches.spec_of("plain", "ddp", 1)
     path = [str(ROOT), str(ROOT / "workflow"), str(ROOT / "recorder")]
     told = {"path": path, "delay": request.param, "run": of.to_json(), "raw": str(data / "raw")}
@@ -56,7 +62,9 @@ def test_steps_and_losses_are_those_of_our_loop(run, recorded):
     assert mine["loss"].tolist() == pytest.approx(theirs["loss"].tolist(), rel=1e-4)
     assert mine["lr"].tolist() == pytest.approx(theirs["lr"].tolist())
     assert (mine["data_wait_s"] >= delay_s).all()
-    assert (mine["forward_s"] >= 2 * delay_s).all()  # what lies between a batch and the step's end is one
+    assert (
+        mine["forward_s"] >= 2 * delay_s
+    ).all()  # what lies between a batch and the step's end is one
     assert mine["data_wait_s"].min() < delay_s + DELAY_S / 2
     unknown = record.value("ddlbench_not_measured")
     assert {"forward_s", "backward_s", "communication_s", "optimizer_s"} == unknown.keys()

@@ -1,4 +1,6 @@
-"""Loaders feed every sample once an epoch over the ranks, in steps of the size that the loop expects."""
+"""Loaders feed every sample once an epoch over the ranks, in steps of the size that the loop
+expects.
+"""
 
 import gc
 import io
@@ -26,7 +28,8 @@ from tests.conftest import ROOT
 from tests.contract import launches
 from tests.sources import prepare_all
 
-# (loader, form): those that read pictures on any device; members that are added are held to this by themselves.
+# (loader, form): those that read pictures on any device; members that are added are held to this by
+# themselves.
 READERS = [
     (loader, form)
     for loader in registry.members("loaders")
@@ -37,8 +40,13 @@ OFTEN = (("native", "raw"), ("dali-cpu", "tfrecord"), ("dali-cpu", "raw"))  # da
 HEAVY = ("dali-cpu", "webdataset")
 ALIKE = [reader for reader in READERS if reader[0] in ("native", "spdl")]  # the same batches
 DALI = [reader for reader in READERS if reader[0] == "dali-cpu"]
-UNREAD = [(name, None) for name in registry.members("loaders") if not registry.member("loaders", name).FORMS]
-# (training images, validation images, global batch, ranks); the sizes of shares matter, not the pictures.
+UNREAD = [
+    (name, None)
+    for name in registry.members("loaders")
+    if not registry.member("loaders", name).FORMS
+]
+# (training images, validation images, global batch, ranks); the sizes of shares matter, not the
+# pictures.
 EVEN = [(1000, 250, 96, workers) for workers in (1, 2, 3)]
 AWKWARD = [
     (257, 65, 64, 2),  # the last step has one image: one rank has none
@@ -58,11 +66,15 @@ def no_pipelines_left(request):
 
 
 def ran_alone(reader, request):
-    """Whether this test was run in a process of its own: where DALI opens a webdataset many times, or a damaged one, it
-    takes addresses by the gigabyte, until they are so many that the process cannot be forked any more."""
+    """Whether this test was run in a process of its own: where DALI opens a webdataset many times,
+    or a damaged one, it takes addresses by the gigabyte, until they are so many that the process
+    cannot be forked any more.
+    """
     if reader != HEAVY or os.environ.get("DDLBENCH_ALONE") == "1":
         return False
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")
+    }
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", request.node.nodeid],
         cwd=ROOT,
@@ -76,7 +88,8 @@ def ran_alone(reader, request):
 
 
 def cases(readers, *each, daily=lambda reader: True):
-    """Parameters (reader, *case): of the readers of `OFTEN` all cases, of others the first daily and the rest slow.
+    """Parameters (reader, *case): of the readers of `OFTEN` all cases, of others the first daily
+    and the rest slow.
 
     Of those of `OFTEN` the awkward ones are in `make test`, the others in `make test-more`.
     """
@@ -87,7 +100,12 @@ def cases(readers, *each, daily=lambda reader: True):
         return () if number == 0 and daily(reader) else pytest.mark.slow
 
     return [
-        pytest.param(reader, *case, marks=marks(reader, number), id="-".join(map(str, filter(None, (*reader, *case)))))
+        pytest.param(
+            reader,
+            *case,
+            marks=marks(reader, number),
+            id="-".join(map(str, filter(None, (*reader, *case)))),
+        )
         for reader in readers
         for number, case in enumerate(each)
     ]
@@ -100,19 +118,27 @@ def some_of(digits, split, images):
 
 @pytest.fixture(scope="session")
 def prepared(once, digits):
-    """Some images of mnist5k in every form, by (training images, validation images); prepared once."""
+    """Some images of mnist5k in every form, by (training images, validation images); prepared
+    once.
+    """
 
     def folder(train, val):
         samples = {"train": some_of(digits, "train", train), "val": some_of(digits, "val", val)}
-        return once(f"samples-{train}-{val}", lambda made: prepare_all(made, samples, mnist5k.CLASSES))
+        return once(
+            f"samples-{train}-{val}", lambda made: prepare_all(made, samples, mnist5k.CLASSES)
+        )
 
     return folder
 
 
-def open_all(reader, folder, split, images, batch, workers, recipe=launches.PLAIN, classes=10, states=None):
+def open_all(
+    reader, folder, split, images, batch, workers, recipe=launches.PLAIN, classes=10, states=None
+):
     """One loader a rank, as `train.py` opens them."""
     loader, form = reader
-    spec = replace(launches.spec_of("plain", "ddp", workers), loader=loader, form=form, global_batch=batch)
+    spec = replace(
+        launches.spec_of("plain", "ddp", workers), loader=loader, form=form, global_batch=batch
+    )
     spec = replace(spec, recipe=recipe)
     launches.need(spec)
     member = registry.member("loaders", loader)
@@ -130,7 +156,10 @@ def pixels(x):
 def fingerprints(batch):
     """(pixels, label) of each picture of a batch, as something that can be counted."""
     x, y = batch
-    return [(p.tobytes(), label) for p, label in zip(pixels(x).round().byte().numpy(), y.tolist(), strict=True)]
+    return [
+        (p.tobytes(), label)
+        for p, label in zip(pixels(x).round().byte().numpy(), y.tolist(), strict=True)
+    ]
 
 
 def expected(sample):
@@ -153,7 +182,9 @@ def test_every_sample_once_an_epoch(prepared, digits, reader, split, train, val,
         sizes = [[len(y) for _, y in batches] for batches in ranks]
         steps = -(-images // batch)
         assert [len(s) for s in sizes] == [steps] * workers
-        assert np.sum(sizes, 0).tolist() == [min(batch, images - step * batch) for step in range(steps)]
+        assert np.sum(sizes, 0).tolist() == [
+            min(batch, images - step * batch) for step in range(steps)
+        ]
         seen = [f for batches in ranks for b in batches if len(b[1]) for f in fingerprints(b)]
         assert Counter(seen) == whole
         orders.append(seen)
@@ -168,7 +199,11 @@ def test_loaders_give_the_same_pictures(prepared):
         assert {(x.dtype, y.dtype) for x, y in batches} == {(torch.float32, torch.int64)}
         pairs = [pair for x, y in batches for pair in zip(x, y.tolist(), strict=True)]
         # Forms keep samples in different orders: sort by label and content.
-        given.append(sorted(pairs, key=lambda pair: (pair[1], pixels(pair[0]).round().byte().numpy().tobytes())))
+        given.append(
+            sorted(
+                pairs, key=lambda pair: (pair[1], pixels(pair[0]).round().byte().numpy().tobytes())
+            )
+        )
     for pictures in zip(*given, strict=True):
         assert len({label for _, label in pictures}) == 1
         for other, _ in pictures[1:]:
@@ -180,7 +215,10 @@ def test_loaders_that_decode_in_python_give_the_same_batches(prepared, workers):
     """To the bit and in the same order, from either form: the same training, whoever feeds it."""
     recipe = replace(launches.PLAIN, augmentation="imagenet", image_size=16)
     given = [
-        [list(one.epoch(epoch)) for one in open_all(reader, prepared(257, 65), "train", 257, 64, workers, recipe)]
+        [
+            list(one.epoch(epoch))
+            for one in open_all(reader, prepared(257, 65), "train", 257, 64, workers, recipe)
+        ]
         for reader in ALIKE
         for epoch in range(2)
     ]
@@ -192,17 +230,23 @@ def test_loaders_that_decode_in_python_give_the_same_batches(prepared, workers):
 
 
 def spoiled(folder, reader):
-    """The form with every byte of every picture's middle zeroed, under the names that loaders know."""
+    """The form with every byte of every picture's middle zeroed, under the names that loaders
+    know.
+    """
     form = reader[1]
     for file in folder.rglob("*"):
         data = file.read_bytes() if file.is_file() else b""
         if data and (file.suffix == ".png" or ("-of-" in file.name and file.suffix != ".idx")):
-            file.write_bytes(re.sub(rb"IDAT.{20}", lambda found: b"IDAT" + bytes(20), data, flags=re.DOTALL))
+            file.write_bytes(
+                re.sub(rb"IDAT.{20}", lambda found: b"IDAT" + bytes(20), data, flags=re.DOTALL)
+            )
     return folder / form
 
 
 @pytest.mark.parametrize(
-    "reader", [pytest.param(r, marks=pytest.mark.slow if r == HEAVY else ()) for r in READERS], ids="-".join
+    "reader",
+    [pytest.param(r, marks=pytest.mark.slow if r == HEAVY else ()) for r in READERS],
+    ids="-".join,
 )
 def test_a_picture_that_cannot_be_decoded_ends_the_run(prepared, tmp_path, reader, request):
     """It is not left out; and where the loader knows it, the message names the picture."""
@@ -252,14 +296,20 @@ def through_a_file(state):
     ),
 )
 def test_goes_on_from_any_step(prepared, reader, split, workers, request):
-    """From a state, the rest of that epoch and the next one are what they would have been, to the bit."""
+    """From a state, the rest of that epoch and the next one are what they would have been, to the
+    bit.
+    """
     if ran_alone(reader, request):
         return
-    images, batch = {"train": (257, 64), "val": (65, 16)}[split]  # five steps; in the last, one of two ranks has none
+    images, batch = {"train": (257, 64), "val": (65, 16)}[
+        split
+    ]  # five steps; in the last, one of two ranks has none
     recipe = replace(launches.PLAIN, augmentation="imagenet", image_size=16)
 
     def opened(states=None):
-        return open_all(reader, prepared(257, 65), split, images, batch, workers, recipe, states=states)
+        return open_all(
+            reader, prepared(257, 65), split, images, batch, workers, recipe, states=states
+        )
 
     def same(ours, theirs):
         pairs = zip(ours, theirs, strict=True)
@@ -277,7 +327,15 @@ def test_goes_on_from_any_step(prepared, reader, split, workers, request):
                 saved.setdefault((epoch, step + 1, False), []).append(through_a_file(one.state()))
             assert next(batches, None) is None
             saved.setdefault((epoch, 5, True), []).append(through_a_file(one.state()))
-    for epoch, step, ended in [(0, 0, 0), (0, 1, 0), (0, 4, 0), (0, 5, 0), (0, 5, 1), (1, 2, 0), (1, 5, 1)]:
+    for epoch, step, ended in [
+        (0, 0, 0),
+        (0, 1, 0),
+        (0, 4, 0),
+        (0, 5, 0),
+        (0, 5, 1),
+        (1, 2, 0),
+        (1, 5, 1),
+    ]:
         for rank, one in enumerate(opened(saved[epoch, step, bool(ended)])):
             assert same(one.epoch(epoch, step), undisturbed[rank][epoch][step:])
             assert same(one.epoch(epoch + 1), undisturbed[rank][epoch + 1])
@@ -291,7 +349,9 @@ def test_dali_refuses_a_step_that_it_is_not_at(prepared):
 
 @pytest.mark.parametrize("reader", DALI, ids="-".join)
 def test_dali_shuffles_classes_and_epochs(prepared, reader):
-    """Class folders are read class by class unless they are shuffled: every batch must hold many classes."""
+    """Class folders are read class by class unless they are shuffled: every batch must hold many
+    classes.
+    """
     (opened,) = open_all(reader, prepared(1000, 250), "train", 1000, 100, 1)
     for epoch in range(2):
         assert min(len(y.unique()) for _, y in opened.epoch(epoch)) >= 7
@@ -299,7 +359,9 @@ def test_dali_shuffles_classes_and_epochs(prepared, reader):
 
 @pytest.mark.parametrize("batch", [16, 64])
 def test_dali_decodes_nothing_of_an_epoch_before_it_is_asked_for(prepared, batch):
-    """Else it would do so during validation, where no column counts it. 64: an epoch of one step."""
+    """Else it would do so during validation, where no column counts it. 64: an epoch of one
+    step.
+    """
     (loader,) = open_all(("dali-cpu", "tfrecord"), prepared(50, 20), "train", 50, batch, 1)
     for epoch in range(3):
         batches = loader.epoch(epoch)

@@ -35,7 +35,9 @@ class Hand(Clock):
         self._zero = 0.0
 
 
-def taken(number: int, moments: list[float], losses: list[float], waits: list[tuple[float, float]] | None) -> Step:
+def taken(
+    number: int, moments: list[float], losses: list[float], waits: list[tuple[float, float]] | None
+) -> Step:
     step = Step(0, number, 8, 0.5, moments[0])
     for part, loss in enumerate(losses):
         step.forward(moments[1 + 2 * part], torch.tensor(loss))
@@ -45,7 +47,9 @@ def taken(number: int, moments: list[float], losses: list[float], waits: list[tu
 
 
 def test_rows_of_two_steps() -> None:
-    """The first in two parts, which waits for gradients in its last backward pass and in its end."""
+    """The first in two parts, which waits for gradients in its last backward pass and in its
+    end.
+    """
     first = taken(4, [12.0, 13.0, 15.0, 16.0, 19.0, 20.0], [0.25, 0.5], [(18.0, 19.5)])
     second = taken(5, [21.0, 22.0, 24.0, 24.5], [1.5], None)
     assert rows([first, second], 10.0, Hand(), 3) == [
@@ -57,7 +61,10 @@ def test_rows_of_two_steps() -> None:
 
 
 def test_a_rows_fields_are_the_columns(tmp_path: Path) -> None:
-    table = [StepRow(0, n, 0, 8, 0.5, 1.0, 0.1, 0.2, 0.3, None if n else 0.25, 0.4, 1.0) for n in range(3)]
+    table = [
+        StepRow(0, n, 0, 8, 0.5, 1.0, 0.1, 0.2, 0.3, None if n else 0.25, 0.4, 1.0)
+        for n in range(3)
+    ]
     log = RankLog(tmp_path, 0)
     log.write_steps(packed(table[:2]))
     log.write_steps(packed(table[2:]))
@@ -72,7 +79,10 @@ def test_a_rows_fields_are_the_columns(tmp_path: Path) -> None:
 def table_of(rank: int, steps: range) -> list[StepRow]:
     """Rows with values that use all their digits."""
     third = 1 / (3 + rank)
-    return [StepRow(n // 4, n, rank, 65_536 + n, third * n, *[third + n] * 4, None, third, 1e4 * third) for n in steps]
+    return [
+        StepRow(n // 4, n, rank, 65_536 + n, third * n, *[third + n] * 4, None, third, 1e4 * third)
+        for n in steps
+    ]
 
 
 @pytest.mark.parametrize("workers", [1, 3, 7, 1000])
@@ -87,7 +97,9 @@ def test_rank_0_has_the_rows_of_all_ranks_to_the_last_bit(workers: int) -> None:
 
 
 def test_a_run_that_goes_on_has_each_row_once(tmp_path: Path) -> None:
-    """Killed at any byte after a checkpoint: what came after it is made again, nothing is lost and nothing twice."""
+    """Killed at any byte after a checkpoint: what came after it is made again, nothing is lost and
+    nothing twice.
+    """
     log = RankLog(tmp_path, 0)
     log.event("first")
     log.write_steps(packed(table_of(0, range(3))))
@@ -112,8 +124,12 @@ def test_a_run_that_goes_on_has_each_row_once(tmp_path: Path) -> None:
 
 @pytest.mark.more
 @pytest.mark.parametrize("workers", [1, 3, pytest.param(200, marks=pytest.mark.slow)])
-def test_rows_are_joined_by_pieces(workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the number of ranks and however many steps ranks wrote at once, few rows are held at a time."""
+def test_rows_are_joined_by_pieces(
+    workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the number of ranks and however many steps ranks wrote at once, few rows are held at
+    a time.
+    """
     monkeypatch.setattr(step_table, "PIECE", 1_000)
     log, steps, each = RankLog(tmp_path, 0), 600_000 // workers, (5, 700, 1)
     whole = np.zeros(600_000, step_type())
@@ -147,10 +163,14 @@ def test_rows_that_are_not_all_there(tmp_path: Path) -> None:
         join_steps(tmp_path, 1)
 
 
-@pytest.mark.parametrize(("images", "expected"), [(5, [1, 2, 2]), (2, [1, 1, 1]), (1, [1, 1, 1]), (0, [1, 1, 1])])
+@pytest.mark.parametrize(
+    ("images", "expected"), [(5, [1, 2, 2]), (2, [1, 1, 1]), (1, [1, 1, 1]), (0, [1, 1, 1])]
+)
 def test_every_rank_computes_as_many_parts(images: int, expected: list[int]) -> None:
     run = run_spec()
-    parts = Parts(replace(run, recipe=replace(run.recipe, accumulation=3, image_size=4)), torch.device("cpu"))
+    parts = Parts(
+        replace(run, recipe=replace(run.recipe, accumulation=3, image_size=4)), torch.device("cpu")
+    )
     x, y = torch.randn(images, 3, 4, 4), torch.arange(images)
     cut = list(parts.cut(x, y, keep=True))
     assert [len(labels) for _, labels, _, _ in cut] == expected
@@ -158,10 +178,14 @@ def test_every_rank_computes_as_many_parts(images: int, expected: list[int]) -> 
     weighed = [labels for _, labels, weight, _ in cut if weight]
     assert torch.cat([torch.empty(0, dtype=torch.int64), *weighed]).tolist() == y.tolist()
     # What weighs nothing is the part before it, of this step or of the one that was kept.
-    assert torch.equal(parts.spare[1], weighed[-1] if weighed else torch.zeros(1, dtype=torch.int64))
+    assert torch.equal(
+        parts.spare[1], weighed[-1] if weighed else torch.zeros(1, dtype=torch.int64)
+    )
 
 
-def test_a_rank_takes_the_gpu_of_its_place_on_its_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_takes_the_gpu_of_its_place_on_its_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     taken: list[int] = []
 
     def take(number: int) -> None:
@@ -170,7 +194,9 @@ def test_a_rank_takes_the_gpu_of_its_place_on_its_node(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(setup.place, "here", lambda workers: setup.place.Rank(6, workers, 2))
     monkeypatch.setattr(setup.place, "take_device", take)
-    assignment: Any = SimpleNamespace(spec=run_spec(device="cuda", workers=8, workers_per_node=4), folder=tmp_path)
+    assignment: Any = SimpleNamespace(
+        spec=run_spec(device="cuda", workers=8, workers_per_node=4), folder=tmp_path
+    )
     with pytest.raises(InterruptedError):
         setup.arrive(assignment)
     assert taken == [2]
@@ -179,9 +205,13 @@ def test_a_rank_takes_the_gpu_of_its_place_on_its_node(tmp_path: Path, monkeypat
 def test_a_checkpoint_has_what_all_processes_before_it_used_and_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The third process of a run: it keeps the losses of the epoch's steps before it, and the counters of both."""
+    """The third process of a run: it keeps the losses of the epoch's steps before it, and the
+    counters of both.
+    """
     start = setup.StartingPoint(step=5, losses=[0.5, 0.25], used=[{"first": 1}, {"second": 2}])
-    of: Any = SimpleNamespace(start=start, steps=8, spec=run_spec(), device=torch.device("cpu"), rank=0, loaders={})
+    of: Any = SimpleNamespace(
+        start=start, steps=8, spec=run_spec(), device=torch.device("cpu"), rank=0, loaders={}
+    )
     of.assignment = SimpleNamespace(interrupt_steps=None, folder=tmp_path)
     of.engine = SimpleNamespace(state=dict)
     of.meter = SimpleNamespace(read=lambda: {"third": 3})
@@ -224,8 +254,12 @@ class Event:
 
 
 @pytest.mark.parametrize("epoch_s", [60.0, 6400.0])
-def test_moments_of_a_gpu_lose_no_digits_in_a_long_epoch(monkeypatch: pytest.MonkeyPatch, epoch_s: float) -> None:
-    """A part of 20 microseconds is as long at the epoch's begin as at its end, and parts add up to the epoch."""
+def test_moments_of_a_gpu_lose_no_digits_in_a_long_epoch(
+    monkeypatch: pytest.MonkeyPatch, epoch_s: float
+) -> None:
+    """A part of 20 microseconds is as long at the epoch's begin as at its end, and parts add up to
+    the epoch.
+    """
     monkeypatch.setattr("torch.cuda.synchronize", lambda: None)
     clock, part_s = Clock("cpu"), 20e-6
     clock.on_gpu, clock._zero = True, Event(0.0)

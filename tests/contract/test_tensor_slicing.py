@@ -1,4 +1,6 @@
-"""Layers that are sliced over ranks answer as whole ones do; ranks are threads here, which gather in memory."""
+"""Layers that are sliced over ranks answer as whole ones do; ranks are threads here, which gather
+in memory.
+"""
 
 import copy
 import threading
@@ -17,7 +19,11 @@ RANKS = 2
 @pytest.fixture(autouse=True)
 def gathering(monkeypatch: pytest.MonkeyPatch) -> threading.local:
     """torch.distributed's all_gather between threads; each says its rank in what this returns."""
-    who, meet, given = threading.local(), threading.Barrier(RANKS, timeout=20), [torch.empty(0)] * RANKS
+    who, meet, given = (
+        threading.local(),
+        threading.Barrier(RANKS, timeout=20),
+        [torch.empty(0)] * RANKS,
+    )
 
     def all_gather(parts: list[torch.Tensor], mine: torch.Tensor) -> None:
         given[who.rank] = mine
@@ -31,7 +37,9 @@ def gathering(monkeypatch: pytest.MonkeyPatch) -> threading.local:
 
 
 class Reading(nn.Module):
-    """A convolution that is asked for its kernel, a layer that is asked, and one whose weight the model takes."""
+    """A convolution that is asked for its kernel, a layer that is asked, and one whose weight the
+    model takes.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,9 +64,13 @@ def test_a_layer_whose_weight_the_model_reads_is_whole(gathering: threading.loca
         with torch.no_grad():
             answers = [mine(pictures), mine(pictures)]
         assert torch.equal(*answers)
-        return answers[0], {name.replace(".part", ""): p.numel() for name, p in mine.named_parameters()}
+        return answers[0], {
+            name.replace(".part", ""): p.numel() for name, p in mine.named_parameters()
+        }
 
     with ThreadPoolExecutor(RANKS) as threads:
         for answer, held in threads.map(rank, range(RANKS)):
             torch.testing.assert_close(answer, model(pictures), rtol=0, atol=1e-5)
-            assert held == {name: n if name.startswith("taken") else n // RANKS for name, n in whole.items()}
+            assert held == {
+                name: n if name.startswith("taken") else n // RANKS for name, n in whole.items()
+            }

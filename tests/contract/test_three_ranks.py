@@ -1,4 +1,5 @@
-"""Three ranks, where a mean is rounded and shards are uneven: the same training, equal skipping, and it goes on.
+"""Three ranks, where a mean is rounded and shards are uneven: the same training, equal skipping,
+and it goes on.
 
 Horovod reduces each gradient on its own here (fusion_threshold_mb 0).
 """
@@ -42,7 +43,9 @@ def of_three(once: Once):
         case = CASES[names[0]]
         if adapter == "horovod":
             case = replace(case, options={"fusion_threshold_mb": 0})
-        spec = replace(spec_of(case), workers=RANKS, workers_per_node=RANKS, global_batch=RANKS * BATCH)
+        spec = replace(
+            spec_of(case), workers=RANKS, workers_per_node=RANKS, global_batch=RANKS * BATCH
+        )
         drive(spec, folder, phase, names)
 
     @cache
@@ -52,7 +55,10 @@ def of_three(once: Once):
             read(name)
         folder = once("three", lambda _: None)
         once(f"three-{adapter}-{phase}", lambda _: start(adapter, phase, folder))
-        return [torch.load(folder / f"{name}-{phase}-{rank}.pt", weights_only=True) for rank in range(RANKS)]
+        return [
+            torch.load(folder / f"{name}-{phase}-{rank}.pt", weights_only=True)
+            for rank in range(RANKS)
+        ]
 
     return read
 

@@ -1,4 +1,6 @@
-"""A trained model's weights, put together from all ranks: only tests ask for them, to compare frameworks."""
+"""A trained model's weights, put together from all ranks: only tests ask for them, to compare
+frameworks.
+"""
 
 import torch
 from torch import nn
@@ -14,4 +16,7 @@ def whole(model: nn.Module) -> dict[str, torch.Tensor]:
         with deepspeed.zero.GatheredParameters(sharded):
             return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
     # FSDP's are DTensors.
-    return {k: v.full_tensor() if hasattr(v, "full_tensor") else v for k, v in model.state_dict().items()}
+    return {
+        k: v.full_tensor() if hasattr(v, "full_tensor") else v
+        for k, v in model.state_dict().items()
+    }

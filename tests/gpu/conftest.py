@@ -1,7 +1,8 @@
-"""`make gpu-check`: says what was tried on this GPU, one line each: passed, failed, or not asked and why.
+"""`make gpu-check`: says what was tried on this GPU, one line each: passed, failed, or not asked
+and why.
 
-It is said where DDLBENCH_GPU_TIER names the device, as the Makefile does, for the tests of this folder and of
-`tests/pretended_gpu`.
+It is said where DDLBENCH_GPU_TIER names the device, as the Makefile does, for the tests of this
+folder and of `tests/pretended_gpu`.
 """
 
 import os
@@ -37,7 +38,9 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if DEVICE == "cuda" and not torch.cuda.is_available():
         built = torch.version.cuda or "no CUDA"
         advice = "nvidia-smi says whether there is one; DEVICE=cpu tries the check itself"
-        pytest.exit(f"gpu-check: torch {torch.__version__} (built with {built}) sees no GPU: {advice}", 2)
+        pytest.exit(
+            f"gpu-check: torch {torch.__version__} (built with {built}) sees no GPU: {advice}", 2
+        )
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -52,7 +55,12 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """A check in which no test passed has shown nothing, and fails."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if DEVICE and exitstatus == pytest.ExitCode.OK and reporter and not reporter.stats.get("passed"):
+    if (
+        DEVICE
+        and exitstatus == pytest.ExitCode.OK
+        and reporter
+        and not reporter.stats.get("passed")
+    ):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
@@ -60,7 +68,9 @@ def results(stats: dict[str, list[Any]]) -> Iterator[Tried]:
     """What became of each test, from the reports by outcome that pytest's terminal keeps."""
     for outcome, word in WORDS.items():
         for report in stats.get(outcome, []):
-            if not report.nodeid.startswith(TIERS) or (outcome == "passed" and report.when != "call"):
+            if not report.nodeid.startswith(TIERS) or (
+                outcome == "passed" and report.when != "call"
+            ):
                 continue
             if word == NOT_ASKED:
                 _, _, why = report.longrepr
@@ -74,7 +84,9 @@ def results(stats: dict[str, list[Any]]) -> Iterator[Tried]:
 
 
 def in_words(nodeid: str) -> str:
-    """`gpu: a stream goes on [native-raw]`, from `tests/gpu/test_gpu.py::test_a_stream_goes_on[native-raw]`."""
+    """`gpu: a stream goes on [native-raw]`, from
+    `tests/gpu/test_gpu.py::test_a_stream_goes_on[native-raw]`.
+    """
     path, _, test = nodeid.partition("::")
     function, bracket, parameters = test.partition("[")
     words = function.removeprefix("test_").replace("_", " ")
@@ -82,11 +94,16 @@ def in_words(nodeid: str) -> str:
 
 
 def lines(tried: list[Tried]) -> list[str]:
-    """One line per test, the failed ones last, where people look first; then how many there are of each."""
+    """One line per test, the failed ones last, where people look first; then how many there are of
+    each.
+    """
     order = [PASSED, NOT_ASKED, FAILED]
     rows = sorted(tried, key=lambda one: order.index(one.outcome))
     counts = ", ".join(f"{sum(one.outcome == word for one in tried)} {word}" for word in order)
-    return [*(f"{one.outcome:9}  {one.what}{'  ' if one.why else ''}{one.why}" for one in rows), counts]
+    return [
+        *(f"{one.outcome:9}  {one.what}{'  ' if one.why else ''}{one.why}" for one in rows),
+        counts,
+    ]
 
 
 def device() -> str:

@@ -1,7 +1,8 @@
-"""What only a GPU can say: that loaders overwrite no pictures in use, that its decoder decodes the same and goes on
-from a checkpoint. Skipped, with the reason, where there is none.
+"""What only a GPU can say: that loaders overwrite no pictures in use, that its decoder decodes the
+same and goes on from a checkpoint. Skipped, with the reason, where there is none.
 
-`make gpu-check` runs them and prints a summary (`conftest.py`); with DEVICE=cpu it tries the tests themselves.
+`make gpu-check` runs them and prints a summary (`conftest.py`); with DEVICE=cpu it tries the tests
+themselves.
 """
 
 import io
@@ -22,14 +23,21 @@ from tests.sources import Sample, prepare_all
 torch = pytest.importorskip("torch")
 DEVICE = os.environ.get("DDLBENCH_GPU_TIER", "cuda")
 pytestmark = pytest.mark.skipif(
-    DEVICE == "cuda" and not torch.cuda.is_available(), reason="no GPU: torch.cuda.is_available() is false"
+    DEVICE == "cuda" and not torch.cuda.is_available(),
+    reason="no GPU: torch.cuda.is_available() is false",
 )
 
-READERS = [(name, form) for name in registry.members("loaders") for form in registry.member("loaders", name).FORMS]
+READERS = [
+    (name, form)
+    for name in registry.members("loaders")
+    for form in registry.member("loaders", name).FORMS
+]
 NATIVE = ("native", "raw")
 OTHERS = [reader for reader in READERS if reader != NATIVE]
 IMAGES, BATCH, SIZE = {"train": 96, "val": 32}, 8, 64
-AHEAD_CYCLES = 100_000_000  # the GPU begins each step so much later [cycles of its clock, some 0.06 s]
+AHEAD_CYCLES = (
+    100_000_000  # the GPU begins each step so much later [cycles of its clock, some 0.06 s]
+)
 
 
 @pytest.fixture(scope="module")
@@ -40,10 +48,14 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     def sample(number: int) -> Sample:
         coarse = draw.integers(0, 256, (6, 8, 3), np.uint8)
         buffer = io.BytesIO()
-        Image.fromarray(coarse).resize((200, 150), Image.Resampling.BICUBIC).save(buffer, "JPEG", quality=90)
+        Image.fromarray(coarse).resize((200, 150), Image.Resampling.BICUBIC).save(
+            buffer, "JPEG", quality=90
+        )
         return Sample(f"{number:02d}.jpg", number % 2, buffer.getvalue(), 150, 200)
 
-    samples = {split: [sample(number) for number in range(count)] for split, count in IMAGES.items()}
+    samples = {
+        split: [sample(number) for number in range(count)] for split, count in IMAGES.items()
+    }
     return prepare_all(tmp_path_factory.mktemp("photographs"), samples, ("a", "b"))
 
 
@@ -63,7 +75,9 @@ def opened(reader: tuple[str, str], folder: Path, split: str, state: Any = None)
 
 
 def seen(batches: Any, ahead: bool) -> list[list[float]]:
-    """Sums of each batch. With `ahead` the GPU takes each only when the host has asked for many more."""
+    """Sums of each batch. With `ahead` the GPU takes each only when the host has asked for many
+    more.
+    """
     sums = []
     for x, y in batches:
         if ahead and DEVICE == "cuda":
@@ -75,19 +89,34 @@ def seen(batches: Any, ahead: bool) -> list[list[float]]:
 
 
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: "-".join(reader))
-def test_nobody_overwrites_pictures_that_the_gpu_has_not_used_yet(reader: tuple[str, str], photographs: Path) -> None:
-    """The host runs ahead of its GPU; a step must see the pictures that it was given, as where the host waits."""
+def test_nobody_overwrites_pictures_that_the_gpu_has_not_used_yet(
+    reader: tuple[str, str], photographs: Path
+) -> None:
+    """The host runs ahead of its GPU; a step must see the pictures that it was given, as where the
+    host waits.
+    """
     waiting, ahead = (opened(reader, photographs, "train") for _ in range(2))
     for epoch in range(2):
         assert seen(ahead.epoch(epoch), True) == seen(waiting.epoch(epoch), False)
 
 
 @pytest.mark.parametrize("reader", OTHERS, ids=lambda reader: "-".join(reader))
-def test_every_loader_shows_the_same_photographs(reader: tuple[str, str], photographs: Path) -> None:
-    """Half a grey level on average, as between decoders on the CPU; blocky upsampling of colours would be several."""
-    native, other = (torch.cat([x for x, _ in opened(of, photographs, "val").epoch(0)]) for of in (NATIVE, reader))
-    distance = (native[:, None] - other[None]).abs().mean((2, 3, 4)) * 255 * 0.225  # normalised units to grey levels
-    assert sorted(distance.argmin(1).tolist()) == list(range(IMAGES["val"]))  # each has one partner, in another order
+def test_every_loader_shows_the_same_photographs(
+    reader: tuple[str, str], photographs: Path
+) -> None:
+    """Half a grey level on average, as between decoders on the CPU; blocky upsampling of colours
+    would be several.
+    """
+    native, other = (
+        torch.cat([x for x, _ in opened(of, photographs, "val").epoch(0)])
+        for of in (NATIVE, reader)
+    )
+    distance = (
+        (native[:, None] - other[None]).abs().mean((2, 3, 4)) * 255 * 0.225
+    )  # normalised units to grey levels
+    assert sorted(distance.argmin(1).tolist()) == list(
+        range(IMAGES["val"])
+    )  # each has one partner, in another order
     assert distance.min(1).values.max() < 0.5
 
 

@@ -1,6 +1,8 @@
-"""Computes what is asked of the pretended GPU: each operator on CUDA tensors, by the CPU, on the same memory.
+"""Computes what is asked of the pretended GPU: each operator on CUDA tensors, by the CPU, on the
+same memory.
 
-Allocation, views, copies between host and device, streams, events and collectives stay PyTorch's own for CUDA.
+Allocation, views, copies between host and device, streams, events and collectives stay PyTorch's
+own for CUDA.
 """
 
 import atexit
@@ -22,9 +24,24 @@ PACKAGE = str(Path(ROOT, "workflow/ddlbench")) + "/"
 aten = torch.ops.aten
 # What PyTorch does itself, on device memory as on any other.
 THEIR_OWN = {
-    *(aten.empty.memory_format, aten.empty_strided.default, aten.empty_like.default, aten.new_empty.default),
-    *(aten.new_empty_strided.default, aten._local_scalar_dense.default, aten.is_pinned.default, aten.resize_.default),
-    *(aten._pin_memory.default, aten.record_stream.default, aten.detach.default, aten.set_.source_Storage),
+    *(
+        aten.empty.memory_format,
+        aten.empty_strided.default,
+        aten.empty_like.default,
+        aten.new_empty.default,
+    ),
+    *(
+        aten.new_empty_strided.default,
+        aten._local_scalar_dense.default,
+        aten.is_pinned.default,
+        aten.resize_.default,
+    ),
+    *(
+        aten._pin_memory.default,
+        aten.record_stream.default,
+        aten.detach.default,
+        aten.set_.source_Storage,
+    ),
     *(aten.set_.source_Storage_storage_offset, aten.set_.source_Tensor),
 }
 KEYS = torch._C._TorchDispatchModeKey
@@ -38,21 +55,27 @@ def alias(tensor: torch.Tensor) -> torch.Tensor:
         return torch.empty(tensor.shape, dtype=tensor.dtype)
     raw = (ctypes.c_char * storage.nbytes()).from_address(storage.data_ptr())
     flat = torch.frombuffer(raw, dtype=torch.uint8).untyped_storage()
-    return torch.empty(0, dtype=tensor.dtype).set_(flat, tensor.storage_offset(), tensor.shape, tensor.stride())
+    return torch.empty(0, dtype=tensor.dtype).set_(
+        flat, tensor.storage_offset(), tensor.shape, tensor.stride()
+    )
 
 
 def on_device(here: torch.Tensor) -> torch.Tensor:
     """The same values in new memory of the current device."""
-    there = torch.empty_strided(here.shape, here.stride(), dtype=here.dtype, device=torch.cuda.current_device())
+    there = torch.empty_strided(
+        here.shape, here.stride(), dtype=here.dtype, device=torch.cuda.current_device()
+    )
     if here.numel():
         alias(there).copy_(here)
     return there
 
 
 class Computing(TorchDispatchMode):
-    """Enter it for the rest of the process. A compiled model is compiled all the same; see `rank.py`.
+    """Enter it for the rest of the process. A compiled model is compiled all the same; see
+    `rank.py`.
 
-    What is computed while a stream is captured is computed again, on the same memory, when its graph is launched.
+    What is computed while a stream is captured is computed again, on the same memory, when its
+    graph is launched.
     """
 
     def __init__(self) -> None:
@@ -79,9 +102,15 @@ class Computing(TorchDispatchMode):
         asked = any(isinstance(x, torch.device) and x.type == "cuda" for x in flat)
         if not asked and not any(x.is_cuda for x in tensors):
             return SPECIAL.get(str(func), func)(*args, **kwargs)
-        if any(torch._C._get_dispatch_mode(key) for key in (KEYS.FAKE, KEYS.PROXY, KEYS.FUNCTIONAL)):
+        if any(
+            torch._C._get_dispatch_mode(key) for key in (KEYS.FAKE, KEYS.PROXY, KEYS.FUNCTIONAL)
+        ):
             return func(*args, **kwargs)  # torch.compile looks at what is asked
-        if func.namespace in NAMESPACES or func in THEIR_OWN or any(isinstance(x, FakeTensor) for x in tensors):
+        if (
+            func.namespace in NAMESPACES
+            or func in THEIR_OWN
+            or any(isinstance(x, FakeTensor) for x in tensors)
+        ):
             return func(*args, **kwargs)
         if any(type(x) not in (torch.Tensor, torch.nn.Parameter) for x in tensors if x.is_cuda):
             return NotImplemented  # a sharded tensor goes first, and asks again with what is inside
@@ -99,7 +128,11 @@ class Computing(TorchDispatchMode):
         """Whether it copies bytes as they are between host and device: then CUDA does."""
         if func is aten.copy_.default:
             to, source = args[:2]
-            alike = to.dtype == source.dtype and to.shape == source.shape and to.stride() == source.stride()
+            alike = (
+                to.dtype == source.dtype
+                and to.shape == source.shape
+                and to.stride() == source.stride()
+            )
             return to.is_cuda != source.is_cuda and alike and source.is_contiguous()
         (source,) = args
         device, dtype = kwargs.get("device"), kwargs.get("dtype") or source.dtype
@@ -107,7 +140,9 @@ class Computing(TorchDispatchMode):
         return there and dtype == source.dtype and source.is_contiguous()
 
     def compute(self, func: Callable[..., Any], flat: list[Any], spec: Any) -> Any:
-        """What the operator gives on aliases: tensors that it was given, views of these, or new ones on the device."""
+        """What the operator gives on aliases: tensors that it was given, views of these, or new
+        ones on the device.
+        """
         given = {}  # by memory: the CUDA tensor of each alias
         mapped = []
         to_host = False
@@ -142,8 +177,12 @@ class Computing(TorchDispatchMode):
 
         return pytree.tree_map(back, result(mapped))
 
-    def note(self, graph: int, result: Callable[[list[Any]], Any], flat: list[Any], here: list[Any]) -> Any:
-        """What an operator will give when the graph is launched: only shapes are computed now, as on a GPU."""
+    def note(
+        self, graph: int, result: Callable[[list[Any]], Any], flat: list[Any], here: list[Any]
+    ) -> Any:
+        """What an operator will give when the graph is launched: only shapes are computed now, as
+        on a GPU.
+        """
         given = {}
 
         def shape(x: Any) -> Any:
@@ -156,10 +195,14 @@ class Computing(TorchDispatchMode):
         def there(x: Any) -> Any:
             if id(x) in given or not isinstance(x, torch.Tensor):
                 return given.get(id(x), x)
-            return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=torch.cuda.current_device())
+            return torch.empty_strided(
+                x.shape, x.stride(), dtype=x.dtype, device=torch.cuda.current_device()
+            )
 
         promised = pytree.tree_map(there, result([shape(x) for x in flat]))
-        aliases = [alias(x) if isinstance(x, torch.Tensor) else None for x in pytree.tree_leaves(promised)]
+        aliases = [
+            alias(x) if isinstance(x, torch.Tensor) else None for x in pytree.tree_leaves(promised)
+        ]
 
         def launched() -> None:
             for old, new in zip(aliases, pytree.tree_leaves(result(here)), strict=True):
@@ -170,22 +213,32 @@ class Computing(TorchDispatchMode):
         return promised
 
 
-def _norm(x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float) -> Any:
+def _norm(
+    x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float
+) -> Any:
     normal = aten.native_batch_norm.default(x, weight, bias, mean, var, training, momentum, eps)
     return (*normal, torch.empty(0, dtype=torch.uint8))
 
 
-def _norm_backward(x: Any, dy: Any, weight: Any, mean: Any, var: Any, m: Any, s: Any, eps: float, _: Any) -> Any:
-    return aten.native_batch_norm_backward.default(dy, x, weight, mean, var, m, s, True, eps, [True, True, True])
+def _norm_backward(
+    x: Any, dy: Any, weight: Any, mean: Any, var: Any, m: Any, s: Any, eps: float, _: Any
+) -> Any:
+    return aten.native_batch_norm_backward.default(
+        dy, x, weight, mean, var, m, s, True, eps, [True, True, True]
+    )
 
 
 def _in_fp32(func: Any) -> Callable[..., Any]:
-    """Half numbers are multiplied and added up in fp32, as tensor cores do; on a CPU it is also ten times faster."""
+    """Half numbers are multiplied and added up in fp32, as tensor cores do; on a CPU it is also ten
+    times faster.
+    """
 
     def computed(*args: Any) -> Any:
         half = any(isinstance(x, torch.Tensor) and x.dtype == torch.float16 for x in args)
         wide = [x.float() if half and isinstance(x, torch.Tensor) else x for x in args]
-        return pytree.tree_map(lambda x: x.half() if half and isinstance(x, torch.Tensor) else x, func(*wide))
+        return pytree.tree_map(
+            lambda x: x.half() if half and isinstance(x, torch.Tensor) else x, func(*wide)
+        )
 
     return computed
 
@@ -200,9 +253,11 @@ SPECIAL: dict[str, Callable[..., Any]] = {
 
 
 class Waits:
-    """Counts what makes the host wait, by the phase of training that it is in: {phase: {what and where: times}}.
+    """Counts what makes the host wait, by the phase of training that it is in: {phase: {what and
+    where: times}}.
 
-    `where` is the innermost line of ddlbench and, after it, the innermost line of all; of threads without Python none.
+    `where` is the innermost line of ddlbench and, after it, the innermost line of all; of threads
+    without Python none.
     """
 
     def __init__(self) -> None:
@@ -220,14 +275,21 @@ class Waits:
                 stack.append(of)
         ours = [f for f in stack if f.f_code.co_filename.startswith(PACKAGE)]
         named = [place(f) for f in (*ours[:1], *stack[:1])]
-        self.counts.setdefault(self.phase, Counter())[" < ".join([what.decode(), *dict.fromkeys(named)])] += 1
+        self.counts.setdefault(self.phase, Counter())[
+            " < ".join([what.decode(), *dict.fromkeys(named)])
+        ] += 1
 
 
 def place(frame: Any) -> str:
-    """`deepspeed/runtime/utils.py:function`, wherever the package was installed; of ddlbench from its own folder on."""
+    """`deepspeed/runtime/utils.py:function`, wherever the package was installed; of ddlbench from
+    its own folder on.
+    """
     path = frame.f_code.co_filename
     package = sys.modules.get(str(frame.f_globals.get("__name__")).partition(".")[0])
-    for folder in (PACKAGE, *(str(Path(folder).parent) + "/" for folder in getattr(package, "__path__", ()))):
+    for folder in (
+        PACKAGE,
+        *(str(Path(folder).parent) + "/" for folder in getattr(package, "__path__", ())),
+    ):
         if path.startswith(folder):
             path = path.removeprefix(folder)
             break

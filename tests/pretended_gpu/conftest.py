@@ -1,4 +1,6 @@
-"""Runs on the pretended GPU and on the CPU, each made once; the tier is skipped where it cannot be built."""
+"""Runs on the pretended GPU and on the CPU, each made once; the tier is skipped where it cannot be
+built.
+"""
 
 import os
 import subprocess
@@ -25,14 +27,21 @@ from tests.conftest import PATHS, ROOT, Once, shared
 from tests.pretended_gpu import build
 
 PROGRAM = ("python", "-m", "tests.pretended_gpu.rank")
-# Where there is a GPU, the same is tried with it; nothing is pretended then, and what waits is counted all the same.
+# Where there is a GPU, the same is tried with it; nothing is pretended then, and what waits is
+# counted all the same.
 REAL = "PRETENDED_GPUS" not in os.environ and torch.cuda.is_available()
-BATCH, STEPS, SIZES = 16, 16, "train=249,val=33,classes=10"  # the last step of an epoch has 9 images
+BATCH, STEPS, SIZES = (
+    16,
+    16,
+    "train=249,val=33,classes=10",
+)  # the last step of an epoch has 9 images
 Train = Callable[..., Record]
 
 
 def needs_package(member: Any) -> None:
-    """Skip the test where the package of a framework, a loader or a way to serve is not installed."""
+    """Skip the test where the package of a framework, a loader or a way to serve is not
+    installed.
+    """
     if member.PACKAGE and not registry.importable(member.PACKAGE):
         pytest.skip(f"{member.PACKAGE} is not installed: {member.INSTALL}")
 
@@ -48,25 +57,46 @@ def library(once: Once) -> Path:
 @pytest.fixture(scope="session")
 def pictures(once: Once) -> Path:
     def make(folder: Path) -> None:
-        prepare("synthetic-imagenet", "raw", folder / "raw", place=Place(SIZES, folder / "fetched"), processes=2)
+        prepare(
+            "synthetic-imagenet",
+            "raw",
+            folder / "raw",
+            place=Place(SIZES, folder / "fetched"),
+            processes=2,
+        )
 
     return once("pretended-gpu-pictures", make) / "raw"
 
 
 @pytest.fixture(scope="session")
 def train(library: Path, pictures: Path, once: Once) -> Train:
-    """`train("horovod", "fp16", device="cpu", ...)`: the record of three epochs of a small ResNet by one rank.
+    """`train("horovod", "fp16", device="cpu", ...)`: the record of three epochs of a small ResNet
+    by one rank.
 
-    In fp16 the first step overflows; in tf32 the run is profiled, and under DDP leaves its weights. With `stop` it is
-    stopped by a signal in that step, and goes on.
+    In fp16 the first step overflows; in tf32 the run is profiled, and under DDP leaves its weights.
+    With `stop` it is stopped by a signal in that step, and goes on.
     """
 
     def train_(
-        framework: str = "ddp", precision: str = "fp32", device: str = "cuda", stop: int | None = None, **more: Any
+        framework: str = "ddp",
+        precision: str = "fp32",
+        device: str = "cuda",
+        stop: int | None = None,
+        **more: Any,
     ) -> Record:
-        recipe = replace(load_recipe("demo").at(BATCH), image_size=32, precision=precision, **more.pop("recipe", {}))
+        recipe = replace(
+            load_recipe("demo").at(BATCH),
+            image_size=32,
+            precision=precision,
+            **more.pop("recipe", {}),
+        )
         options = {"framework": framework, **more.pop("options", {})}
-        given = {"loader": "native", "dataset": "synthetic-imagenet", "model": "resnet8_half", "epochs": 3} | more
+        given = {
+            "loader": "native",
+            "dataset": "synthetic-imagenet",
+            "model": "resnet8_half",
+            "epochs": 3,
+        } | more
         profiled = {"profiled": True, "timed": False} if precision == "tf32" else {}
         spec = run_spec(
             **given,
@@ -95,8 +125,10 @@ def train(library: Path, pictures: Path, once: Once) -> Train:
                 asked = {} if at is None else {"TRY_STOP": str(at)}
                 here = [*command[:3], "--folder", str(folder / spec.id), *command[3:]]
                 given = os.environ | own | PATHS | asked
-                patience = 300 * shared()
-                done = subprocess.run(here, env=given, cwd=ROOT, capture_output=True, text=True, timeout=patience)
+                timeout = 300 * shared()
+                done = subprocess.run(
+                    here, env=given, cwd=ROOT, capture_output=True, text=True, timeout=timeout
+                )
                 assert done.returncode == (75 if asked else 0), (done.stdout + done.stderr)[-20000:]
 
         name = f"{spec.id}-{device}-{stop}-{crc32(spec.to_json().encode())}"

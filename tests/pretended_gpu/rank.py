@@ -1,8 +1,10 @@
-"""The process of a rank on the pretended GPU, or on the CPU: `python -m tests.pretended_gpu.rank <folder>`.
+"""The process of a rank on the pretended GPU, or on the CPU: `python -m tests.pretended_gpu.rank
+<folder>`.
 
-It is the training of every run. On the pretended GPU operators are computed by `compute.py`; on any GPU, what made the
-host wait goes into the log. TRY_STOP makes the rank ask itself to stop after so many steps, as SLURM would; with
-TRY_OVERFLOW the first step's gradients are infinite; with TRY_INFERENCE it is a rank of inference.
+It is the training of every run. On the pretended GPU operators are computed by `compute.py`; on any
+GPU, what made the host wait goes into the log. TRY_STOP makes the rank ask itself to stop after so
+many steps, as SLURM would; with TRY_OVERFLOW the first step's gradients are infinite; with
+TRY_INFERENCE it is a rank of inference.
 """
 
 import os
@@ -77,7 +79,9 @@ class Counting(Training):
             if key == "run_stop" and torch.cuda.is_available():
                 said = {phase: dict(counts) for phase, counts in self.waits.counts.items()}
                 library = self.waits.library
-                elsewhere = library.gpu_timed_events_elsewhere() if "PRETENDED_GPUS" in os.environ else 0
+                elsewhere = (
+                    library.gpu_timed_events_elsewhere() if "PRETENDED_GPUS" in os.environ else 0
+                )
                 self.setup.log.event(WAITS, {"waits": said, "elsewhere": elsewhere})
             event(key, **more)
 
@@ -91,7 +95,8 @@ def main() -> None:
         say_gpu()
     if not torch.cuda.is_available() or "PRETENDED_GPUS" in os.environ:
         Computing().__enter__()
-        # A compiled model's program then calls operators, which can be computed, not kernels of its own.
+        # A compiled model's program then calls operators, which can be computed, not kernels of its
+        # own.
         inductor.config.patch(inductor.lite_mode_options).__enter__()
     inference.main() if "TRY_INFERENCE" in os.environ else run_rank(Path(sys.argv[1]), Counting)
 

@@ -68,7 +68,8 @@ HASTE = (
 )
 
 
-# The clusters that tests of one machine may have at once: folders with these endings, ports that differ by ten.
+# The clusters that tests of one machine may have at once: folders with these endings, ports that
+# differ by ten.
 CLUSTERS = ("", "-2", "-3", "-4", "-5", "-6")
 STATE = os.environ.get("DDLBENCH_SLURM_STATE", "/var/tmp/ddlbench-slurm")
 PORT = int(os.environ.get("DDLBENCH_SLURM_PORT", "16816"))
@@ -78,7 +79,8 @@ PORT = int(os.environ.get("DDLBENCH_SLURM_PORT", "16816"))
 class Cluster:
     """A cluster; `name("up")`, `name("crash", "node2")` and so on are cluster.sh's words.
 
-    `place`: the folder and ports that cluster.sh is to use; `environment`: what SLURM's commands need.
+    `place`: the folder and ports that cluster.sh is to use; `environment`: what SLURM's commands
+    need.
     """
 
     place: dict[str, str]
@@ -88,7 +90,9 @@ class Cluster:
         """`ACCOUNTING="none"` is cluster.sh's DDLBENCH_SLURM_ACCOUNTING."""
         done = subprocess.run(
             [SCRIPT, *words],
-            env=os.environ | self.place | {f"DDLBENCH_SLURM_{name}": value for name, value in settings.items()},
+            env=os.environ
+            | self.place
+            | {f"DDLBENCH_SLURM_{name}": value for name, value in settings.items()},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -99,12 +103,16 @@ class Cluster:
     def ask(self, *command: str) -> str:
         """What a SLURM command says.
 
-        SLURM's own commands die of SIGPIPE where the controller closes the connection while they ask (a node has just
-        crashed, say): then they are asked again.
+        SLURM's own commands die of SIGPIPE where the controller closes the connection while they
+        ask (a node has just crashed, say): then they are asked again.
         """
         for _ in range(10):
             done = subprocess.run(
-                command, env=os.environ | self.environment, capture_output=True, text=True, timeout=180
+                command,
+                env=os.environ | self.environment,
+                capture_output=True,
+                text=True,
+                timeout=180,
             )
             if done.returncode != -signal.SIGPIPE:
                 break
@@ -125,8 +133,13 @@ class Cluster:
 
     @contextmanager
     def hidden(self, folder: Path, nodes: Sequence[str]) -> Iterator[None]:
-        """These nodes see an empty folder in its place, in which nobody can write, until the end."""
-        spaces = [Path(self.place["DDLBENCH_SLURM_STATE"], "run", f"{node}.pid").read_text().strip() for node in nodes]
+        """These nodes see an empty folder in its place, in which nobody can write, until the
+        end.
+        """
+        spaces = [
+            Path(self.place["DDLBENCH_SLURM_STATE"], "run", f"{node}.pid").read_text().strip()
+            for node in nodes
+        ]
         for pid in spaces:
             mount = ["mount", "-t", "tmpfs", "-o", "ro,size=4k", "tmpfs", str(folder)]
             subprocess.run(["nsenter", "--target", pid, "--mount", *mount], check=True)
@@ -134,7 +147,10 @@ class Cluster:
             yield
         finally:
             for pid in spaces:
-                subprocess.run(["nsenter", "--target", pid, "--mount", "umount", "--lazy", str(folder)], check=True)
+                subprocess.run(
+                    ["nsenter", "--target", pid, "--mount", "umount", "--lazy", str(folder)],
+                    check=True,
+                )
 
     @contextmanager
     def limited(self, limit: str) -> Iterator[None]:
@@ -156,15 +172,22 @@ class Cluster:
 
 @contextmanager
 def own_cluster() -> Iterator[Cluster]:
-    """A cluster, not started, that is this process's alone until the end: the first that nobody has."""
+    """A cluster, not started, that is this process's alone until the end: the first that nobody
+    has.
+    """
     for number, ending in enumerate(CLUSTERS):
-        place = {"DDLBENCH_SLURM_STATE": f"{STATE}{ending}", "DDLBENCH_SLURM_PORT": str(PORT + 10 * number)}
+        place = {
+            "DDLBENCH_SLURM_STATE": f"{STATE}{ending}",
+            "DDLBENCH_SLURM_PORT": str(PORT + 10 * number),
+        }
         try:
             taken = FileLock(f"{STATE}{ending}.lock").acquire(timeout=0)
         except Timeout:
             continue
         with taken:
-            said = subprocess.run([SCRIPT, "env"], env=os.environ | place, capture_output=True, text=True, check=True)
+            said = subprocess.run(
+                [SCRIPT, "env"], env=os.environ | place, capture_output=True, text=True, check=True
+            )
             yield Cluster(place, dict(re.findall(r"export (\w+)=(\S+)", said.stdout)))
             return
     pytest.fail(f"other tests have all {len(CLUSTERS)} clusters, {STATE} and so on")
@@ -172,7 +195,9 @@ def own_cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def started() -> Iterator[Cluster]:
-    """This process's cluster. Four groups of this tier's tests run at once: see TOGETHER in tests/conftest.py."""
+    """This process's cluster. Four groups of this tier's tests run at once: see TOGETHER in
+    tests/conftest.py.
+    """
     install = f"apt-get install {' '.join(PACKAGES)}"
     if os.geteuid() != 0:
         pytest.skip(f"the SLURM tier needs root, and: {install}")
@@ -208,7 +233,9 @@ def cluster(started: Cluster) -> Iterator[Cluster]:
 
 @pytest.fixture
 def another(cluster: Cluster) -> Iterator[Callable[..., None]]:
-    """`another(PROCTRACK="cgroup")`: the cluster as other sites have it, until the end of the test."""
+    """`another(PROCTRACK="cgroup")`: the cluster as other sites have it, until the end of the
+    test.
+    """
 
     def made(**settings: str) -> None:
         cluster("down")
@@ -250,11 +277,17 @@ class Project:
         default = {"workers": [1], "global_batch": [128]}
         self.write("studies", name, **(STUDY | {"runs": {"digits": block or default}} | changes))
 
-    def start(self, *arguments: str, machine: str = "fat", study: str = "small", account: str = ACCOUNT) -> Any:
-        """Snakemake as users call it, but for its patience (`hasty.py`); all it says goes to out.log."""
+    def start(
+        self, *arguments: str, machine: str = "fat", study: str = "small", account: str = ACCOUNT
+    ) -> Any:
+        """Snakemake as users call it, but for its timeout (`hasty.py`); all it says goes to
+        out.log.
+        """
         config = [f"study={study}", f"machine={machine}", f"account={account}"]
         command = [sys.executable, HASTY, "--profile", "profiles/slurm", *HASTE, *arguments]
-        environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | self.cluster.environment
+        environment = {
+            k: v for k, v in os.environ.items() if k != "PYTHONPATH"
+        } | self.cluster.environment
         self.started_at = time.time()
         Project.latest = self
         with (self.folder / "out.log").open("w") as out:
@@ -265,7 +298,8 @@ class Project:
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 text=True,
-                # Where these tests run in a shell's background, children would inherit that Ctrl-C does nothing.
+                # Where these tests run in a shell's background, children would inherit that Ctrl-C
+                # does nothing.
                 preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
         self.started.append(process)
@@ -277,17 +311,31 @@ class Project:
 
     def ask(self, question: str, machine: str, study: str = "small") -> str:
         """What `ddlbench <question>` answers about a study; it has to end well."""
-        command = [sys.executable, "-m", "ddlbench.commands.main", question, "--study", study, "--machine", machine]
-        environment = os.environ | self.cluster.environment | {"PYTHONPATH": str(self.folder / "workflow")}
-        done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=120)
+        command = [
+            sys.executable,
+            "-m",
+            "ddlbench.commands.main",
+            question,
+            "--study",
+            study,
+            "--machine",
+            machine,
+        ]
+        environment = (
+            os.environ | self.cluster.environment | {"PYTHONPATH": str(self.folder / "workflow")}
+        )
+        done = subprocess.run(
+            command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=120
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
     def brake(self, seconds: float) -> Path:
-        """Each step of this project's runs takes so much longer as long as the file is there that this returns.
+        """Each step of this project's runs takes so much longer as long as the file is there that
+        this returns.
 
-        So a run still trains when a test is ready to do something to it, on a fast machine and on a busy one, and yet
-        its epochs are few.
+        So a run still trains when a test is ready to do something to it, on a fast machine and on a
+        busy one, and yet its epochs are few.
         """
         file = self.folder / "brake"
         file.touch()
@@ -302,8 +350,12 @@ class Project:
 
     @property
     def log(self) -> str:
-        """What Snakemake itself wrote, which its log keeps: of all calls in this project, one after the other."""
-        return "".join(path.read_text() for path in sorted(self.folder.glob(".snakemake/log/*.log")))
+        """What Snakemake itself wrote, which its log keeps: of all calls in this project, one after
+        the other.
+        """
+        return "".join(
+            path.read_text() for path in sorted(self.folder.glob(".snakemake/log/*.log"))
+        )
 
     def runs(self) -> list[Path]:
         """Folders of runs that have a record."""
@@ -313,7 +365,8 @@ class Project:
 def training(project: Project, part: str = "") -> list[Path]:
     """Logs of runs with `part` in their names that train now: one epoch is over.
 
-    A supervisor that SLURM killed before it could put a failed run aside leaves an older log; that one does not count.
+    A supervisor that SLURM killed before it could put a failed run aside leaves an older log; that
+    one does not count.
     """
     found = []
     for log in project.folder.glob(f"results/runs/*{part}*/.partial/run.mllog"):
@@ -347,7 +400,8 @@ def ended(process: subprocess.Popen[Any], seconds: float) -> int:
 
 @pytest.fixture(scope="session")
 def prepared(started: Cluster, once: Once) -> Path:
-    """A project in which jobs on a cluster made mnist5k as raw files, and the preflight of study `small` on `fat`.
+    """A project in which jobs on a cluster made mnist5k as raw files, and the preflight of study
+    `small` on `fat`.
 
     The cluster that first needs it makes it; nodes of all have the same names.
     """
@@ -368,7 +422,9 @@ def make_project(folder: Path, cluster: Cluster, prepared: Path) -> Project:
     """
     project = Project(copy_project(folder), cluster)
     for made in ("data", "machines"):
-        shutil.copytree(prepared / "results" / made, folder / "results" / made, copy_function=copy_or_link)
+        shutil.copytree(
+            prepared / "results" / made, folder / "results" / made, copy_function=copy_or_link
+        )
     project.machine("fat")
     project.machine("thin", workers_per_node=1)
     project.study("small")

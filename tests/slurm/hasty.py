@@ -1,7 +1,7 @@
 """`python hasty.py ...` is `python -m snakemake ...` that asks SLURM each second how its jobs are.
 
-Snakemake's SLURM plugin asks ten seconds later each time nothing has ended. Users do not mind; of these tests, that
-would be most of the time.
+Snakemake's SLURM plugin asks ten seconds later each time nothing has ended. Users do not mind; of
+these tests, that would be most of the time.
 """
 
 import asyncio

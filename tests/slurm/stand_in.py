@@ -1,7 +1,9 @@
-"""What each rank executes where nothing needs to be trained: leaves a whole record, in a tenth of a second.
+"""What each rank executes where nothing needs to be trained: leaves a whole record, in a tenth of a
+second.
 
-By that record DeepSpeed is a tenth slower than the others, and repeats differ by some thousandths. One run in ten,
-chosen by its id, fails the first time. `made` beside the record counts the good endings.
+By that record DeepSpeed is a tenth slower than the others, and repeats differ by some thousandths.
+One run in ten, chosen by its id, fails the first time. `made` beside the record counts the good
+endings.
 """
 
 import hashlib
@@ -45,7 +47,11 @@ def main() -> None:
     sys.path.append(str(ROOT))
     from tests.builders.logs import log_epochs, step_rows
 
-    slower = 1 + 0.1 * ("deepspeed" in spec.framework) + hashlib.sha256(spec.id.encode()).digest()[1] / 1e5
+    slower = (
+        1
+        + 0.1 * ("deepspeed" in spec.framework)
+        + hashlib.sha256(spec.id.encode()).digest()[1] / 1e5
+    )
     images = IMAGES // spec.global_batch * spec.global_batch
     log = RankLog(folder, rank)
     log.settings(spec, told["facts"], images, 4)

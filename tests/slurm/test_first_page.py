@@ -1,4 +1,6 @@
-"""The way for nodes without GPUs that docs/clusters.md begins with, from a machine's new file to the page."""
+"""The way for nodes without GPUs that docs/clusters.md begins with, from a machine's new file to
+the page.
+"""
 
 import os
 import re
@@ -27,7 +29,9 @@ def test_from_a_machines_new_file_to_the_page(project: Project, cluster: Cluster
     """Six runs of one epoch in place of eighteen of eight; those of four workers fill two nodes."""
 
     def new(*words: str) -> None:
-        environment = os.environ | cluster.environment | {"PYTHONPATH": str(project.folder / "workflow")}
+        environment = (
+            os.environ | cluster.environment | {"PYTHONPATH": str(project.folder / "workflow")}
+        )
         command = [sys.executable, "-m", "ddlbench.commands.main", "new", *words]
         subprocess.run(command, cwd=project.folder, env=environment, check=True)
 

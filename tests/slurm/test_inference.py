@@ -1,4 +1,6 @@
-"""Jobs of inference on a cluster: ranks on two nodes, a job that is cancelled, a rank that dies; what is said of it."""
+"""Jobs of inference on a cluster: ranks on two nodes, a job that is cancelled, a rank that dies;
+what is said of it.
+"""
 
 import json
 import os
@@ -31,22 +33,35 @@ weights_bytes = _braked
 
 
 def asking(project: Project, member: str, ranks: int) -> tuple[Path, dict[int, Any]]:
-    """The folder of the job that serves in this way, and what its ranks said of themselves, once all wait."""
+    """The folder of the job that serves in this way, and what its ranks said of themselves, once
+    all wait.
+    """
 
     def all_there() -> list[tuple[Path, dict[int, Any]]]:
         assert project.started[-1].poll() is None, project.said
         folders = project.folder.glob(f"results/inference/*-{member}-*/{PARTIAL}")
         known = [(folder.parent, notes.read(folder, "rank")) for folder in folders]
-        return [(folder, who) for folder, who in known if len(who) == ranks and (folder / PARTIAL / "beat-0").exists()]
+        return [
+            (folder, who)
+            for folder, who in known
+            if len(who) == ranks and (folder / PARTIAL / "beat-0").exists()
+        ]
 
     ((folder, who),) = until(all_there, 120)
     return folder, who
 
 
 @pytest.mark.slow
-def test_jobs_of_inference_that_end_badly_are_listed_and_made_again(project: Project, cluster: Cluster):
+def test_jobs_of_inference_that_end_badly_are_listed_and_made_again(
+    project: Project, cluster: Cluster
+):
     """One is cancelled, of another a rank is killed; the ranks of the latter are on two nodes."""
-    asked = {"runs": "digits", "weights": "initial", "members": ["plain", "tensor-slicing"], "batches": [1, 8]}
+    asked = {
+        "runs": "digits",
+        "weights": "initial",
+        "members": ["plain", "tensor-slicing"],
+        "batches": [1, 8],
+    }
     project.study("small", inference=asked)
     brake = project.folder / "brake"
     brake.touch()
@@ -63,7 +78,9 @@ def test_jobs_of_inference_that_end_badly_are_listed_and_made_again(project: Pro
     assert f"rank 1 was killed (Killed) (on {ranks[1]['host']})" in project.said
     assert "2 failed jobs of inference; all of them: ddlbench failures" in project.said
     project.ask("failures", machine="thin")
-    table = pd.read_csv(project.folder / "results/small/thin/tables/failures.csv", dtype=str).set_index("run")
+    table = pd.read_csv(
+        project.folder / "results/small/thin/tables/failures.csv", dtype=str
+    ).set_index("run")
     assert set(table.index) == {plain.name, sliced.name}
     assert set(table["rule"]) == {"infer"}
     for folder, job in jobs.items():
@@ -83,7 +100,11 @@ def test_jobs_of_inference_that_end_badly_are_listed_and_made_again(project: Pro
     assert submitted(project) == {plain.name: 3, sliced.name: 2}
     for folder, workers in ((plain, 1), (sliced, 2)):
         record = json.loads((folder / RECORD).read_text())
-        assert (record["spec"]["workers"], record["reason"], record["other_answers"]) == (workers, None, 0)
+        assert (record["spec"]["workers"], record["reason"], record["other_answers"]) == (
+            workers,
+            None,
+            0,
+        )
         assert not (folder / FAILED).exists()
     assert len(pd.read_parquet(project.folder / TABLE)) == 4
     assert "0 failed runs" in project.ask("failures", machine="thin")

@@ -1,4 +1,6 @@
-"""Snakemake itself is interrupted while its jobs run: by Ctrl-C, by SIGTERM, or killed. The next call goes on."""
+"""Snakemake itself is interrupted while its jobs run: by Ctrl-C, by SIGTERM, or killed. The next
+call goes on.
+"""
 
 import signal
 
@@ -13,7 +15,8 @@ EPOCHS = 10  # of eight steps
 
 
 def test_control_c_then_killed_and_started_again(project: Project, cluster: Cluster):
-    """Ctrl-C cancels the jobs. When Snakemake is killed they run on, and the next one waits for them.
+    """Ctrl-C cancels the jobs. When Snakemake is killed they run on, and the next one waits for
+    them.
 
     Neither is then submitted again, and no lock is met.
     """

@@ -1,4 +1,6 @@
-"""What is finished, or trains, is kept: on a full disk, from another clone, from a job that is submitted once more."""
+"""What is finished, or trains, is kept: on a full disk, from another clone, from a job that is
+submitted once more.
+"""
 
 import os
 import re
@@ -25,7 +27,11 @@ def join_steps(*arguments, join=join_steps):
 
 def files(run: Path) -> dict[str, bytes]:
     """What lies in a run's folder, but for what jobs that were refused said."""
-    return {path.name: path.read_bytes() for path in run.iterdir() if path.is_file() and "refused-" not in path.name}
+    return {
+        path.name: path.read_bytes()
+        for path in run.iterdir()
+        if path.is_file() and "refused-" not in path.name
+    }
 
 
 @pytest.mark.slow
@@ -39,13 +45,21 @@ def test_the_disk_is_full_when_training_is_over(project: Project, cluster: Clust
         another()  # its nodes see the disk
         process = project.start("--retries", "0", "--until", "train")
         # Its ranks have ended, and no room is kept for them any more.
-        until(lambda: [*runs.glob("*/.partial/ended-0.json")] and not [*runs.glob("*/.partial/.reserve-ranks")], 300)
+        until(
+            lambda: (
+                [*runs.glob("*/.partial/ended-0.json")]
+                and not [*runs.glob("*/.partial/.reserve-ranks")]
+            ),
+            300,
+        )
         filler = fill(runs)
         wait.unlink()
         assert ended(process, 300) != 0
         (run,) = (path for path in runs.iterdir() if path.is_dir())
         for said in (project.said, project.ask("failures", "fat")):
-            assert re.search(rf"{run.name}: .*No space left on device.*make room.*not trained again", said), said
+            assert re.search(
+                rf"{run.name}: .*No space left on device.*make room.*not trained again", said
+            ), said
         assert not {"run.mllog", "steps.parquet"} & {path.name for path in run.iterdir()}
         until(lambda: not cluster.jobs(), 60)
         filler.unlink()
@@ -56,7 +70,9 @@ def test_the_disk_is_full_when_training_is_over(project: Project, cluster: Clust
 
 @pytest.mark.slow
 def test_two_jobs_of_one_run(project: Project, cluster: Cluster, tmp_path: Path):
-    """Of another clone with the same `results/`, and of a script that is submitted by hand, early and late."""
+    """Of another clone with the same `results/`, and of a script that is submitted by hand, early
+    and late.
+    """
     clone = Project(copy_project(tmp_path / "clone"), cluster)
     clone.machine("fat")
     (clone.folder / "results/README.md").unlink()
@@ -74,9 +90,18 @@ def test_two_jobs_of_one_run(project: Project, cluster: Cluster, tmp_path: Path)
         cluster.ask("scontrol", "write", "batch_script", job, str(script))
 
         def submit() -> str:
-            """What jobs with the same script said in the run's folder, once another one has ended."""
-            options = [f"--account={ACCOUNT}", f"--chdir={project.folder}", f"--output={tmp_path}/%j.log", "--wait"]
-            subprocess.run(["sbatch", *options, script], env=os.environ | cluster.environment, timeout=600)
+            """What jobs with the same script said in the run's folder, once another one has
+            ended.
+            """
+            options = [
+                f"--account={ACCOUNT}",
+                f"--chdir={project.folder}",
+                f"--output={tmp_path}/%j.log",
+                "--wait",
+            ]
+            subprocess.run(
+                ["sbatch", *options, script], env=os.environ | cluster.environment, timeout=600
+            )
             return "".join(path.read_text() for path in run.glob("refused-*.log"))
 
         said = (run / "train.log").read_bytes()
@@ -97,8 +122,12 @@ def test_two_jobs_of_one_run(project: Project, cluster: Cluster, tmp_path: Path)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["login node", "node"])
-def test_a_record_that_a_killed_snakemake_did_not_note_is_kept(project: Project, cluster: Cluster, where: str):
-    """Of another recipe than the one that Snakemake remembers; on the node it is the Snakemake within the job."""
+def test_a_record_that_a_killed_snakemake_did_not_note_is_kept(
+    project: Project, cluster: Cluster, where: str
+):
+    """Of another recipe than the one that Snakemake remembers; on the node it is the Snakemake
+    within the job.
+    """
     assert project.snakemake("--until", "train") == 0, project.said
     base_lr(project, 0.02)
     finish = project.folder / "workflow/ddlbench/run/finish.py"
@@ -114,4 +143,6 @@ def test_a_record_that_a_killed_snakemake_did_not_note_is_kept(project: Project,
     before = files(run)
     assert project.snakemake("--until", "train", "-n") == 0, project.said
     assert project.snakemake("--until", "train") == 0, project.said
-    assert (files(run), rates(project), submitted(project)) == (before, {0.02}, {run.name: 2}), project.said
+    assert (files(run), rates(project), submitted(project)) == (before, {0.02}, {run.name: 2}), (
+        project.said
+    )

@@ -1,4 +1,6 @@
-"""A user's own program on the cluster: from plan to figure on one node and on two, stopped, killed, and gone on."""
+"""A user's own program on the cluster: from plan to figure on one node and on two, stopped, killed,
+and gone on.
+"""
 
 import sys
 import textwrap
@@ -12,7 +14,8 @@ from tests.slurm.conftest import Cluster, Project, ended, make_project, stop, un
 from tests.slurm.undisturbed import events
 from tests.unit.programs import MODULES, module
 
-# Ranks meet by files after each step. Rank 0 says after which step all end when it is asked to stop.
+# Ranks meet by files after each step. Rank 0 says after which step all end when it is asked to
+# stop.
 TRAIN = """
 import os, signal, socket, subprocess, sys, time
 from pathlib import Path
@@ -50,7 +53,12 @@ PROGRAM = {
     "lines": "step (?P<step>[0-9]+) loss (?P<loss>[0-9.]+)",
     "resume": "--resume",
 }
-STUDY = {"title": "Mine", "programs": ["mine"], "batch_per_worker": [8], "runs": {"digits": {"workers": [1, 2, 4]}}}
+STUDY = {
+    "title": "Mine",
+    "programs": ["mine"],
+    "batch_per_worker": [8],
+    "runs": {"digits": {"workers": [1, 2, 4]}},
+}
 STUDY |= {"figures": {"efficiency": {"plot": "efficiency"}}}
 
 
@@ -62,7 +70,11 @@ def mine(cluster: Cluster, prepared: Path, tmp_path: Path):
     (project.folder / "its code/train.py").write_text(textwrap.dedent(TRAIN))
     (project.folder / "config/programs").mkdir(exist_ok=True)
     project.write("programs", "mine", **PROGRAM)
-    project.write("programs", "own", **PROGRAM | {"ranks": "own", "settings": {"mode": ["its own"], "steps": [40]}})
+    project.write(
+        "programs",
+        "own",
+        **PROGRAM | {"ranks": "own", "settings": {"mode": ["its own"], "steps": [40]}},
+    )
     project.write("studies", "small", **STUDY)
     yield project
     stop(project)
@@ -73,14 +85,17 @@ def steps(folder: Path) -> pd.DataFrame:
 
 
 @pytest.mark.slow
-def test_from_plan_to_figure_on_one_node_and_on_two(mine: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_from_plan_to_figure_on_one_node_and_on_two(
+    mine: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     own, blocks = {"programs": ["own"], "workers": [2]}, {}
     if MODULES.exists():  # `module` is known to the nodes' login shells
         modules = module(mine.folder / "modules", "Own/1.0", ITS_OWN="here")
         monkeypatch.setenv("MODULEPATH", str(modules))
         needs = 'import os\nassert os.environ["ITS_OWN"] == "here"\n'
         (mine.folder / "its code/modular.py").write_text(needs + textwrap.dedent(TRAIN))
-        command = f"{sys.executable} 'its code/modular.py' plain {{folder}} {{steps}}"  # a login shell has another PATH
+        # a login shell has another PATH
+        command = f"{sys.executable} 'its code/modular.py' plain {{folder}} {{steps}}"
         changes = {"command": command, "environment": ["Own/1.0"], "settings": {"steps": [40]}}
         mine.write("programs", "modular", **PROGRAM | changes)
         blocks = {"modular": {"programs": ["modular"], "workers": [4]}}
@@ -98,7 +113,9 @@ def test_from_plan_to_figure_on_one_node_and_on_two(mine: Project, monkeypatch: 
         hosts = [path.read_text() for path in (folder / "program").glob("host-*")]
         assert len(hosts) == workers
         assert len({*hosts}) == (2 if workers == 4 else 1)
-        assert ("srun --label" in events(folder, "ddlbench_facts")[0]["command"]) == (spec["program"]["name"] != "own")
+        assert ("srun --label" in events(folder, "ddlbench_facts")[0]["command"]) == (
+            spec["program"]["name"] != "own"
+        )
     drawn = pd.read_csv(mine.folder / "results/small/fat/figures/efficiency.csv")
     assert sorted(drawn["workers"]) == [1, 1, 2, 2, 2, 4, 4] + [4] * len(blocks)
     assert drawn["efficiency"].between(0.2, 1.3).all()
@@ -106,7 +123,9 @@ def test_from_plan_to_figure_on_one_node_and_on_two(mine: Project, monkeypatch: 
 
 @pytest.mark.slow
 def test_stopped_and_killed_it_goes_on(mine: Project, cluster: Cluster) -> None:
-    """The signal of a time limit, kill -9 of its supervisor, of a rank and of Snakemake: one run of four ranks."""
+    """The signal of a time limit, kill -9 of its supervisor, of a rank and of Snakemake: one run of
+    four ranks.
+    """
     mine.write("studies", "small", **STUDY | {"runs": {"digits": {"workers": [4]}}})
     brake = mine.folder / "its code/brake"
     alone = {"settings": {"mode": ["plain"], "steps": [120]}, "files": ["its code/train.py"]}
@@ -115,7 +134,11 @@ def test_stopped_and_killed_it_goes_on(mine: Project, cluster: Cluster) -> None:
     process = mine.start("--retries", "6")
 
     def at() -> int:
-        found = [p for at in (".partial", "failed") for p in mine.folder.glob(f"results/runs/*/{at}/program/last")]
+        found = [
+            p
+            for at in (".partial", "failed")
+            for p in mine.folder.glob(f"results/runs/*/{at}/program/last")
+        ]
         return max((int(path.read_text()) for path in found), default=0)
 
     def further(than: int) -> int:
@@ -127,7 +150,11 @@ def test_stopped_and_killed_it_goes_on(mine: Project, cluster: Cluster) -> None:
     reached = until(lambda: further(reached + 10), 300)
     assert mine.log.count("Trying to restart job") == 1, mine.said
     for word in ("ddlbench.run", "its code/train.py"):
-        theirs = [one for one in psutil.process_iter(["cmdline", "cwd"]) if str(mine.folder) in (one.info["cwd"] or "")]
+        theirs = [
+            one
+            for one in psutil.process_iter(["cmdline", "cwd"])
+            if str(mine.folder) in (one.info["cwd"] or "")
+        ]
         next(one for one in theirs if word in (one.info["cmdline"] or ())).kill()
         reached = until(lambda than=reached: further(than + 10), 400)
     process.kill()

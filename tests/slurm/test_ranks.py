@@ -1,4 +1,6 @@
-"""Ranks on one node and on two: every framework reduces gradients between all, and trains what it trains here."""
+"""Ranks on one node and on two: every framework reduces gradients between all, and trains what it
+trains here.
+"""
 
 import json
 from dataclasses import replace
@@ -33,7 +35,9 @@ def only(folder, key):
 
 
 def trained(project: Project, tmp_path: Path) -> set[tuple[str, int, int]]:
-    """(framework, nodes, ranks of a node) of the runs, which have the losses of CPUs without SLURM under DDP."""
+    """(framework, nodes, ranks of a node) of the runs, which have the losses of CPUs without SLURM
+    under DDP.
+    """
     shapes = set()
     here: dict[int, list[float]] = {}
     for folder in project.runs():
@@ -57,7 +61,9 @@ def trained(project: Project, tmp_path: Path) -> set[tuple[str, int, int]]:
 
 
 @pytest.mark.more
-@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["quick", "whole"])
+@pytest.mark.parametrize(
+    "whole", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["quick", "whole"]
+)
 def test_every_framework_on_one_node_and_on_two(project: Project, tmp_path, whole):
     """2 nodes x 2 ranks; `whole` does 1 x 1, 1 x 2 (machine wide) and 2 x 1 (thin) too.
 
@@ -66,7 +72,9 @@ def test_every_framework_on_one_node_and_on_two(project: Project, tmp_path, whol
     of = {"global_batch": [512], "frameworks": list(FRAMEWORKS)}
     project.machine("wide")  # `fat`, of which no preflight is there
     project.study("small", of | {"workers": [1, 2, 4] if whole else [4]})
-    assert project.snakemake("preflight", machine="wide") == 0, project.said  # else --until does not see rule train
+    assert project.snakemake("preflight", machine="wide") == 0, (
+        project.said
+    )  # else --until does not see rule train
     arguments = ("--jobs", "4", "--until", "train")
     assert project.snakemake(*arguments, machine="wide", timeout_s=1200) == 0, project.said
     if whole:
@@ -80,20 +88,28 @@ def test_every_framework_on_one_node_and_on_two(project: Project, tmp_path, whol
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("per_node", "frameworks"), [(1, ["ddp"]), (2, FRAMEWORKS), (4, ["ddp"])])
-def test_pretended_gpus_of_two_nodes(project: Project, another, once, tmp_path, per_node, frameworks):
+def test_pretended_gpus_of_two_nodes(
+    project: Project, another, once, tmp_path, per_node, frameworks
+):
     """Each rank sees one of its own, as psslurm has it, by its number or its UUID."""
     if reason := build.lacks():
         pytest.skip(reason)
     prolog = tmp_path / "prolog"
     named = "GPU-fa4e0001-0203-0405-0607-08090a0b0c0" if per_node == 2 else ""
-    prolog.write_text(f"#!/bin/sh\necho export CUDA_VISIBLE_DEVICES={named}$SLURM_LOCALID\n")  # SLURM sets it so
+    prolog.write_text(
+        f"#!/bin/sh\necho export CUDA_VISIBLE_DEVICES={named}$SLURM_LOCALID\n"
+    )  # SLURM sets it so
     prolog.chmod(0o755)
     another(EXTRA=f"TaskProlog={prolog}")
     with (project.folder / "workflow/ddlbench/train/place.py").open("a") as code:
         code.write(COMPUTES)
     environment = MACHINE["environment"] | build.environment(once("pretended-gpu", build.build), 4)
-    project.machine("gpus", device="cuda", device_name="GPU", workers_per_node=per_node, environment=environment)
-    project.study("small", {"global_batch": [512], "frameworks": [*frameworks], "workers": [2 * per_node]})
+    project.machine(
+        "gpus", device="cuda", device_name="GPU", workers_per_node=per_node, environment=environment
+    )
+    project.study(
+        "small", {"global_batch": [512], "frameworks": [*frameworks], "workers": [2 * per_node]}
+    )
     assert project.snakemake("preflight", machine="gpus") == 0, project.said
     assert project.snakemake("--until", "train", machine="gpus", timeout_s=1200) == 0, project.said
     assert trained(project, tmp_path) == {(framework, 2, per_node) for framework in frameworks}

@@ -1,4 +1,6 @@
-"""What is kept and what is made again, when jobs end otherwise than they should, or settings change meanwhile."""
+"""What is kept and what is made again, when jobs end otherwise than they should, or settings change
+meanwhile.
+"""
 
 import json
 import os
@@ -48,7 +50,10 @@ def test_a_killed_rank_is_named_with_its_host(project: Project, cluster: Cluster
     who = json.loads((log.parent / "rank-1.json").read_text())
     os.kill(who["pid"], signal.SIGKILL)
     assert ended(process, 300) != 0
-    (told,) = [json.loads(path.read_text()) for path in project.folder.glob("results/runs/*/failed/failure.json")]
+    (told,) = [
+        json.loads(path.read_text())
+        for path in project.folder.glob("results/runs/*/failed/failure.json")
+    ]
     assert (told["cause"], told["rank"], told["host"]) == ("killed", 1, who["host"])
     assert f"rank 1 was killed (Killed) (on {who['host']})" in project.said
 
@@ -56,7 +61,9 @@ def test_a_killed_rank_is_named_with_its_host(project: Project, cluster: Cluster
 @pytest.mark.slow
 @pytest.mark.parametrize("proctrack", ["linuxproc", "cgroup"])
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_cancelled_job_leaves_a_checkpoint(project: Project, cluster: Cluster, another, proctrack, workers):
+def test_a_cancelled_job_leaves_a_checkpoint(
+    project: Project, cluster: Cluster, another, proctrack, workers
+):
     """SIGTERM to every process of the job: its shell dies first, the loader's workers do not."""
     another(PROCTRACK=proctrack, KILLWAIT="30")
     project.study("small", {"workers": [workers], "global_batch": [128]}, epochs=LONG)
@@ -111,7 +118,8 @@ def test_a_finished_job_that_is_queued_again_keeps_its_record(project: Project, 
     assert project.snakemake("--until", "train") == 0, project.said
     before = records(project)
     ((job, log),) = re.findall(r"SLURM jobid (\d+) \(log: (\S*/rule_train/\S*)\)", project.log)
-    # The plugin removes logs of jobs that ended well. Where SLURM cannot open its log, a job fails before it begins.
+    # The plugin removes logs of jobs that ended well. Where SLURM cannot open its log, a job fails
+    # before it begins.
     Path(log).parent.mkdir(parents=True, exist_ok=True)
     cluster.ask("scontrol", "requeue", job)
     until(lambda: "Restarts=1" in cluster.ask("scontrol", "show", "job", job), 30)
@@ -132,7 +140,9 @@ def test_code_that_is_edited_while_a_job_waits_harms_no_record(project: Project,
     until(lambda: project.runs(), 300)
     before = records(project)
     rule = project.folder / "workflow/rules/train.smk"
-    rule.write_text(rule.read_text().replace('"python -m ddlbench.run ', '"true; python -m ddlbench.run '))
+    rule.write_text(
+        rule.read_text().replace('"python -m ddlbench.run ', '"true; python -m ddlbench.run ')
+    )
     for name in ("analysis/collect.py", "train/loop.py"):
         with (project.folder / "workflow/ddlbench" / name).open("a") as file:
             file.write("# edited\n")
@@ -144,8 +154,12 @@ def test_code_that_is_edited_while_a_job_waits_harms_no_record(project: Project,
 
 
 @pytest.mark.slow
-def test_a_recipe_that_is_edited_while_a_job_waits_mixes_nothing(project: Project, cluster: Cluster):
-    """The job makes what it finds; the plan that has another recipe does not collect it; the next call makes all."""
+def test_a_recipe_that_is_edited_while_a_job_waits_mixes_nothing(
+    project: Project, cluster: Cluster
+):
+    """The job makes what it finds; the plan that has another recipe does not collect it; the next
+    call makes all.
+    """
     project.study("small", {"workers": [1], "global_batch": [512], "repeats": 2})
     process = project.start("--jobs", "1")
     until(lambda: project.runs(), 300)

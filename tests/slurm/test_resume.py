@@ -1,4 +1,6 @@
-"""The time limit itself: the run is warned before it, is submitted again, and goes on. Daily: test_storm.py."""
+"""The time limit itself: the run is warned before it, is submitted again, and goes on. Daily:
+test_storm.py.
+"""
 
 import pytest
 
@@ -8,7 +10,9 @@ from tests.slurm.undisturbed import assert_as_undisturbed, events
 
 @pytest.mark.slow
 def test_the_time_limit_itself(project: Project, tmp_path):
-    """A partition that gives 4 minutes, of which the last two (or three) are the warning; the run would take longer."""
+    """A partition that gives 4 minutes, of which the last two (or three) are the warning; the run
+    would take longer.
+    """
     project.machine("fat", partitions=[{"name": "booster", "max_nodes": 4, "max_minutes": 4}])
     project.study("small", {"workers": [2], "global_batch": [64]}, epochs=60)
     brake = project.brake(0.1)

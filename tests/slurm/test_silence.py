@@ -17,7 +17,9 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_held_job_is_called_held(project: Project, cluster: Cluster):
-    """By its administrator and by its user; the partition is down so that it does not start meanwhile."""
+    """By its administrator and by its user; the partition is down so that it does not start
+    meanwhile.
+    """
     cluster.ask("scontrol", "update", "partitionname=booster", "state=DOWN")
     try:
         process = project.start()
@@ -28,7 +30,12 @@ def test_a_held_job_is_called_held(project: Project, cluster: Cluster):
         process.kill()
         process.wait()
         process = project.start()
-        until(lambda: f"{job} pending: " in project.said and "it is held (JobHeldUser)" in project.said, 200)
+        until(
+            lambda: (
+                f"{job} pending: " in project.said and "it is held (JobHeldUser)" in project.said
+            ),
+            200,
+        )
         assert f"scontrol release {job}" in project.said
         cluster.ask("scontrol", "release", job)
         assert ended(process, 400) == 0, project.said
@@ -40,7 +47,9 @@ def test_a_held_job_is_called_held(project: Project, cluster: Cluster):
 def no_python(cluster: Cluster) -> Iterator[None]:
     """Within, nodes do not see the virtual environment; this machine does."""
     run = Path(cluster.environment["SLURM_CONF"]).parents[1] / "run"
-    spaces = [f"--mount=/proc/{(run / f'node{n}.pid').read_text().strip()}/ns/mnt" for n in range(1, 5)]
+    spaces = [
+        f"--mount=/proc/{(run / f'node{n}.pid').read_text().strip()}/ns/mnt" for n in range(1, 5)
+    ]
     for space in spaces:
         subprocess.run(["nsenter", space, "mount", "-t", "tmpfs", "none", sys.prefix], check=True)
     try:
@@ -59,10 +68,14 @@ def test_python_is_not_there_on_a_node(project: Project, cluster: Cluster):
     old = project.folder / "results/runs" / run[1] / "train.log"
     old.parent.mkdir(parents=True)
     old.write_text("an earlier try\n")
-    os.utime(old, (time.time() - 60,) * 2)  # one that is a second older than the job may be the job's: clocks differ
+    os.utime(
+        old, (time.time() - 60,) * 2
+    )  # one that is a second older than the job may be the job's: clocks differ
     with no_python(cluster):
         assert project.snakemake("--retries", "0") != 0
-    line, *_ = [line for line in project.said.splitlines() if "It ended before its run began" in line] or [project.said]
+    line, *_ = [
+        line for line in project.said.splitlines() if "It ended before its run began" in line
+    ] or [project.said]
     assert re.search(r"began, on node\d: \S.*/python", line)
     assert "is this there on that node?" in line
     assert re.search(r"Its log is \S*rule_train\S*/\d+\.log\.", line)

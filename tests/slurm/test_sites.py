@@ -1,4 +1,6 @@
-"""Sites that are not ours: narrow limits, no arrays, no home folders on nodes, a banner; no job is left behind."""
+"""Sites that are not ours: narrow limits, no arrays, no home folders on nodes, a banner; no job is
+left behind.
+"""
 
 import os
 import shutil
@@ -12,7 +14,10 @@ from tests.slurm.conftest import Cluster, Project, ended, submitted, until
 from tests.slurm.stand_in import fails_first, stand_in
 
 NODES = ["node1", "node2", "node3", "node4"]
-NARROW = "MaxArraySize=0\nPartitionName=short Nodes=ALL MaxTime=5 DefaultTime=5 PriorityTier=10 PreemptMode=OFF"
+NARROW = (
+    "MaxArraySize=0\nPartitionName=short Nodes=ALL MaxTime=5 DefaultTime=5 PriorityTier=10"
+    " PreemptMode=OFF"
+)
 BANNER = """#!/bin/sh
 echo "Welcome to 4 nodes; quota 17 of 20 (since 2026-11-01)"
 exec {sbatch} "$@"
@@ -28,7 +33,9 @@ def narrow(project: Project) -> None:
 def test_a_site_with_narrow_limits(
     project: Project, cluster: Cluster, another, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Two jobs at once (MaxSubmitJobs), no arrays, five minutes, a banner, no home folder on nodes, `$` in a path."""
+    """Two jobs at once (MaxSubmitJobs), no arrays, five minutes, a banner, no home folder on nodes,
+    `$` in a path.
+    """
     folder = project.folder.rename(tmp_path / "pro$ject")
     project.folder = folder
     home, programs = tmp_path / "home", tmp_path / "bin"
@@ -47,7 +54,10 @@ def test_a_site_with_narrow_limits(
     with cluster.hidden(home, NODES), cluster.limited("MaxSubmitJobs=2"):
         assert project.snakemake("preflight") == 0, project.said
         said = (folder / "results/machines/fat/preflight-small.json").read_text()
-        assert "workers_per_node x cores_per_worker: 2 x 1 of 16 cores; the others stay idle in timed runs" in said
+        assert (
+            "workers_per_node x cores_per_worker: 2 x 1 of 16 cores; the others stay idle in timed"
+            " runs" in said
+        )
         assert project.snakemake("--until", "train", timeout_s=600) == 0, project.said
     runs = project.runs()
     assert len(runs) == 5
@@ -87,9 +97,14 @@ def test_a_node_that_does_not_see_the_project_is_named(project: Project, cluster
     project.machine("fat", exclude_nodes=NODES[1:])
     with cluster.hidden(project.folder, ["node1"]):
         assert project.snakemake("--retries", "0", "--until", "train") != 0
-    assert f"on node1: that node does not see {project.folder}, or may not write there" in project.said
+    assert (
+        f"on node1: that node does not see {project.folder}, or may not write there" in project.said
+    )
     project.machine("thin", workers_per_node=1, exclude_nodes=NODES[2:])
     project.study("small", {"workers": [2], "global_batch": [512]})
     with cluster.hidden(project.folder, ["node2"]):
         assert project.snakemake("preflight", "--retries", "0", machine="thin") != 0
-    assert "preflight: no report from ranks 1 (on node2): they did not start, or do not see this folder" in project.said
+    assert (
+        "preflight: no report from ranks 1 (on node2): they did not start, or do not see this"
+        " folder" in project.said
+    )

@@ -12,7 +12,8 @@ from tests.slurm.conftest import Cluster, Project
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
-        not os.access("/sys/fs/cgroup/freezer", os.W_OK), reason="nodes are made slow by cgroups of version 1"
+        not os.access("/sys/fs/cgroup/freezer", os.W_OK),
+        reason="nodes are made slow by cgroups of version 1",
     ),
 ]
 SLOW = "node3"
@@ -21,7 +22,9 @@ ONE = {"workers_per_node": 1}
 
 @pytest.fixture
 def project(project: Project) -> Project:
-    """Nodes share this machine's cores: one that has a fifth less than the others has it by chance."""
+    """Nodes share this machine's cores: one that has a fifth less than the others has it by
+    chance.
+    """
     code = project.folder / "workflow/ddlbench/analysis/slow.py"
     assert "\nSHARE = 0.1\n" in code.read_text()
     code.write_text(code.read_text().replace("\nSHARE = 0.1\n", "\nSHARE = 0.4\n"))
@@ -43,7 +46,9 @@ def test_jobs_keep_off_excluded_nodes(project: Project) -> None:
     assert project.snakemake("--retries", "0", machine="one") == 0, project.said
     hosts = set()
     for folder in project.runs():
-        (ranks,) = [event.value for event in read_log(folder / "run.mllog") if event.key == "ddlbench_ranks"]
+        (ranks,) = [
+            event.value for event in read_log(folder / "run.mllog") if event.key == "ddlbench_ranks"
+        ]
         hosts |= {rank["host"] for rank in ranks}
         assert all(rank["topology"].endswith(f".{rank['host']}") for rank in ranks)
         assert {rank["topology_pattern"] for rank in ranks} == {"switch.switch.node"}
@@ -58,7 +63,9 @@ def test_the_records_name_it(slowed: Project) -> None:
     assert project.snakemake("--jobs", "2", "--until", "train", machine="one") == 0, project.said
     assert len(project.runs()) == 2
     answer = project.ask("nodes", machine="one")
-    table = pd.read_csv(project.folder / "results/machines/one/nodes.csv").set_index(["host", "part"])
+    table = pd.read_csv(project.folder / "results/machines/one/nodes.csv").set_index(
+        ["host", "part"]
+    )
     found = table.loc[(SLOW, "compute")]
     assert (found["verdict"], found["runs"]) == ("hardware", 2), answer
     # Its loader is slow as well.

@@ -1,4 +1,6 @@
-"""One call of Snakemake, to whose jobs a lot happens: each gets over it in its own way, and the others go on."""
+"""One call of Snakemake, to whose jobs a lot happens: each gets over it in its own way, and the
+others go on.
+"""
 
 import re
 from collections.abc import Iterator
@@ -7,7 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm.conftest import Cluster, Project, ended, make_project, stop, submitted, training, until
+from tests.slurm.conftest import (
+    Cluster,
+    Project,
+    ended,
+    make_project,
+    stop,
+    submitted,
+    training,
+    until,
+)
 from tests.slurm.undisturbed import assert_as_undisturbed, events
 
 pytestmark = pytest.mark.more
@@ -51,12 +62,16 @@ class Storm:
 
 
 @pytest.fixture(scope="module")
-def storm(started: Cluster, prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Storm]:
+def storm(
+    started: Cluster, prepared: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Storm]:
     project = make_project(tmp_path_factory.mktemp("storm") / "project", started, prepared)
     for name, text in (("faulty", FAULTY), ("sleepy", SLEEPY)):
         (project.folder / f"workflow/ddlbench/train/frameworks/{name}.py").write_text(text)
     # A node has the memory for one of these ranks: none shares its node with the one that dies.
-    project.machine("thin", workers_per_node=1, memory_mb_per_worker=20_000, images_per_s={"lenet": 1000})
+    project.machine(
+        "thin", workers_per_node=1, memory_mb_per_worker=20_000, images_per_s={"lenet": 1000}
+    )
     project.study("small", runs=BLOCKS)
     brake = project.brake(0.5)  # trouble comes before a run ends
     try:
@@ -72,7 +87,9 @@ def storm(started: Cluster, prepared: Path, tmp_path_factory: pytest.TempPathFac
 
 
 def make_trouble(project: Project, cluster: Cluster) -> list[str]:
-    """To each run what is to happen to it, as soon as it trains. Returns the ids of the jobs that were cancelled."""
+    """To each run what is to happen to it, as soon as it trains. Returns the ids of the jobs that
+    were cancelled.
+    """
     lost = warned = ""
     gone = back = False
     cancelled: list[str] = []
@@ -86,12 +103,15 @@ def make_trouble(project: Project, cluster: Cluster) -> list[str]:
         if lost and not gone:  # has SLURM seen it?
             gone = lost not in cluster.jobs("RUNNING")
         elif gone and not back and (lost in cluster.jobs("RUNNING") or lost not in cluster.jobs()):
-            # Only now: SLURM may send the dead node's last orders to a node that is back, and end the same job there.
+            # Only now: SLURM may send the dead node's last orders to a node that is back, and end
+            # the same job there.
             cluster("up")
             back = True
         if not warned and training(project, "-bs128-"):
             warned = cluster.running("-bs128-") or ""
-            cluster.ask("scancel", "--signal=USR1", warned)  # as `--signal` does at the limit: to the job's steps
+            cluster.ask(
+                "scancel", "--signal=USR1", warned
+            )  # as `--signal` does at the limit: to the job's steps
         sleepy = cluster.running("-sleepy-")
         if sleepy and sleepy not in cancelled:
             cluster.ask("scancel", sleepy)
@@ -128,7 +148,9 @@ def test_a_node_dies_and_its_run_is_made_again(storm: Storm):
 
 
 def test_a_run_is_warned_and_goes_on(storm: Storm, tmp_path: Path):
-    """Two ranks on two nodes: they write a checkpoint, are submitted again, and go on from there."""
+    """Two ranks on two nodes: they write a checkpoint, are submitted again, and go on from
+    there.
+    """
     folder = storm.run("-bs128-")
     assert storm.times_submitted("-bs128-") == 2, storm.project.said
     (resumed,) = events(folder, "ddlbench_resumed")

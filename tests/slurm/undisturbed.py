@@ -1,4 +1,6 @@
-"""What a run trained, and whether the same run without SLURM and without a break trains the same."""
+"""What a run trained, and whether the same run without SLURM and without a break trains the
+same.
+"""
 
 import json
 from pathlib import Path
@@ -18,7 +20,9 @@ def events(folder: Path, key: str) -> list[Any]:
 
 def losses(folder: Path) -> list[float]:
     """The loss of each step: the sum over ranks."""
-    of_step: list[float] = pd.read_parquet(folder / "steps.parquet").groupby("step")["loss"].sum().tolist()
+    of_step: list[float] = (
+        pd.read_parquet(folder / "steps.parquet").groupby("step")["loss"].sum().tolist()
+    )
     return of_step
 
 
@@ -30,7 +34,9 @@ def assert_as_undisturbed(folder: Path, data: Path, tmp_path: Path) -> None:
     assert done.code == 0, done.output
     columns = ["step", "rank", "images", "lr", "loss"]
     mine, theirs = (
-        pd.read_parquet(f / "steps.parquet").sort_values(["step", "rank"])[columns].reset_index(drop=True)
+        pd.read_parquet(f / "steps.parquet")
+        .sort_values(["step", "rank"])[columns]
+        .reset_index(drop=True)
         for f in (folder, alone)
     )
     assert mine.equals(theirs)

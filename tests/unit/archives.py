@@ -42,8 +42,13 @@ def tar(*members: tuple[tarfile.TarInfo, bytes], form: int = GNU) -> bytes:
 
 
 def contents() -> dict[str, dict[str, bytes]]:
-    """Pictures by synset and name, neither in order; one is a PNG, one CMYK, one has a name of 120 letters."""
-    by_synset = {s: {f"{s}_{9 - n}.JPEG": picture(n + 3 * k) for n in range(3)} for k, s in enumerate(SYNSETS[::-1])}
+    """Pictures by synset and name, neither in order; one is a PNG, one CMYK, one has a name of 120
+    letters.
+    """
+    by_synset = {
+        s: {f"{s}_{9 - n}.JPEG": picture(n + 3 * k) for n in range(3)}
+        for k, s in enumerate(SYNSETS[::-1])
+    }
     by_synset["n02105855"]["n02105855_2933.JPEG"] = picture(1, "PNG")
     by_synset["n01440764"]["n01440764_1.JPEG"] = picture(2, mode="CMYK")
     by_synset["n01443537"][f"n01443537_{'x' * 110}é.JPEG"] = picture(5)
@@ -51,7 +56,10 @@ def contents() -> dict[str, dict[str, bytes]]:
 
 
 def train(by_synset: dict[str, dict[str, bytes]], form: int = GNU) -> bytes:
-    inner = {s: tar(*(member(n, d) for n, d in files.items()), form=form) for s, files in by_synset.items()}
+    inner = {
+        s: tar(*(member(n, d) for n, d in files.items()), form=form)
+        for s, files in by_synset.items()
+    }
     return tar(*(member(f"{s}.tar", data) for s, data in inner.items()), form=form)
 
 
@@ -60,11 +68,19 @@ def val(count: int = len(VALIDATION)) -> bytes:
 
 
 def opened(folder: Path) -> Any:
-    """The source as a worker process has it, as if the archives in the folder were those that were published."""
-    digests = {n: hashlib.md5((folder / n).read_bytes()).hexdigest() for n in (TRAIN, VAL) if (folder / n).is_file()}
+    """The source as a worker process has it, as if the archives in the folder were those that were
+    published.
+    """
+    digests = {
+        n: hashlib.md5((folder / n).read_bytes()).hexdigest()
+        for n in (TRAIN, VAL)
+        if (folder / n).is_file()
+    }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(imagenet, "MD5", imagenet.MD5 | digests)
-        return pickle.loads(pickle.dumps(imagenet.open_source(Place(str(folder), folder / "cache"))))
+        return pickle.loads(
+            pickle.dumps(imagenet.open_source(Place(str(folder), folder / "cache")))
+        )
 
 
 def refused(folder: Path, split: str = "train") -> str:

@@ -20,7 +20,9 @@ RATES[("horovod", "synthetic")] = 990.0
 
 
 def study() -> Tables:
-    """Two frameworks with two loaders on 1, 2 and 4 workers, four times each, one after the other in mixed order."""
+    """Two frameworks with two loaders on 1, 2 and 4 workers, four times each, one after the other
+    in mixed order.
+    """
     runs: list[dict[str, Any]] = []
     for repeat in (1, 2, 3, 4):
         for workers in (1, 2, 4):
@@ -28,7 +30,12 @@ def study() -> Tables:
                 runs.append(run(framework, loader, workers, repeat, rate, len(runs)))
     table = pd.DataFrame(runs)
     epochs = pd.DataFrame([row for one in runs for row in epochs_of(one)])
-    null = [{"run": one["run"], "column": c, "reason": "no meter"} for one in runs for c in one if one[c] is None]
+    null = [
+        {"run": one["run"], "column": c, "reason": "no meter"}
+        for one in runs
+        for c in one
+        if one[c] is None
+    ]
     return {
         "runs": table,
         "epochs": epochs,
@@ -36,14 +43,21 @@ def study() -> Tables:
         "failures": pd.DataFrame(columns=["run", "cause"]),
         "refused": pd.DataFrame(columns=["run", "file", "what", "what_to_do"]),
         "submissions": submissions(),
-        "convergence": pd.DataFrame({"global_batch": [64, 256, 4096], "mean_epochs_to_0.759": [30.0, 35.0, 40.0]}),
+        "convergence": pd.DataFrame(
+            {"global_batch": [64, 256, 4096], "mean_epochs_to_0.759": [30.0, 35.0, 40.0]}
+        ),
     }
 
 
 def submissions() -> pd.DataFrame:
     """Five logs of others, whose numbers fit one another."""
     rows = [
-        {"run": f"org-system-resnet-result_{n}", "org": "org", "benchmark": "resnet", "status": "success"}
+        {
+            "run": f"org-system-resnet-result_{n}",
+            "org": "org",
+            "benchmark": "resnet",
+            "status": "success",
+        }
         | {"said_images_per_s": 1010.0, "clock_images_per_s": 1000.0, "clocks": "epochs"}
         | {"run_images_per_s": 900.0, "reached": 0.76, "statuses": "success"}
         | {"said_samples": 1281167.0, "samples": 1281167.0, "clock_back_s": 0.0}
@@ -53,7 +67,9 @@ def submissions() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def run(framework: str, loader: str, workers: int, repeat: int, rate: float, place: int) -> dict[str, Any]:
+def run(
+    framework: str, loader: str, workers: int, repeat: int, rate: float, place: int
+) -> dict[str, Any]:
     """A row of table runs, whose numbers fit one another; `place` moves its times a little."""
     spec = run_spec(
         machine="cluster",
@@ -179,8 +195,12 @@ def found(rule: str, tables: Tables) -> list[dict[str, str]]:
     return audit(material, [rule])
 
 
-def put(table: str, where: int | Callable[[pd.DataFrame], Any] | None = None, /, **values: Any) -> Fault:
-    """Rows of a table (a place, a condition; None: all) get other values; a function is asked with the table."""
+def put(
+    table: str, where: int | Callable[[pd.DataFrame], Any] | None = None, /, **values: Any
+) -> Fault:
+    """Rows of a table (a place, a condition; None: all) get other values; a function is asked with
+    the table.
+    """
 
     def plant(tables: Tables) -> None:
         rows = tables[table]

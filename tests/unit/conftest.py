@@ -42,12 +42,17 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def forms(prepared: Path, tmp_path: Path) -> dict[str, Path]:
     """The folders of all forms of one source, to spoil."""
-    return {form: shutil.copytree(prepared / form, tmp_path / form) for form in registry.members("forms")}
+    return {
+        form: shutil.copytree(prepared / form, tmp_path / form)
+        for form in registry.members("forms")
+    }
 
 
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str, str], None]:
-    """`command("squeue", "echo RUNNING")`: that command, SLURM's for example, is this shell script."""
+    """`command("squeue", "echo RUNNING")`: that command, SLURM's for example, is this shell
+    script.
+    """
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")

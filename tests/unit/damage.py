@@ -1,4 +1,6 @@
-"""Prepared forms, and everything that may be wrong with one: what is done to it, and what is said of it."""
+"""Prepared forms, and everything that may be wrong with one: what is done to it, and what is said
+of it.
+"""
 
 import re
 import shutil
@@ -19,8 +21,8 @@ Change = Callable[[bytes], bytes]
 
 
 class Damage(NamedTuple):
-    """What is done to a form, and what `verify` and `glance` say of it, one line each: "" is anything, None is not
-    looked at.
+    """What is done to a form, and what `verify` and `glance` say of it, one line each: "" is
+    anything, None is not looked at.
 
     `most` is how many lines `verify` may say.
     """
@@ -65,7 +67,9 @@ def flipped(record: int, place: Callable[[int], int]) -> Spoil:
 
 
 def cut(record: int, more: int, index_too: bool = False) -> Spoil:
-    """A TFRecord file ends so many bytes behind where a record begins, and its index before that."""
+    """A TFRecord file ends so many bytes behind where a record begins, and its index before
+    that.
+    """
 
     def change(folder: Path) -> None:
         shard, index = folder / SHARD, folder / INDEX
@@ -84,11 +88,15 @@ def relabelled(label: int | None = None) -> Spoil:
         data = (folder / SHARD).read_bytes()
         example = bytearray(data[offset + 12 : offset + size - 4])
         key = b"image/class/label"
-        place = example.index(key) + len(key) + 6  # the byte of a small number, behind the heads of its lists
+        place = (
+            example.index(key) + len(key) + 6
+        )  # the byte of a small number, behind the heads of its lists
         assert example[place] in (1, 2, 3)
         example[place] = example[place] % 3 + 1 if label is None else label
         crc = masked_crc(bytes(example)).to_bytes(4, "little")
-        (folder / SHARD).write_bytes(data[: offset + 12] + bytes(example) + crc + data[offset + size :])
+        (folder / SHARD).write_bytes(
+            data[: offset + 12] + bytes(example) + crc + data[offset + size :]
+        )
 
     return change
 
@@ -108,11 +116,15 @@ def moved_record(folder: Path) -> None:
 
 
 def copied(shard: str, other: str, *suffixes: str) -> Spoil:
-    return lambda folder: [shutil.copy(folder / f"{other}{end}", folder / f"{shard}{end}") for end in suffixes]
+    return lambda folder: [
+        shutil.copy(folder / f"{other}{end}", folder / f"{shard}{end}") for end in suffixes
+    ]
 
 
 def exchanged(folder: Path) -> None:
-    """Two shards changed places, with their indices: every CRC is right, only the manifest knows."""
+    """Two shards changed places, with their indices: every CRC is right, only the manifest
+    knows.
+    """
     for end in ("", ".idx"):
         aside = (folder / f"{SHARD}{end}").rename(folder / "aside")
         (folder / f"{OTHER}{end}").rename(folder / f"{SHARD}{end}")
@@ -160,7 +172,8 @@ PLACES: dict[str, tuple[Callable[[int], int], str]] = {
     "data's CRC": (lambda size: size - 1, CRC["data"]),
 }
 TFRECORD: dict[str, Damage] = {
-    # The record, the shard's digest and the class that has one less: no other record, and no other shard.
+    # The record, the shard's digest and the class that has one less: no other record, and no other
+    # shard.
     **{
         f"a byte of {name}, record {record}": tfrecord(
             flipped(record, place),
@@ -171,20 +184,29 @@ TFRECORD: dict[str, Damage] = {
         for record in (0, 3, 14)
         for name, (place, said) in PLACES.items()
     },
-    **{f"cut {n}": tfrecord(cut(7, n), f"{SHARD}: record 7: ends early", f"{SHARD}: {CHANGED}") for n in (1, 20, 100)},
+    **{
+        f"cut {n}": tfrecord(cut(7, n), f"{SHARD}: record 7: ends early", f"{SHARD}: {CHANGED}")
+        for n in (1, 20, 100)
+    },
     **{
         f"index {number[:4]}": tfrecord(strange_index(number), SHARD, f"{INDEX}: {CHANGED}")
         for number in ("9" * 5000, str(10**30), str(10**12), "-5")
     },
-    "cut between records": tfrecord(cut(7, 0), f"{SHARD}: ends after record 6", f"{SHARD}: {CHANGED}"),
+    "cut between records": tfrecord(
+        cut(7, 0), f"{SHARD}: ends after record 6", f"{SHARD}: {CHANGED}"
+    ),
     "cut at its end": tfrecord(spoil(SHARD, lambda data: data[:-10]), "", f"{SHARD}: {CHANGED}"),
     "one less": tfrecord(cut(14, 0, index_too=True), "", f"{SHARD}: {CHANGED}"),
     "empty": tfrecord(text(SHARD, b""), "", f"{SHARD}: {CHANGED}"),
     "endless": tfrecord(endless_length, f"{SHARD}: record 0: ends early", f"{SHARD}: {CHANGED}"),
-    "an index that says otherwise": tfrecord(moved_record, f"{SHARD}: record 4: lies at ", f"{INDEX}: {CHANGED}"),
+    "an index that says otherwise": tfrecord(
+        moved_record, f"{SHARD}: record 4: lies at ", f"{INDEX}: {CHANGED}"
+    ),
     "exchanged": tfrecord(exchanged, f"{DIGEST}\n{OTHER}: SHA-256", most=2),
     "nobody's shard": tfrecord(
-        lambda folder: (folder / "train-00000-of-00003").touch(), "train-00000-of-00003: is not in", most=1
+        lambda folder: (folder / "train-00000-of-00003").touch(),
+        "train-00000-of-00003: is not in",
+        most=1,
     ),
     "label 98": tfrecord(relabelled(98), "", f"{SHARD}: {CHANGED}"),
     "label 0": tfrecord(relabelled(0), "", f"{SHARD}: {CHANGED}"),
@@ -199,9 +221,15 @@ TFRECORD: dict[str, Damage] = {
     "an endless number": tfrecord(text(INDEX, b"0 " + 5000 * b"9"), "", f"{INDEX}: {CHANGED}"),
     "an index of bytes": tfrecord(text(INDEX, b"\xff\n"), "", f"{INDEX}: {CHANGED}"),
     "an odd number": tfrecord(text(INDEX, b"0\n"), "", f"{INDEX}: {CHANGED}"),
-    "no index": tfrecord(gone(INDEX), f"{INDEX}: cannot be read", f"{INDEX}: cannot be read: No such file"),
-    "no shard": tfrecord(gone(SHARD), f"{SHARD}: cannot be read", f"{SHARD}: cannot be read: No such file"),
-    "a folder": tfrecord(lambda f: [(f / SHARD).unlink(), (f / SHARD).mkdir()], f"{SHARD}: ", f"{SHARD}: "),
+    "no index": tfrecord(
+        gone(INDEX), f"{INDEX}: cannot be read", f"{INDEX}: cannot be read: No such file"
+    ),
+    "no shard": tfrecord(
+        gone(SHARD), f"{SHARD}: cannot be read", f"{SHARD}: cannot be read: No such file"
+    ),
+    "a folder": tfrecord(
+        lambda f: [(f / SHARD).unlink(), (f / SHARD).mkdir()], f"{SHARD}: ", f"{SHARD}: "
+    ),
     "copied with its index": tfrecord(copied(SHARD, OTHER, "", ".idx"), "", f"{SHARD}: {CHANGED}"),
 }
 RAW: dict[str, Damage] = {
@@ -213,9 +241,13 @@ RAW: dict[str, Damage] = {
         f"val/class1/: {CHANGED}",
     ),
     "a folder less": raw(
-        lambda folder: shutil.rmtree(folder / "val/class1"), "val/class1", "val/class1/: cannot be read: No such file"
+        lambda folder: shutil.rmtree(folder / "val/class1"),
+        "val/class1",
+        "val/class1/: cannot be read: No such file",
     ),
-    "a folder more": raw(lambda folder: (folder / "val/class9").mkdir(), "val/class9/: is not in", most=1),
+    "a folder more": raw(
+        lambda folder: (folder / "val/class9").mkdir(), "val/class9/: is not in", most=1
+    ),
 }
 
 
@@ -228,7 +260,8 @@ def index(change: Change, said: str = f"{TAR}.idx: ") -> Damage:
     return tar(change, said, ".idx")
 
 
-# Header, label, header: the first picture begins at 3 blocks, and each sample has 7 (a picture here has 2).
+# Header, label, header: the first picture begins at 3 blocks, and each sample has 7 (a picture here
+# has 2).
 PICTURE = 3 * BLOCK
 WEBDATASET: dict[str, Damage] = {
     "a picture's byte": tar(at(PICTURE + 70, b"\0\1\2"), "record 0: its picture's CRC"),
@@ -243,7 +276,9 @@ WEBDATASET: dict[str, Damage] = {
     "longer": tar(lambda data: data + bytes(BLOCK)),
     "no shard": Damage("webdataset", gone(TAR), f"{TAR}: cannot be read", f"{TAR}: cannot be read"),
     "copied": Damage("webdataset", copied(TAR, OTHER_TAR, "", ".idx"), TAR, TAR),
-    "no index": Damage("webdataset", gone(f"{TAR}.idx"), f"{TAR}.idx: cannot be read", f"{TAR}.idx: cannot be read"),
+    "no index": Damage(
+        "webdataset", gone(f"{TAR}.idx"), f"{TAR}.idx: cannot be read", f"{TAR}.idx: cannot be read"
+    ),
     "another version": index(lambda data: b"v1.1" + data[4:]),
     "an empty index": index(lambda _: b""),
     "an index that lacks a line": index(lambda data: data[: data.rindex(b"cls")]),
@@ -251,11 +286,19 @@ WEBDATASET: dict[str, Damage] = {
     "a huge number": index(lambda data: data.replace(b" 512 ", b" " + b"9" * 30 + b" "), TAR),
     "an endless number": index(lambda data: data.replace(b" 512 ", b" " + b"9" * 5000 + b" "), TAR),
     "a size below 0": index(lambda data: data.replace(b" 512 1 ", b" 512 -1 ")),
-    "the label of the index": index(lambda data: re.sub(rb"\d(/\d+\.\w+)", rb"7\1", data), f"{TAR}: record 0: label "),
-    "a number of the index": index(lambda data: re.sub(rb"/\d+\.", b"/0000099.", data), "those of the .idx"),
+    "the label of the index": index(
+        lambda data: re.sub(rb"\d(/\d+\.\w+)", rb"7\1", data), f"{TAR}: record 0: label "
+    ),
+    "a number of the index": index(
+        lambda data: re.sub(rb"/\d+\.", b"/0000099.", data), "those of the .idx"
+    ),
     "where the index says a picture lies": index(
         lambda data: data.replace(b" 1536 ", b" 1537 "),
         f"{TAR}: record 0: its picture does not lie",
     ),
 }
-DAMAGE = {f"{damage.form}: {name}": damage for table in (RAW, TFRECORD, WEBDATASET) for name, damage in table.items()}
+DAMAGE = {
+    f"{damage.form}: {name}": damage
+    for table in (RAW, TFRECORD, WEBDATASET)
+    for name, damage in table.items()
+}

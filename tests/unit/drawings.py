@@ -38,8 +38,12 @@ def draw(plot: str, shown: Tables, options: Options = OPTIONS) -> Figure:
 
 def lines(axes: Axes) -> dict[str, list[tuple[float, float]]]:
     """The points of each line of a panel by label."""
-    drawn = {str(line.get_label()): [tuple(p) for p in line.get_xydata()] for line in axes.get_lines()}
-    return {label: points for label, points in drawn.items() if points and not label.startswith("_")}
+    drawn = {
+        str(line.get_label()): [tuple(p) for p in line.get_xydata()] for line in axes.get_lines()
+    }
+    return {
+        label: points for label, points in drawn.items() if points and not label.startswith("_")
+    }
 
 
 def legend(figure: Figure) -> list[str]:
@@ -53,7 +57,10 @@ def said(figure: Figure) -> list[str]:
 
 def bars(axes: Axes) -> dict[str, list[float]]:
     """The ends of a panel's bars from inside out by their names; parts of no length left out."""
-    places = {place: label.get_text() for place, label in zip(axes.get_yticks(), axes.get_yticklabels(), strict=True)}
+    places = {
+        place: label.get_text()
+        for place, label in zip(axes.get_yticks(), axes.get_yticklabels(), strict=True)
+    }
     found: dict[str, list[float]] = {}
     for patch in axes.patches:
         if patch.get_width():

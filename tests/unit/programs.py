@@ -1,4 +1,6 @@
-"""Trainings that are not ours, for tests: small scripts of the standard library, and what their runs leave."""
+"""Trainings that are not ours, for tests: small scripts of the standard library, and what their
+runs leave.
+"""
 
 import json
 import os
@@ -33,13 +35,29 @@ PRINT = 'print(f"step {step} loss {1 / (step + 1):.4f}")'
 
 def spec(script: Path, workers: int = 1, **more: Any) -> RunSpec:
     """The run of a script by this Python, or by the command `command`."""
-    given = {"command": f"{shlex.quote(sys.executable)} {shlex.quote(str(script))} {{folder}}", "patterns": (STEP,)}
+    given = {
+        "command": f"{shlex.quote(sys.executable)} {shlex.quote(str(script))} {{folder}}",
+        "patterns": (STEP,),
+    }
     program = Program(**{"name": "mine", **given, **more})
-    return of_program(program, machine="local", device="cpu", workers=workers, workers_per_node=workers, global_batch=8)
+    return of_program(
+        program,
+        machine="local",
+        device="cpu",
+        workers=workers,
+        workers_per_node=workers,
+        global_batch=8,
+    )
 
 
 def script(
-    folder: Path, body: str = PRINT, *, steps: int = 12, first: int = 0, before: str = "", after: str = ""
+    folder: Path,
+    body: str = PRINT,
+    *,
+    steps: int = 12,
+    first: int = 0,
+    before: str = "",
+    after: str = "",
 ) -> Path:
     """A program whose name has a space."""
     path = folder / "my train.py"
@@ -86,7 +104,9 @@ def module(folder: Path, name: str, **variables: str) -> Path:
     """A folder of environment modules with one in it, which sets these variables."""
     file = folder / name
     file.parent.mkdir(parents=True)
-    file.write_text("#%Module1.0\n" + "".join(f"setenv {name} {value}\n" for name, value in variables.items()))
+    file.write_text(
+        "#%Module1.0\n" + "".join(f"setenv {name} {value}\n" for name, value in variables.items())
+    )
     return folder
 
 

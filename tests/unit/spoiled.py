@@ -24,11 +24,15 @@ account: null
 
 
 def bad_input(section: str, inputs: int = 1) -> list[tuple[Any, ...]]:
-    """Rows of a section of `bad_input.txt`, which says how they are written: so many cells, and the facts as one."""
+    """Rows of a section of `bad_input.txt`, which says how they are written: so many cells, and the
+    facts as one.
+    """
     text = Path(__file__).with_name("bad_input.txt").read_text(encoding="utf-8")
     (rows,) = re.findall(rf"^## {section}: .*\n((?:[^#]|#(?!#))*)", text, re.MULTILINE)
     lines = [line for line in rows.splitlines() if line and not line.startswith("#")]
-    cells = [[cell.encode().decode("unicode_escape") for cell in line.split(" | ")] for line in lines]
+    cells = [
+        [cell.encode().decode("unicode_escape") for cell in line.split(" | ")] for line in lines
+    ]
     return [(*row[:inputs], tuple(row[inputs:])) for row in cells]
 
 

@@ -17,7 +17,9 @@ def made(folder: Path, seed: int = 1, form: str = "tfrecord") -> Manifest:
 
 def imagenet(folder: Path, classes: tuple[str, ...] = ("n01", "n02")) -> Path:
     """A tree of ImageNet's shape, a user's own."""
-    for number, name in enumerate(f"{split}/{c}/{c}_{split}" for split in ("train", "val") for c in classes):
+    for number, name in enumerate(
+        f"{split}/{c}/{c}_{split}" for split in ("train", "val") for c in classes
+    ):
         path = folder / f"{name}.JPEG"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(picture(number, kind="JPEG"))
@@ -33,10 +35,18 @@ def refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
 
 
 def everything(folder: Path) -> dict[str, object]:
-    """All files, folders and links under a folder; locks, caches and what was just begun aside left out."""
+    """All files, folders and links under a folder; locks, caches and what was just begun aside left
+    out.
+    """
     found: dict[str, object] = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
         if not any(part.endswith((".lock", ".partial", "fetched")) for part in Path(name).parts):
-            found[name] = str(path.readlink()) if path.is_symlink() else path.read_bytes() if path.is_file() else None
+            found[name] = (
+                str(path.readlink())
+                if path.is_symlink()
+                else path.read_bytes()
+                if path.is_file()
+                else None
+            )
     return found

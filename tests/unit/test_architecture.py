@@ -23,7 +23,11 @@ def listing(begins_with: str) -> list[str]:
 def test_the_listings_show_what_lies_in_the_repository_and_the_rooms_in_their_order() -> None:
     assert listing("core") == list(ROOMS)
     tracked = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
+        ["git", "ls-files", "-co", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     names = {line.split("/")[0] for line in tracked.splitlines() if (ROOT / line).exists()}
     assert sorted(listing("config/")) == sorted(name for name in names if not name.startswith("."))
@@ -40,7 +44,9 @@ def test_where_lives_what() -> None:
     rows = re.findall(r"^\| [^|]+ \| `(\S+)` \| `(\w+)` \|$", table[0] if table else "", re.M)
     assert len(rows) >= 20
     for file, word in rows:
-        assert re.search(rf"\b{word}\b", (registry.PACKAGE / file).read_text(encoding="utf-8")), f"{file}: no {word}"
+        assert re.search(rf"\b{word}\b", (registry.PACKAGE / file).read_text(encoding="utf-8")), (
+            f"{file}: no {word}"
+        )
 
 
 def test_every_key_of_a_record_is_explained() -> None:

@@ -1,6 +1,7 @@
 """Every rule of the audit catches a planted fault, and is silent on clean tables.
 
-`audit_clean.py` has the clean tables, `audit_faults.py` a fault for each rule, by what the rules are about.
+`audit_clean.py` has the clean tables, `audit_faults.py` a fault for each rule, by what the rules
+are about.
 """
 
 import inspect
@@ -35,7 +36,9 @@ STUDY = study()
 WHOLE = dict(of_tables(STUDY).tables)
 RULES = sorted(all_rules())
 # A rule brings an example in its file, or a fault in `audit_faults.py`.
-PLANTED = {name: set_one(**rule.example) for name, rule in all_rules().items() if rule.example} | FAULTS
+PLANTED = {
+    name: set_one(**rule.example) for name, rule in all_rules().items() if rule.example
+} | FAULTS
 
 
 def documented() -> set[str]:
@@ -50,9 +53,13 @@ def test_every_documented_rule_has_a_fault() -> None:
 
 
 def test_every_rule_of_the_repository_is_documented() -> None:
-    """Those in files that git has. `python -m ddlbench.audit.document > docs/audit.md` documents them."""
+    """Those in files that git has. `python -m ddlbench.audit.document > docs/audit.md` documents
+    them.
+    """
     asked = ["git", "ls-files", "workflow/ddlbench/audit/rules"]
-    tracked = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    tracked = subprocess.run(
+        asked, cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
     files = {name: Path(inspect.getfile(rule.check)).name for name, rule in all_rules().items()}
     ours = {name for name, file in files.items() if file in {Path(path).name for path in tracked}}
     assert len(ours) > 40
@@ -68,7 +75,9 @@ def test_every_column_of_a_record_has_a_rule_or_a_reason() -> None:
     for name in sorted(named):
         assert bool(rules[name]) or _columns.why_none(name), name
     assert rules.keys() <= {*_columns.columns()}
-    assert not [name for name in _columns.NO_RULE if rules.get(name)], "a rule looks at it: it needs no reason"
+    assert not [name for name in _columns.NO_RULE if rules.get(name)], (
+        "a rule looks at it: it needs no reason"
+    )
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -77,14 +86,17 @@ def test_a_rule_is_silent_on_clean_tables_and_checks_them(rule: str) -> None:
 
 
 def test_how_long_ranks_wait_for_each_other_is_no_difference() -> None:
-    more = "env OMP_NUM_THREADS=1 HF_TOKEN=... DDLBENCH_PATIENCE_S=120 python -m ddlbench.train"
+    more = "env OMP_NUM_THREADS=1 HF_TOKEN=... DDLBENCH_TIMEOUT_S=120 python -m ddlbench.train"
     assert found("same-environment", changed(lambda tables: one(tables, command=more), STUDY)) == []
 
 
 def test_a_program_that_ended_early_with_code_0_is_found_beside_its_repeats() -> None:
     program = {**STUDY, "runs": STUDY["runs"].assign(dataset="own")}
     (row,) = found("same-samples", changed(FAULTS["same-samples"], program))
-    assert row["runs"].split("; ")[0] == STUDY["runs"].loc[6, "run"] and "samples of repeats" in row["evidence"]
+    assert (
+        row["runs"].split("; ")[0] == STUDY["runs"].loc[6, "run"]
+        and "samples of repeats" in row["evidence"]
+    )
 
 
 def test_the_order_of_three_repeats_is_looked_at() -> None:
@@ -92,13 +104,17 @@ def test_the_order_of_three_repeats_is_looked_at() -> None:
         tables["runs"] = tables["runs"][tables["runs"]["repeat"] <= 3].reset_index(drop=True)
         FAULTS["run-order"](tables)
 
-    assert any("all runs of one" in row["evidence"] for row in found("run-order", changed(plant, STUDY)))
+    assert any(
+        "all runs of one" in row["evidence"] for row in found("run-order", changed(plant, STUDY))
+    )
 
 
 def test_threads_are_compared_between_frameworks() -> None:
     def plant(tables: dict[str, pd.DataFrame]) -> None:
         horovod = tables["runs"]["framework"] == "horovod"
-        tables["runs"].loc[horovod, "command"] = "env OMP_NUM_THREADS=2 HF_TOKEN=... python -m ddlbench.train"
+        tables["runs"].loc[horovod, "command"] = (
+            "env OMP_NUM_THREADS=2 HF_TOKEN=... python -m ddlbench.train"
+        )
 
     findings = found("same-environment", changed(plant, STUDY))
     assert findings and all("OMP_NUM_THREADS" in row["evidence"] for row in findings)
@@ -155,7 +171,9 @@ def test_a_rule_that_lacks_a_column_says_so(rule: str) -> None:
         assert row["severity"] == finding_rows.NOT_CHECKED
         assert missing(row["evidence"], column, table) == []
         rest = {name: t for name, t in WHOLE.items() if name != table}
-        rows = audit(Material(rest), [rule])  # `convergence` and `numbers` are made; they lack to none
+        rows = audit(
+            Material(rest), [rule]
+        )  # `convergence` and `numbers` are made; they lack to none
         assert [row["evidence"] for row in rows] == [f"table {table} is missing"] * (
             "runs" in rest and table in AUDITED
         )
@@ -168,14 +186,30 @@ def steps_of(change: Callable[[pd.DataFrame], pd.DataFrame]) -> Callable[[Path],
 
 # What no rule asks a study for: a change of a record, and what is said of it.
 REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
-    "images of an epoch twice": (steps_of(lambda steps: steps.eval("images = images * 2")), "train_samples"),
-    "the last batch is dropped": (steps_of(lambda steps: steps.query("step % 2 == 0")), "train_samples"),
-    "a step is missing on one rank": (steps_of(lambda steps: steps.query("step != 1 or rank != 1")), "train_samples"),
+    "images of an epoch twice": (
+        steps_of(lambda steps: steps.eval("images = images * 2")),
+        "train_samples",
+    ),
+    "the last batch is dropped": (
+        steps_of(lambda steps: steps.query("step % 2 == 0")),
+        "train_samples",
+    ),
+    "a step is missing on one rank": (
+        steps_of(lambda steps: steps.query("step != 1 or rank != 1")),
+        "train_samples",
+    ),
     "steps without images": (
-        steps_of(lambda steps: with_clocks(pd.concat([steps, steps.assign(step=steps["step"] + 4, images=0)]))),
+        steps_of(
+            lambda steps: with_clocks(
+                pd.concat([steps, steps.assign(step=steps["step"] + 4, images=0)])
+            )
+        ),
         "rows; a record of this run has",
     ),
-    "an epoch without its validation": (lambda record: edit_log(record, "eval_accuracy", "eval_loss"), "eval_accuracy"),
+    "an epoch without its validation": (
+        lambda record: edit_log(record, "eval_accuracy", "eval_loss"),
+        "eval_accuracy",
+    ),
 }
 
 
@@ -187,9 +221,15 @@ def test_what_no_rule_asks_for_is_refused_with_the_record(tmp_path: Path, what: 
     assert named in row["what"]
 
 
-@pytest.mark.parametrize("change", [{}, {"timed": False}, {"timed": False, "profiled": True}], ids=str)
-def test_what_no_rule_asks_for_is_so_in_every_table(tmp_path: Path, change: dict[str, bool]) -> None:
-    """Steps that are cut and steps that count are all steps; untimed and profiled runs have no speed."""
+@pytest.mark.parametrize(
+    "change", [{}, {"timed": False}, {"timed": False, "profiled": True}], ids=str
+)
+def test_what_no_rule_asks_for_is_so_in_every_table(
+    tmp_path: Path, change: dict[str, bool]
+) -> None:
+    """Steps that are cut and steps that count are all steps; untimed and profiled runs have no
+    speed.
+    """
     assert collect([write_record(tmp_path, replace(SPEC, **change))], tmp_path / "tables") == []
     (run,) = pd.read_parquet(tmp_path / "tables/runs.parquet").to_dict("records")
     if change:
@@ -203,7 +243,9 @@ def test_rules_need_tables_that_are_read() -> None:
     made = {"numbers", "convergence"}
     for rule in RULES:
         needed = {need.split(".")[0] for need in all_rules()[rule].needs}
-        assert needed <= {*AUDITED, *made}, f"{rule}: audit/__init__.py: AUDITED lacks {needed - {*AUDITED, *made}}"
+        assert needed <= {*AUDITED, *made}, (
+            f"{rule}: audit/__init__.py: AUDITED lacks {needed - {*AUDITED, *made}}"
+        )
 
 
 @pytest.mark.more
@@ -213,13 +255,17 @@ def test_every_key_of_a_recipe_is_compared() -> None:
     for name in {field.name for field in fields(Recipe)} - {"name", "seed"}:
         runs = STUDY["runs"].assign(**{name: ["one", *["other"] * (len(STUDY["runs"]) - 1)]})
         rows = audit(Material({"runs": runs}), rules)
-        assert any(row["severity"] == "error" and "one in 1 run" in row["evidence"] for row in rows), name
+        assert any(
+            row["severity"] == "error" and "one in 1 run" in row["evidence"] for row in rows
+        ), name
 
 
 def test_rows_without_a_value_are_counted_as_not_checked() -> None:
     tables = changed(FAULTS["same-precision"], STUDY)
     tables["runs"].loc[:2, "precision"] = None
-    skipped, finding = sorted(found("same-precision", tables), key=lambda row: row["severity"] != "not checked")
+    skipped, finding = sorted(
+        found("same-precision", tables), key=lambda row: row["severity"] != "not checked"
+    )
     assert missing(skipped["evidence"], "precision", "runs", 3, 48) == []
     assert finding["severity"] == "error"
 
@@ -244,7 +290,9 @@ def test_a_study_without_a_successful_run_was_not_checked(tmp_path: Path) -> Non
     assert any(missing(row["evidence"], "runs", "successful") == [] for row in rows)
 
 
-@pytest.mark.parametrize(("column", "value"), [("workers", "four"), ("global_batch", float("inf")), ("repeat", 0)])
+@pytest.mark.parametrize(
+    ("column", "value"), [("workers", "four"), ("global_batch", float("inf")), ("repeat", 0)]
+)
 def test_counts_that_are_none_are_refused(column: str, value: object) -> None:
     tables = study()
     tables["runs"][column] = tables["runs"][column].astype(object)
@@ -270,7 +318,9 @@ def test_runs_without_a_name_are_refused() -> None:
 
 
 def test_each_run_that_learnt_nothing_is_named() -> None:
-    """A wild first epoch hides that the last is at chance, as of LeNet on two workers: 2.67, then 2.31 of ln(10)."""
+    """A wild first epoch hides that the last is at chance, as of LeNet on two workers: 2.67, then
+    2.31 of ln(10).
+    """
     tables = study()
     runs, epochs = tables["runs"], tables["epochs"]
     losses = {
@@ -288,13 +338,16 @@ def test_each_run_that_learnt_nothing_is_named() -> None:
     assert set(said) == {runs.loc[row, "run"] for row in losses}
     for row, (_, _, words) in losses.items():
         assert said[runs.loc[row, "run"]].startswith(words)
-    # Runs that measure a few epochs of many may still be warming up; of another's data nobody knows the classes.
+    # Runs that measure a few epochs of many may still be warming up; of another's data nobody knows
+    # the classes.
     for change in ({"of_epochs": 90}, {"dataset": "theirs"}):
         assert len(found("diverged", tables | {"runs": runs.assign(**change)})) == 2, change
 
 
 @pytest.mark.parametrize("rule", ["same-seed", "missing-repeats", "slow-repeat", "uneven-repeats"])
-@pytest.mark.parametrize("changes", [{"interrupt_steps": 24}, {"bandwidth_mbit": 10.0}, {"epochs": 1}], ids=str)
+@pytest.mark.parametrize(
+    "changes", [{"interrupt_steps": 24}, {"bandwidth_mbit": 10.0}, {"epochs": 1}], ids=str
+)
 def test_runs_with_other_settings_are_no_repeats(rule: str, changes: dict[str, object]) -> None:
     """They have the same numbers and seeds, and another speed."""
     tables = study()
@@ -323,22 +376,31 @@ def test_a_fast_repeat_did_nothing_wrong() -> None:
 
 def test_drift_is_said_in_percent_with_its_interval() -> None:
     (row,) = found("drift", changed(FAULTS["drift"], STUDY))
-    assert missing(row["evidence"], "48 runs", "1.3 h", "-2.9 %", "-3.0 to -2.8 %", "(cluster)") == []
+    assert (
+        missing(row["evidence"], "48 runs", "1.3 h", "-2.9 %", "-3.0 to -2.8 %", "(cluster)") == []
+    )
 
 
 @pytest.mark.more
 def test_clean_studies_are_clean() -> None:
-    """16 studies of equal frameworks with noise: no error, no warning of frameworks apart, and drift in at most one."""
+    """16 studies of equal frameworks with noise: no error, no warning of frameworks apart, and
+    drift in at most one.
+    """
     clean, moved = study(), 0
     clean["runs"] = clean["runs"].query("loader == 'native' and workers < 4").reset_index(drop=True)
     needs = ("runs.throughput_images_per_s", "numbers.value", "runs.final_loss", "runs.cut_steps")
     rules = [name for name in RULES if {*needs} & {*all_rules()[name].needs}]
     for seed in range(16):
-        rng, tables = np.random.default_rng(seed), {name: table.copy() for name, table in clean.items()}
+        rng, tables = (
+            np.random.default_rng(seed),
+            {name: table.copy() for name, table in clean.items()},
+        )
         runs = tables["runs"]
         noise = np.exp(rng.normal(0, 0.01, len(runs)))
         runs["throughput_images_per_s"] *= noise
-        runs[["epoch_s", "train_s", "compute_s", "data_wait_s", "communication_s"]] /= noise[:, None]
+        runs[["epoch_s", "train_s", "compute_s", "data_wait_s", "communication_s"]] /= noise[
+            :, None
+        ]
         runs["final_loss"] *= np.exp(rng.normal(0, 0.03, len(runs)))
         runs["cut_steps"] += rng.integers(0, 20, len(runs))
         runs["timed_steps"] = runs["steps"] - runs["cut_steps"]

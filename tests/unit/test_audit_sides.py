@@ -1,4 +1,6 @@
-"""What makes two sides of a comparison unlike: the machine, its nodes, the order, what else ran; each planted alone."""
+"""What makes two sides of a comparison unlike: the machine, its nodes, the order, what else ran;
+each planted alone.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -46,7 +48,10 @@ PLANTED: dict[str, tuple[str, Fault]] = {
     "a clock coarser than a step": ("fine-clock", put("runs", 6, clock_resolution_s=1.0)),
     "another NCCL": (
         "same-versions",
-        put("runs", nccl_version=lambda runs: runs["framework"].map({"ddp": "2.21.5"}).fillna("2.19.3")),
+        put(
+            "runs",
+            nccl_version=lambda runs: runs["framework"].map({"ddp": "2.21.5"}).fillna("2.19.3"),
+        ),
     ),
     "a container against none": ("same-versions", of_ddp(container="a" * 64)),
     "NCCL's variables of one framework": (
@@ -65,12 +70,26 @@ PLANTED: dict[str, tuple[str, Fault]] = {
     ),
     "TF32 of one framework": (
         "same-environment",
-        put("runs", environment=lambda runs: runs["framework"].map({"ddp": "NVIDIA_TF32_OVERRIDE=1"}).fillna("")),
+        put(
+            "runs",
+            environment=lambda runs: (
+                runs["framework"].map({"ddp": "NVIDIA_TF32_OVERRIDE=1"}).fillna("")
+            ),
+        ),
     ),
-    "compile on one side": ("same-options", of_ddp(options='{"framework": "ddp", "compile": true}')),
-    "channels_last on one side": ("same-options", of_ddp(options='{"framework": "ddp", "channels_last": true}')),
+    "compile on one side": (
+        "same-options",
+        of_ddp(options='{"framework": "ddp", "compile": true}'),
+    ),
+    "channels_last on one side": (
+        "same-options",
+        of_ddp(options='{"framework": "ddp", "channels_last": true}'),
+    ),
     "other seeds on one side": ("same-seed", of_ddp(seed=lambda runs: runs["seed"] + 100)),
-    "each framework on its own node": ("nodes-confounded", put("runs", hosts=lambda runs: runs["framework"] + "-node")),
+    "each framework on its own node": (
+        "nodes-confounded",
+        put("runs", hosts=lambda runs: runs["framework"] + "-node"),
+    ),
     "load by others": ("busy-machine", put("runs", 6, others_cores=1.3)),
     "start-up within another's training": (
         "overlapping-runs",
@@ -88,36 +107,51 @@ def test_it_is_found_by_its_rule(what: str) -> None:
 
 def test_variants_of_both_sides_with_the_same_options_are_compared_fairly() -> None:
     both = STUDY["runs"]["framework"].map({"ddp": "ddp", "horovod": "horovod"})
-    fast = STUDY["runs"].assign(options=[f'{{"compile": true, "framework": "{name}"}}' for name in both])
+    fast = STUDY["runs"].assign(
+        options=[f'{{"compile": true, "framework": "{name}"}}' for name in both]
+    )
     assert found("same-options", STUDY | {"runs": fast}) == []
 
 
 def test_options_of_records_of_before_are_no_difference_in_variables() -> None:
     """Records of before say what the command gave; later ones what ranks found, too."""
-    tables = changed(put("runs", lambda runs: runs["repeat"] > 2, environment="NCCL_ALGO=Ring"), STUDY)
+    tables = changed(
+        put("runs", lambda runs: runs["repeat"] > 2, environment="NCCL_ALGO=Ring"), STUDY
+    )
     assert found("same-environment", tables) == []
 
 
 def test_variables_of_nccl_say_nothing_on_cpus() -> None:
     """Horovod's launcher names an interface there, too."""
-    assert found("same-environment", changed(put("runs", device="cpu", environment=nccl_of_ddp), STUDY)) == []
+    assert (
+        found(
+            "same-environment", changed(put("runs", device="cpu", environment=nccl_of_ddp), STUDY)
+        )
+        == []
+    )
 
 
 def test_nodes_that_repeats_take_at_random_are_in_the_intervals() -> None:
     """Each side on nodes of its own, but another one for each repeat."""
     runs = STUDY["runs"]
-    tables = STUDY | {"runs": runs.assign(hosts=runs["framework"] + "-node" + runs["repeat"].astype(str))}
+    tables = STUDY | {
+        "runs": runs.assign(hosts=runs["framework"] + "-node" + runs["repeat"].astype(str))
+    }
     assert found("nodes-confounded", tables) == []
 
 
 def test_a_third_framework_between_two_hides_no_order() -> None:
     """All of DDP before all of Horovod, and FSDP all the time."""
     runs = STUDY["runs"]
-    third = runs[runs["framework"] == "ddp"].assign(framework="fsdp", run=lambda rows: rows["run"] + "-fsdp")
+    third = runs[runs["framework"] == "ddp"].assign(
+        framework="fsdp", run=lambda rows: rows["run"] + "-fsdp"
+    )
     both = pd.concat([runs, third], ignore_index=True)
     place = both.groupby("framework").cumcount()
     first = both["framework"].map({"ddp": 0, "horovod": 5000, "fsdp": 0})
-    both["started_s"] = 1.7e9 + first + 100.0 * place * both["framework"].map({"ddp": 1, "horovod": 1, "fsdp": 4})
+    both["started_s"] = (
+        1.7e9 + first + 100.0 * place * both["framework"].map({"ddp": 1, "horovod": 1, "fsdp": 4})
+    )
     rows = found("run-order", STUDY | {"runs": both})
     assert rows and all("ddp" in row["evidence"] and "horovod" in row["evidence"] for row in rows)
 
@@ -149,10 +183,15 @@ def test_a_repeat_that_failed_is_named_as_failed_only() -> None:
     def fail(tables: Tables) -> None:
         run = tables["runs"].loc[6]
         tables["runs"] = tables["runs"].drop(index=6).reset_index(drop=True)
-        tables["failures"] = frame("failures", [{"run": run["run"], "rule": "train", "cause": "killed"}])
+        tables["failures"] = frame(
+            "failures", [{"run": run["run"], "rule": "train", "cause": "killed"}]
+        )
 
     tables = changed(fail, STUDY)
-    named = {row["rule"] for row in audit(of_tables(tables), ["failed-runs", "missing-repeats", "uneven-repeats"])}
+    named = {
+        row["rule"]
+        for row in audit(of_tables(tables), ["failed-runs", "missing-repeats", "uneven-repeats"])
+    }
     assert named == {"failed-runs"}
 
 
@@ -184,7 +223,9 @@ def honest(seed: int, noise: float) -> Tables:
 
 @pytest.mark.more
 def test_equal_frameworks_are_ranked_by_no_noise() -> None:
-    """Noise of 5 %: before, efficiencies and rates that differed by chance were called apart in a third of studies."""
+    """Noise of 5 %: before, efficiencies and rates that differed by chance were called apart in a
+    third of studies.
+    """
     warned = sum(bool(found("common-base", honest(seed, 0.05))) for seed in range(20))
     assert warned == 0
 
@@ -201,7 +242,15 @@ POINTS = pd.DataFrame(
 
 @pytest.mark.parametrize(
     ("batch", "expected"),
-    [(64, 35.0), (1632, 35.0), (2448, 35.1), (4000, 35.2), (4096, 40.0), (6144, 41.0), (65536, 42.0)],
+    [
+        (64, 35.0),
+        (1632, 35.0),
+        (2448, 35.1),
+        (4000, 35.2),
+        (4096, 40.0),
+        (6144, 41.0),
+        (65536, 42.0),
+    ],
 )
 def test_between_two_recipes_the_reference_is_the_faster_one(batch: int, expected: float) -> None:
     assert _expected_epochs(POINTS, batch) == pytest.approx(expected)
@@ -211,7 +260,9 @@ def test_between_two_recipes_the_reference_is_the_faster_one(batch: int, expecte
 
 
 def test_a_record_of_another_study_is_a_neighbour(tmp_path: Path) -> None:
-    """Two studies that were started in two terminals: the audit of one reads the records of both."""
+    """Two studies that were started in two terminals: the audit of one reads the records of
+    both.
+    """
     runs, tables = tmp_path / "runs", tmp_path / "tables"
     record = write_record(runs, ranks=[rank | {"started": 1.0} for rank in RANKS])
     host = "node7"
@@ -228,5 +279,7 @@ def test_a_record_of_another_study_is_a_neighbour(tmp_path: Path) -> None:
 
 def test_a_log_that_makes_no_sense_is_no_neighbour(tmp_path: Path) -> None:
     (tmp_path / "odd").mkdir()
-    (tmp_path / "odd/run.mllog").write_text(':::MLLOG {"key": "ddlbench_ranks", "value": 3, "time_ms": 1}\n')
+    (tmp_path / "odd/run.mllog").write_text(
+        ':::MLLOG {"key": "ddlbench_ranks", "value": 3, "time_ms": 1}\n'
+    )
     assert _neighbours.read(tmp_path, 0.0).empty

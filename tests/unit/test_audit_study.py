@@ -16,7 +16,9 @@ def test_findings_are_printed_by_the_call_that_made_them(tmp_path: Path) -> None
     assert snakefile.audited(tmp_path) == []
     path = tmp_path / "audit.csv"
     rows = found("same-precision", changed(FAULTS["same-precision"], study()))
-    write_csv([*rows, rows[0] | {"severity": "warning", "rule": "drift"}], finding_rows.COLUMNS, path)
+    write_csv(
+        [*rows, rows[0] | {"severity": "warning", "rule": "drift"}], finding_rows.COLUMNS, path
+    )
     said = snakefile.audited(tmp_path)
     assert said[1].startswith("audit: 1 error, 1 warning") and "ERROR same-precision" in said
     assert said[-2] == "warnings: drift"
@@ -26,6 +28,9 @@ def test_findings_are_printed_by_the_call_that_made_them(tmp_path: Path) -> None
 
 
 def test_notes_are_left_to_the_table() -> None:
-    rows = found("extrapolated", changed(lambda tables: tables["runs"].update({"extrapolated": [True] * 48}), study()))
+    rows = found(
+        "extrapolated",
+        changed(lambda tables: tables["runs"].update({"extrapolated": [True] * 48}), study()),
+    )
     assert "NOTE extrapolated" in finding_rows.lines(rows)
     assert "NOTE extrapolated" not in finding_rows.lines(rows, all_of_them=False)

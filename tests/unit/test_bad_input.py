@@ -1,4 +1,6 @@
-"""What people get wrong: each mistake is one line with the file, the key, the value and what is allowed."""
+"""What people get wrong: each mistake is one line with the file, the key, the value and what is
+allowed.
+"""
 
 from pathlib import Path
 
@@ -27,7 +29,9 @@ def test_what_we_ship_is_good(files: Files, machine: str, recipe: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "right", "wrong", "facts"), bad_input("mistakes", 3))
-def test_a_mistake_is_one_line(files: Files, kind: str, right: str, wrong: str, facts: tuple[str, ...]) -> None:
+def test_a_mistake_is_one_line(
+    files: Files, kind: str, right: str, wrong: str, facts: tuple[str, ...]
+) -> None:
     if kind == "recipe":
         files.spoil("study", "recipe: demo", "recipe: mine")
     files.spoil(kind, right, wrong)
@@ -67,7 +71,9 @@ def test_norms_of_layers_need_layers(files: Files, optimizer: str) -> None:
 
 def test_workers_beyond_a_node_fill_nodes(files: Files) -> None:
     files.spoil("study", "[1, 2]", "[4, 6]")
-    message = files.complaint(lambda: make_plan(load_study("mine", files.folder / "studies"), files.machine("cluster")))
+    message = files.complaint(
+        lambda: make_plan(load_study("mine", files.folder / "studies"), files.machine("cluster"))
+    )
     assert missing(message, "runs.scaling.workers: 6 ", "multiples of 4") == []
 
 
@@ -86,7 +92,11 @@ def test_keys_of_a_machine_that_do_not_go_together(
     tmp_path: Path, shipped: str, changes: str, facts: tuple[str, ...]
 ) -> None:
     with refuses(ConfigError, f"{tmp_path}/mine.yaml: ", *facts):
-        write_machine(tmp_path, yaml.safe_load(MACHINE) if shipped == "mine" else shipped, **yaml.safe_load(changes))
+        write_machine(
+            tmp_path,
+            yaml.safe_load(MACHINE) if shipped == "mine" else shipped,
+            **yaml.safe_load(changes),
+        )
 
 
 def test_a_budget_in_eflop_has_its_peak(tmp_path: Path) -> None:

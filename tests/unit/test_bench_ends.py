@@ -1,5 +1,6 @@
-"""A benchmark that is ended takes its ranks with it: they would wait for each other's turn for ever. All of them in one
-table."""
+"""A benchmark that is ended takes its ranks with it: they would wait for each other's turn for
+ever. All of them in one table.
+"""
 
 import json
 import os
@@ -43,21 +44,33 @@ train(sides, 1, here, 1)
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_its_ranks_end_however_it_ends(how: signal.Signals, tmp_path: Path) -> None:
-    code = BENCHMARK.format(bench=str(BENCH), folder=str(tmp_path), rank=RANK.format(ranks=str(BENCH / "ranks")))
+    code = BENCHMARK.format(
+        bench=str(BENCH), folder=str(tmp_path), rank=RANK.format(ranks=str(BENCH / "ranks"))
+    )
     environment = os.environ | {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
-    benchmark = subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=subprocess.DEVNULL)
-    until(lambda: all((tmp_path / name).exists() and (tmp_path / name).read_text() for name in "ab"), 60)
+    benchmark = subprocess.Popen(
+        [sys.executable, "-c", code], env=environment, stderr=subprocess.DEVNULL
+    )
+    until(
+        lambda: all((tmp_path / name).exists() and (tmp_path / name).read_text() for name in "ab"),
+        60,
+    )
     ranks = [json.loads((tmp_path / name).read_text()) for name in "ab"]
     benchmark.send_signal(how)
     benchmark.wait(60)
     until(lambda: not any(map(living.state, ranks)), 30)
 
 
-def test_one_table_says_what_each_benchmark_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_one_table_says_what_each_benchmark_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
     """And which one ended badly, said nothing, or took too long."""
     monkeypatch.syspath_prepend(BENCH)
     every = import_module("every")
-    code = "import sys; sys.path.insert(0, {bench!r}); from told import tell; tell('a', 'b', [{ratio}], {limit})"
+    code = (
+        "import sys; sys.path.insert(0, {bench!r}); from told import tell; tell('a', 'b',"
+        " [{ratio}], {limit})"
+    )
     for name, text in {
         "good": code.format(bench=str(BENCH), ratio=1.01, limit=0.99),
         "no_limit": code.format(bench=str(BENCH), ratio=0.5, limit=None),
@@ -66,7 +79,10 @@ def test_one_table_says_what_each_benchmark_told(tmp_path: Path, monkeypatch: py
         "endless": "import time; time.sleep(600)",
     }.items():
         (tmp_path / f"{name}.py").write_text(text)
-    made = [every.Benchmark(path.stem, "", 0.05 if path.stem == "endless" else 5.0) for path in tmp_path.glob("*.py")]
+    made = [
+        every.Benchmark(path.stem, "", 0.05 if path.stem == "endless" else 5.0)
+        for path in tmp_path.glob("*.py")
+    ]
     monkeypatch.setattr(every, "BENCHMARKS", sorted(made))
     monkeypatch.setattr(every, "HERE", tmp_path)
     monkeypatch.setattr(every, "KEPT", tmp_path / "kept")
@@ -74,7 +90,10 @@ def test_one_table_says_what_each_benchmark_told(tmp_path: Path, monkeypatch: py
     with pytest.raises(SystemExit) as ended:
         every.main()
     assert ended.value.code == 1
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in capsys.readouterr().out.splitlines()[2:-1]]
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in capsys.readouterr().out.splitlines()[2:-1]
+    ]
     told = {row[0]: row for row in rows}
     assert [told[name][5] for name in ("good", "no_limit", "slow")] == ["yes", "", "NO"]
     assert told["good"][1:5] == ["a", "b", "1.010 (1.010..1.010)", "at least 0.99"]

@@ -13,7 +13,11 @@ JUWELS = load_machine("juwels-booster")
 
 def planned(**changed: object) -> Row:
     """A run that is still to be made, of one hour on two nodes."""
-    named = dict.fromkeys(field.name for field in fields(Row)) | {"run": "a", "block": "b", "state": MISSING}
+    named = dict.fromkeys(field.name for field in fields(Row)) | {
+        "run": "a",
+        "block": "b",
+        "state": MISSING,
+    }
     named |= {"rule": "train", "model": "resnet50", "framework": "ddp", "loader": "native"}
     named |= {"workers": 8, "workers_blocked": 8, "nodes": 2, "epochs": 90, "of_epochs": 90}
     named |= {"estimate_by": "guessed", "wall_s": 3600.0, "core_hours": 96.0}
@@ -21,7 +25,8 @@ def planned(**changed: object) -> Row:
 
 
 @pytest.mark.parametrize(
-    ("unit", "expected"), [("core hours", 96), ("GPU hours", 8), ("node hours", 2), ("EFLOP", 0.5616)]
+    ("unit", "expected"),
+    [("core hours", 96), ("GPU hours", 8), ("node hours", 2), ("EFLOP", 0.5616)],
 )
 def test_a_job_is_counted_in_the_centres_unit(unit: str, expected: float) -> None:
     """8 GPUs x 19.5e12 operations/s x 3600 s are 0.5616e18."""
@@ -33,7 +38,11 @@ def test_a_job_is_counted_in_the_centres_unit(unit: str, expected: float) -> Non
 
 
 def test_jobs_of_one_size_are_a_group_and_what_is_done_is_apart() -> None:
-    table = [planned(), planned(wall_s=7200.0, core_hours=192.0, estimate_by="predicted"), planned(state=DONE)]
+    table = [
+        planned(),
+        planned(wall_s=7200.0, core_hours=192.0, estimate_by="predicted"),
+        planned(state=DONE),
+    ]
     table += [planned(workers=4, nodes=1, wall_s=None, core_hours=None)]
     done, small, large = groups(table, JUWELS)
     assert (done.done, done.jobs, done.hours, done.amount) == (True, 1, 1.0, 96.0)

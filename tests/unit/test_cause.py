@@ -1,4 +1,6 @@
-"""Why a run failed: what ended a rank, in words that tables can count, and what Snakemake says of it first."""
+"""Why a run failed: what ended a rank, in words that tables can count, and what Snakemake says of
+it first.
+"""
 
 import json
 import logging
@@ -29,8 +31,12 @@ from tests.facts import missing
         (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), "out of memory"),
         (OSError(28, "No space left on device"), "disk full"),
         (RuntimeError("[gloo] Connection closed by peer [127.0.0.1]:1234"), "lost another rank"),
-        # torchrun ends all processes of the other ranks, and a rank in its backward pass hears of its loader's first.
-        (RuntimeError("DataLoader worker (pid 7) is killed by signal: Terminated. "), "lost another rank"),
+        # torchrun ends all processes of the other ranks, and a rank in its backward pass hears of
+        # its loader's first.
+        (
+            RuntimeError("DataLoader worker (pid 7) is killed by signal: Terminated. "),
+            "lost another rank",
+        ),
         (RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. "), "exception"),
         (SystemExit("ended by its launcher (SIGTERM)"), "lost another rank"),
         (ValueError("no such thing"), "exception"),
@@ -46,14 +52,23 @@ def test_what_comes_of_a_full_disk_is_its_cause() -> None:
         try:
             raise OSError(28, "No space left on device")
         except OSError as error:
-            raise RuntimeError("[enforce fail at inline_container.cc:664] . unexpected pos 704 vs 598") from error
+            raise RuntimeError(
+                "[enforce fail at inline_container.cc:664] . unexpected pos 704 vs 598"
+            ) from error
     assert notes.cause(caught.value) == "disk full"
 
 
-GLOO = RuntimeError("[gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 120000ms for recv operation")
-HOROVOD = RuntimeError("Horovod has been shut down. This was caused by an exception on one of the ranks")
+GLOO = RuntimeError(
+    "[gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 120000ms for recv operation"
+)
+HOROVOD = RuntimeError(
+    "Horovod has been shut down. This was caused by an exception on one of the ranks"
+)
 # One line of PyTorch's of each rank that waited, which it then aborts.
-NCCL = "[rank{0}]:[E626 06:24:44.9 ProcessGroupNCCL.cpp:616] [Rank {0}] Watchdog caught collective operation timeout: W"
+NCCL = (
+    "[rank{0}]:[E626 06:24:44.9 ProcessGroupNCCL.cpp:616] [Rank {0}] Watchdog caught collective"
+    " operation timeout: W"
+)
 ABORTED = "\nsrun: error: node1: tasks 0,2: Aborted\n"
 
 
@@ -63,7 +78,11 @@ ABORTED = "\nsrun: error: node1: tasks 0,2: Aborted\n"
         ({0: GLOO, 2: GLOO}, "", "rank 1 did"),
         ({2: GLOO}, "", "ranks 0, 1 did"),
         ({0: GLOO, 1: GLOO, 2: GLOO}, "", "all ranks waited for each other"),
-        ({0: TimeoutError("timed out waiting 120 s for other ranks"), 2: HOROVOD}, "", "rank 1 did"),
+        (
+            {0: TimeoutError("timed out waiting 120 s for other ranks"), 2: HOROVOD},
+            "",
+            "rank 1 did",
+        ),
         ({}, NCCL.format(0) + "\n" + NCCL.format(2), "rank 1 did"),
         ({}, NCCL.format(0) + "\n" + NCCL.format(2) + ABORTED, "rank 1 did"),
         # Reasons of their own come first.
@@ -77,8 +96,10 @@ def test_who_did_not_come_to_a_collective(
 ) -> None:
     for rank, error in failed.items():
         notes.report(tmp_path, rank, error)
-    told = diagnose(tmp_path, 3, WatchResult(code=1, printed=said, gone=[0, 2] if not failed else []))
-    hung = " for as long as ranks wait (start_patience_s in the machine's file)"
+    told = diagnose(
+        tmp_path, 3, WatchResult(code=1, printed=said, gone=[0, 2] if not failed else [])
+    )
+    hung = " for as long as ranks wait (start_timeout_s in the machine's file)"
     assert (hung in told["message"]) == (absent is not None)
     if absent:
         assert told["message"].startswith(absent) and told["cause"] == "stopped answering"
@@ -87,7 +108,9 @@ def test_who_did_not_come_to_a_collective(
 
 def test_of_several_causes_the_first_in_the_list_is_said(tmp_path: Path) -> None:
     """Each is taken away in turn, and the next one is said."""
-    seen = WatchResult(code=1, damaged=["a file"], silent={0: "did not answer"}, signal=15, gone=[1])
+    seen = WatchResult(
+        code=1, damaged=["a file"], silent={0: "did not answer"}, signal=15, gone=[1]
+    )
     notes.report(tmp_path, 2, ValueError("no such thing"))
     found = [diagnose(tmp_path, 3, seen)["cause"]]
     for change in ({"damaged": []}, {"silent": {}}):
@@ -98,7 +121,14 @@ def test_of_several_causes_the_first_in_the_list_is_said(tmp_path: Path) -> None
     for change in ({}, {"signal": None}, {"gone": []}):
         seen = replace(seen, **change)
         found.append(diagnose(tmp_path, 3, seen)["cause"])
-    expected = ["data damaged", "stopped answering", "exception", "ended by a signal", "killed", "launcher failed"]
+    expected = [
+        "data damaged",
+        "stopped answering",
+        "exception",
+        "ended by a signal",
+        "killed",
+        "launcher failed",
+    ]
     assert found == expected
 
 
@@ -106,10 +136,20 @@ SPEC = "x" * 1500
 
 
 def said(
-    folder: Path, rule: str = "train", message: str | None = None, by: ReasonFirst | None = None, cause: str = ""
+    folder: Path,
+    rule: str = "train",
+    message: str | None = None,
+    by: ReasonFirst | None = None,
+    cause: str = "",
 ) -> str | None:
     """How Snakemake prints the error of a rule's job in this folder; None if it is dropped."""
-    about: dict[str, Any] = {"rule_name": rule, "rule_msg": message, "jobid": 3, "input": [], "indent": False}
+    about: dict[str, Any] = {
+        "rule_name": rule,
+        "rule_msg": message,
+        "jobid": 3,
+        "input": [],
+        "indent": False,
+    }
     about |= {"output": [f"{folder}/run.mllog"], "log": [f"{folder}/train.log"], "conda_env": None}
     about |= {"by": by, "aux": {"cause": cause} if cause else {}}
     about |= {"shellcmd": f"python -m ddlbench.run --spec '{SPEC}'", "event": LogEvent.JOB_ERROR}
@@ -118,12 +158,20 @@ def said(
 
 def printed(text: str, by: ReasonFirst | None = None, **about: Any) -> str | None:
     record = logging.makeLogRecord({"msg": text, "levelno": logging.ERROR, **about})
-    return DefaultFormatter(quiet=None).format(record) if (by or ReasonFirst()).filter(record) else None
+    return (
+        DefaultFormatter(quiet=None).format(record)
+        if (by or ReasonFirst()).filter(record)
+        else None
+    )
 
 
 def failed(folder: Path, when: float | str) -> Path:
     (folder / "failed").mkdir(parents=True)
-    report = {"cause": "loss is not finite", "message": "Traceback\nrank 0: loss is not finite", "time": when}
+    report = {
+        "cause": "loss is not finite",
+        "message": "Traceback\nrank 0: loss is not finite",
+        "time": when,
+    }
     (folder / "failed/failure.json").write_text(json.dumps(report))
     return folder
 
@@ -161,9 +209,13 @@ def told(folder: Path) -> dict[str, Any]:
 
 
 def test_the_reason_of_an_earlier_try_is_not_said(tmp_path: Path) -> None:
-    """SLURM did not take the job, or it ended before its run began; whatever the clocks of nodes say."""
+    """SLURM did not take the job, or it ended before its run began; whatever the clocks of nodes
+    say.
+    """
     folder = failed(tmp_path / "mini-r1", 4e9)
-    text = said(folder, message="invalid partition: x", by=started(folder), cause="refused by SLURM")
+    text = said(
+        folder, message="invalid partition: x", by=started(folder), cause="refused by SLURM"
+    )
     assert text is not None
     assert "not finite" not in text and SPEC not in text and "cause:" not in text
     assert told(folder)["cause"] == "refused by SLURM"

@@ -13,14 +13,20 @@ from tests.facts import missing
 
 FILE = CONFIG / "references/claims.csv"
 HEAD = "id,source,place,claim,quantity,left,right,relation,value,why\n"
-MORE = {"network_sent_bytes": None, "cpu_cores": None, "gpu": "NVIDIA A100-SXM4-40GB"}  # beside what `row` has
+MORE = {
+    "network_sent_bytes": None,
+    "cpu_cores": None,
+    "gpu": "NVIDIA A100-SXM4-40GB",
+}  # beside what `row` has
 
 
 def judged(tmp_path: Path, line: str, *runs: dict[str, object]) -> dict[str, object]:
     (tmp_path / "claims.csv").write_text(HEAD + f"c,s,p,words,{line}\n")
     table = pd.DataFrame([MORE | run for run in runs])
     shares = {"communication_percent": 20.0, "computation_percent": 60.0}
-    said = judging.verdicts(claims.read(tmp_path / "claims.csv"), table, table[["run"]].assign(**shares))
+    said = judging.verdicts(
+        claims.read(tmp_path / "claims.csv"), table, table[["run"]].assign(**shares)
+    )
     (only,) = said.to_dict("records")
     return only
 
@@ -91,7 +97,9 @@ def test_verdicts(tmp_path: Path, line: str, verdict: str) -> None:
         ("efficiency,workers=8,,about,0.88,", CONTRADICTED),  # 0.95 is within 10 % of it, too
     ],
 )
-def test_about_is_closer_for_accuracy_and_efficiency(tmp_path: Path, line: str, verdict: str) -> None:
+def test_about_is_closer_for_accuracy_and_efficiency(
+    tmp_path: Path, line: str, verdict: str
+) -> None:
     tops = {4: 0.74, 8: 0.77, 16: 0.765}
     made = [
         one
@@ -117,13 +125,32 @@ def test_a_claim_may_ask_for_a_gpu_and_for_a_base(tmp_path: Path) -> None:
 
 def test_verdicts_for_people(tmp_path: Path) -> None:
     (tmp_path / "claims.csv").write_text(
-        HEAD + "a,s,p,it scales,throughput,workers=8,,above,250,\nb,s,p,and so on,,,,,,only in words\n"
+        HEAD
+        + "a,s,p,it scales,throughput,workers=8,,above,250,\nb,s,p,and so on,,,,,,only in words\n"
     )
     table = pd.DataFrame([MORE | run for run in SCALING])
     shares = table[["run"]].assign(communication_percent=1.0, computation_percent=2.0)
-    decided, counts = judging.lines(judging.verdicts(claims.read(tmp_path / "claims.csv"), table, shares))
-    assert missing(decided, "contradicted", "it scales (s, p)", 190, "187.7 to 192.4", "n = 3", "here (cuda)") == []
-    assert missing(counts, "2 claims", "1 contradicted", "0 supported", "0 undecided", "1 not testable") == []
+    decided, counts = judging.lines(
+        judging.verdicts(claims.read(tmp_path / "claims.csv"), table, shares)
+    )
+    assert (
+        missing(
+            decided,
+            "contradicted",
+            "it scales (s, p)",
+            190,
+            "187.7 to 192.4",
+            "n = 3",
+            "here (cuda)",
+        )
+        == []
+    )
+    assert (
+        missing(
+            counts, "2 claims", "1 contradicted", "0 supported", "0 undecided", "1 not testable"
+        )
+        == []
+    )
 
 
 def test_one_run_decides_nothing(tmp_path: Path) -> None:
@@ -144,8 +171,9 @@ def test_all_cells_of_a_claim_must_agree(tmp_path: Path) -> None:
 
 
 def test_a_claim_about_some_settings_needs_one(tmp_path: Path) -> None:
-    """Beside eight settings that cannot be told apart, one that is far above decides for `some`, and far below against
-    `all`. One that is only just outside of its own interval decides nothing: one in nine is so by chance.
+    """Beside eight settings that do not differ significantly, one that is far above decides for
+    `some`, and far below against `all`. One that is only just outside of its own interval decides
+    nothing: one in nine is so by chance.
     """
 
     def nine(of_three: list[float]) -> list[dict[str, object]]:
@@ -153,33 +181,59 @@ def test_a_claim_about_some_settings_needs_one(tmp_path: Path) -> None:
         made = [one for m in models for one in repeats(100.0, model=m)]
         ratios = {m: [0.9, 1.0, 1.12] for m in models} | {"model4": of_three}
         for model, three in ratios.items():
-            made += [row(100.0 * r, repeat=n, model=model, framework="horovod") for n, r in enumerate(three, start=1)]
+            made += [
+                row(100.0 * r, repeat=n, model=model, framework="horovod")
+                for n, r in enumerate(three, start=1)
+            ]
         return made
 
-    some, every = (f"throughput,framework=horovod,framework=ddp,{relation},," for relation in claims.ORDERINGS[::-1])
+    some, every = (
+        f"throughput,framework=horovod,framework=ddp,{relation},,"
+        for relation in claims.ORDERINGS[::-1]
+    )
     up, down, just = [1.5, 1.52, 1.51], [0.5, 0.51, 0.505], [1.05, 1.08, 1.11]
-    assert [judged(tmp_path, line, *nine(up))["verdict"] for line in (some, every)] == [SUPPORTED, UNDECIDED]
-    assert [judged(tmp_path, line, *nine(down))["verdict"] for line in (some, every)] == [UNDECIDED, CONTRADICTED]
+    assert [judged(tmp_path, line, *nine(up))["verdict"] for line in (some, every)] == [
+        SUPPORTED,
+        UNDECIDED,
+    ]
+    assert [judged(tmp_path, line, *nine(down))["verdict"] for line in (some, every)] == [
+        UNDECIDED,
+        CONTRADICTED,
+    ]
     assert judged(tmp_path, some, *nine(just))["verdict"] == UNDECIDED
     alone = [one for one in nine(just) if one["model"] == "model4"]
     assert judged(tmp_path, some, *alone)["verdict"] == SUPPORTED
     for n in (3, 5, 6, 7):  # whatever the number of repeats
         rising = [1.5 + 0.001 * k for k in range(n)]
         made = [one for m in ("a", "b") for one in repeats(100.0, *[1.0] * n, model=m)]
-        made += [row(100 * r, repeat=k, model="a", framework="horovod") for k, r in enumerate(rising, start=1)]
+        made += [
+            row(100 * r, repeat=k, model="a", framework="horovod")
+            for k, r in enumerate(rising, start=1)
+        ]
         made += repeats(100.0, *[1.1, 0.9] * (n // 2), model="b", framework="horovod")
         assert judged(tmp_path, some, *made)["verdict"] == SUPPORTED
 
 
 def test_comparisons_of_single_runs_neither_decide_nor_hide_those_that_do(tmp_path: Path) -> None:
-    """They are no tries of chance: what is just apart alone is so beside eight of them. None is shown for it."""
+    """They are no tries of chance: what is just apart alone is so beside eight of them. None is
+    shown for it.
+    """
     rates = {"ddp": 100.0, "horovod": 300.0}
-    single = [row(rate, model=f"model{n}", framework=name) for n in range(8) for name, rate in rates.items()]
+    single = [
+        row(rate, model=f"model{n}", framework=name)
+        for n in range(8)
+        for name, rate in rates.items()
+    ]
     said = []
     for three in ([1.05, 1.08, 1.11], [0.9, 1.0, 1.12]):
         made = [*single, *repeats(100.0, model="vit")]
-        made += [row(100.0 * r, repeat=n, model="vit", framework="horovod") for n, r in enumerate(three, start=1)]
-        said.append(judged(tmp_path, "throughput,framework=horovod,framework=ddp,ordering-some,,", *made))
+        made += [
+            row(100.0 * r, repeat=n, model="vit", framework="horovod")
+            for n, r in enumerate(three, start=1)
+        ]
+        said.append(
+            judged(tmp_path, "throughput,framework=horovod,framework=ddp,ordering-some,,", *made)
+        )
     assert [one["verdict"] for one in said] == [SUPPORTED, UNDECIDED]
     assert [one["n"] for one in said] == [3, 3]
     assert "one run" not in str(said[1]["why"])
@@ -191,7 +245,10 @@ def five(of_three: list[float]) -> list[dict[str, object]]:
     for model in range(5):
         three = of_three if model == 4 else [0.99, 1.0, 1.01]
         made += [row(100.0, repeat=k, model=f"model{model}") for k in (1, 2, 3)]
-        made += [row(100 * r, repeat=k, model=f"model{model}", framework="horovod") for k, r in enumerate(three, 1)]
+        made += [
+            row(100 * r, repeat=k, model=f"model{model}", framework="horovod")
+            for k, r in enumerate(three, 1)
+        ]
     return made
 
 
@@ -225,7 +282,11 @@ def test_a_number_is_not_contradicted_by_one_of_many_that_chance_made(
 ) -> None:
     def others(three: list[float]) -> list[dict[str, object]]:
         rates = {"above": 200.0, "below": 100.0, "about": 150.0}
-        made = [one for n in range(8) for one in repeats(rates[line.split(",")[0]], model=f"model{n}", workers=8)]
+        made = [
+            one
+            for n in range(8)
+            for one in repeats(rates[line.split(",")[0]], model=f"model{n}", workers=8)
+        ]
         return made + [row(100 * r, repeat=k, workers=8) for k, r in enumerate(three, 1)]
 
     claim = f"throughput,workers=8,,{line}"
@@ -240,14 +301,22 @@ def of_models(first: list[float], others: list[float], count: int = 12) -> list[
     for model in range(count):
         made += [row(100.0, repeat=k, model=f"model{model}") for k in (1, 2, 3)]
         ratios = first if model == 0 else others
-        made += [row(100 * r, repeat=k, model=f"model{model}", framework="horovod") for k, r in enumerate(ratios, 1)]
+        made += [
+            row(100 * r, repeat=k, model=f"model{model}", framework="horovod")
+            for k, r in enumerate(ratios, 1)
+        ]
     return made
 
 
 @pytest.mark.parametrize(
     ("first", "others", "alone", "among_many"),
     [
-        ([1.02, 1.045, 1.07], [0.99, 1.0, 1.01], UNDECIDED, SUPPORTED),  # the machine is steadier than these three say
+        (
+            [1.02, 1.045, 1.07],
+            [0.99, 1.0, 1.01],
+            UNDECIDED,
+            SUPPORTED,
+        ),  # the machine is steadier than these three say
         ([1.03, 1.031, 1.032], [0.94, 1.0, 1.06], SUPPORTED, UNDECIDED),  # they agree by chance
     ],
 )
@@ -262,7 +331,9 @@ def test_many_cells_say_together_how_unsteady_the_machine_is(
         path.write_text(HEAD + asked)
         table = pd.DataFrame([MORE | run for run in of_models(first, others, count)])
         shares = {"communication_percent": 20.0, "computation_percent": 60.0}
-        said = judging.verdicts(claims.read(path), table, table[["run"]].assign(**shares)).set_index("id")
+        said = judging.verdicts(
+            claims.read(path), table, table[["run"]].assign(**shares)
+        ).set_index("id")
         verdicts.append(said.loc["a", "verdict"])
     assert verdicts == [alone, among_many]
 
@@ -288,7 +359,9 @@ def test_few_groups_with_repeats_are_judged_each_beside_many_without(tmp_path: P
     """Ten groups of one run each hid two that vary by a tenth."""
     single = [row(100.0, workers=8, model=f"single{n}") for n in range(10)]
     loud = [
-        row(100.0 * by, workers=8, model=f"m{n}", repeat=k) for n in range(2) for k, by in enumerate([0.8, 1, 1.2], 1)
+        row(100.0 * by, workers=8, model=f"m{n}", repeat=k)
+        for n in range(2)
+        for k, by in enumerate([0.8, 1, 1.2], 1)
     ]
     said = judged(tmp_path, "variation,workers=8,,below,0.01,", *single, *loud)
     assert (said["verdict"], said["n"]) == (CONTRADICTED, 3)
@@ -297,7 +370,10 @@ def test_few_groups_with_repeats_are_judged_each_beside_many_without(tmp_path: P
 def test_sides_differ_in_nothing_but_what_is_compared(tmp_path: Path) -> None:
     ours = repeats(100.0, loader="dali-cpu", form="tfrecord")
     line = "throughput,loader=dali-cpu,loader=native,ordering,,"
-    assert judged(tmp_path, line, *ours, *repeats(80.0, loader="native", form="raw"))["verdict"] == SUPPORTED
+    assert (
+        judged(tmp_path, line, *ours, *repeats(80.0, loader="native", form="raw"))["verdict"]
+        == SUPPORTED
+    )
     other = repeats(80.0, loader="native", form="raw", model="vit")
     assert judged(tmp_path, line, *ours, *other)["verdict"] == NOT_TESTABLE
 
@@ -321,7 +397,11 @@ def test_a_claim_that_is_none_is_named(tmp_path: Path, line: str, says: str) -> 
 
 def test_claims_of_aach2023_stand_where_its_text_has_them() -> None:
     """It has no Throughput section; its captions of Figures 3 to 7 say how much runs vary."""
-    ours = {one.id.removeprefix("aach2023-"): one for one in claims.read(FILE) if one.source == "aach2023"}
+    ours = {
+        one.id.removeprefix("aach2023-"): one
+        for one in claims.read(FILE)
+        if one.source == "aach2023"
+    }
     places = {one.place.partition(" section")[0] for one in ours.values()}
     assert places == {
         *("Abstract", "Introduction", "Efficiency", "Accuracy", "Conclusion", "Table 2"),
@@ -330,11 +410,20 @@ def test_claims_of_aach2023_stand_where_its_text_has_them() -> None:
     }
     assert ours["variance-5"].place == "Captions of Figures 3 to 7"
     assert ours.keys() >= {
-        *("dali-20-40", "sizes", "software", "top1-77-above-74", "resnet152-above-50", "native-communicates-more"),
+        *(
+            "dali-20-40",
+            "sizes",
+            "software",
+            "top1-77-above-74",
+            "resnet152-above-50",
+            "native-communicates-more",
+        ),
     }
     for batch in (16, 32, 65):
         assert ours[f"drop-{batch}k"].relation == "ordering"
-    assert ours["cpu-40"].value == pytest.approx(0.4 * 48 / 4)  # of a rank, where four share the 48 cores of a node
+    assert ours["cpu-40"].value == pytest.approx(
+        0.4 * 48 / 4
+    )  # of a rank, where four share the 48 cores of a node
 
 
 def test_our_claims() -> None:
@@ -347,19 +436,29 @@ def test_our_claims() -> None:
     assert len({(one.source, one.claim) for one in ours}) == len(ours)
     leaning = ("the same ", "and ", "at ")
     assert [
-        one.claim for one in ours if one.claim.startswith(leaning) and not one.claim.startswith("at large scale")
+        one.claim
+        for one in ours
+        if one.claim.startswith(leaning) and not one.claim.startswith("at large scale")
     ] == []
     empty = pd.DataFrame([MORE | row(1.0)])
-    said = judging.verdicts(ours, empty, pd.DataFrame(columns=["run", "communication_percent", "computation_percent"]))
+    said = judging.verdicts(
+        ours, empty, pd.DataFrame(columns=["run", "communication_percent", "computation_percent"])
+    )
     assert len(said) == len(ours)
     assert said["why"].str.len().gt(0).all()  # each says why one run is not enough
 
 
 def test_numbers_of_one_machine_are_asked_of_its_hardware_and_speeds_of_one_schedule() -> None:
     """An efficiency of 0.76 says nothing of another GPU; that one framework scales better does."""
-    speeds = [one for one in claims.read(FILE) if one.source == "aach2023" and one.quantity in SPEEDS]
+    speeds = [
+        one for one in claims.read(FILE) if one.source == "aach2023" and one.quantity in SPEEDS
+    ]
     assert len(speeds) > 30
-    numbers = [one for one in speeds if one.relation in ("about", "above", "below") and one.quantity != "variation"]
+    numbers = [
+        one
+        for one in speeds
+        if one.relation in ("about", "above", "below") and one.quantity != "variation"
+    ]
     assert [one.id for one in numbers if one.left.get("gpu") != ["A100"]] == []
     assert [one.id for one in speeds if one.left.get("schedule") != ["step"]] == []
     assert any("gpu" not in one.left for one in speeds)

@@ -1,4 +1,6 @@
-"""Runs made as a source describes them support its claims, in every shipped study that can judge them."""
+"""Runs made as a source describes them support its claims, in every shipped study that can judge
+them.
+"""
 
 from functools import cache
 
@@ -22,7 +24,8 @@ from tests.unit import told
 pytestmark = pytest.mark.more
 
 OURS = claims.read(CONFIG / "references/claims.csv")
-# The sources that a study's runs say something to. No other shipped study meets any claim's conditions.
+# The sources that a study's runs say something to. No other shipped study meets any claim's
+# conditions.
 JUDGES = {
     "aach2023": {"aach2023", "comparison2022"},
     "aach2023-short": {"aach2023", "comparison2022"},
@@ -54,8 +57,14 @@ def planned(study: str) -> Plan:
 @cache
 def judged(study: str, source: str, telling: str) -> pd.DataFrame:
     """Table `verdicts` on the claims of a source, by runs made as this telling of it says."""
-    ours = [one for one in OURS if one.source == source and (telling == "" or one.id in OTHERWISE[telling])]
-    return judging.verdicts(ours, *told.runs(planned(study), told.TELLERS[source, telling])).set_index("id")
+    ours = [
+        one
+        for one in OURS
+        if one.source == source and (telling == "" or one.id in OTHERWISE[telling])
+    ]
+    return judging.verdicts(
+        ours, *told.runs(planned(study), told.TELLERS[source, telling])
+    ).set_index("id")
 
 
 @pytest.mark.parametrize("study", [pytest.param(one, marks=SLOW.get(one, ())) for one in JUDGES])
@@ -71,8 +80,12 @@ def test_runs_made_as_a_source_says_support_each_of_its_claims(study: str) -> No
 
 
 def test_each_claim_is_judged_by_a_shipped_study_or_says_why_not() -> None:
-    tables = [judged(study, source, "") for study in {*JUDGES} - {*SLOW} for source in JUDGES[study]]
-    known = {one for table in tables for one in table.index[table["verdict"] != judging.NOT_TESTABLE]}
+    tables = [
+        judged(study, source, "") for study in {*JUDGES} - {*SLOW} for source in JUDGES[study]
+    ]
+    known = {
+        one for table in tables for one in table.index[table["verdict"] != judging.NOT_TESTABLE]
+    }
     assert known == {one.id for one in OURS if one.quantity}
     assert all(one.why for one in OURS if not one.quantity)
 
@@ -86,11 +99,19 @@ def test_where_a_source_contradicts_itself_the_verdict_says_so() -> None:
 def test_runs_that_a_source_never_made_are_in_none_of_its_verdicts() -> None:
     plan = planned("aach2023-short")
     ours = {
-        run for block in ("ours", "ours-loaders", "ours-ceiling", "mlperf-lars/bs65536") for run in plan.blocks[block]
+        run
+        for block in ("ours", "ours-loaders", "ours-ceiling", "mlperf-lars/bs65536")
+        for run in plan.blocks[block]
     }
-    ours |= {run for run, job in plan.runs.items() if job.spec.framework == "deepspeed"}  # stage 0, which is ours
+    ours |= {
+        run for run, job in plan.runs.items() if job.spec.framework == "deepspeed"
+    }  # stage 0, which is ours
     assert len(ours) == 3 * 2 * 9 * 3 + 2 * 8 * 3 + 3 * 9 * 3 + 5 + 8 * 3
-    rest_on = {run for runs in judged("aach2023-short", "aach2023", "")["runs"].dropna() for run in runs.split()}
+    rest_on = {
+        run
+        for runs in judged("aach2023-short", "aach2023", "")["runs"].dropna()
+        for run in runs.split()
+    }
     assert rest_on
     assert not rest_on & ours
 
@@ -117,9 +138,18 @@ def test_a_claim_says_which_of_its_conditions_no_run_meets() -> None:
 
 
 def test_stages_of_zero_are_known_by_every_name_that_a_study_gives_them() -> None:
-    sides = {stage: next(one for one in OURS if one.id == f"comparison2022-zero{stage}-memory") for stage in (1, 2, 3)}
+    sides = {
+        stage: next(one for one in OURS if one.id == f"comparison2022-zero{stage}-memory")
+        for stage in (1, 2, 3)
+    }
     for path in (CONFIG / "studies").glob("*.yaml"):
-        for name, variant in yaml.safe_load(path.read_text(encoding="utf-8")).get("variants", {}).items():
-            if (stage := variant.get("zero_stage")) and "bucket_mb" not in variant:  # of which no source speaks
+        for name, variant in (
+            yaml.safe_load(path.read_text(encoding="utf-8")).get("variants", {}).items()
+        ):
+            if (
+                stage := variant.get("zero_stage")
+            ) and "bucket_mb" not in variant:  # of which no source speaks
                 assert name in sides[stage].right["framework"], f"{path.stem}: {name}"
-                assert stage == 3 or name in sides[stage + 1].left["framework"], f"{path.stem}: {name}"
+                assert stage == 3 or name in sides[stage + 1].left["framework"], (
+                    f"{path.stem}: {name}"
+                )

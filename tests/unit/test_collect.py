@@ -14,7 +14,16 @@ from ddlbench.audit import Material
 from ddlbench.audit.rules.records import failed_runs
 from ddlbench.core import registry
 
-from tests.builders.records import RANKS, SPEC, edit_log, reasons, retimed, seal_again, tables, write_record
+from tests.builders.records import (
+    RANKS,
+    SPEC,
+    edit_log,
+    reasons,
+    retimed,
+    seal_again,
+    tables,
+    write_record,
+)
 from tests.facts import missing
 
 
@@ -28,12 +37,16 @@ def test_a_run_is_measured_after_its_first_epoch(tmp_path: Path) -> None:
     assert run["full_train_s"] == run["train_s"]
     assert run["validation_s"] == pytest.approx(1.5)
     assert run["data_wait_s"] == pytest.approx(0.1)
-    assert run[["forward_s", "backward_s", "optimizer_s"]].tolist() == pytest.approx([0.15, 0.15, 0.1])
+    assert run[["forward_s", "backward_s", "optimizer_s"]].tolist() == pytest.approx(
+        [0.15, 0.15, 0.1]
+    )
     assert run["compute_s"] == pytest.approx(0.4)
     assert run["communication_s"] == pytest.approx(0.15)
     assert (run["final_top1"], run["best_top1"]) == (0.25, 0.5)
     assert (run["final_top5"], run["best_top5"]) == (0.5, 0.75)
-    assert run["final_loss"] == pytest.approx((3 + 4) * 2 / 2)  # steps 2 and 3, each summed over two ranks
+    assert run["final_loss"] == pytest.approx(
+        (3 + 4) * 2 / 2
+    )  # steps 2 and 3, each summed over two ranks
     assert {k: run[k] for k in SPEC.columns()} == SPEC.columns()
     assert (run["status"], run["hosts"], run["images"]) == ("success", "node7,node8", 16)
     assert (run["commit"], run["torch_version"], run["command"]) == ("abc", "2.0", "python")
@@ -49,15 +62,24 @@ def test_a_run_is_measured_after_its_first_epoch(tmp_path: Path) -> None:
 
 
 def test_of_a_step_the_last_rank_waits_for_nobody(tmp_path: Path) -> None:
-    late = {(2, 0): 0.1, (2, 1): 0.3, (3, 0): 0.7, (3, 1): 0.2}  # another rank is last in the next step
+    late = {
+        (2, 0): 0.1,
+        (2, 1): 0.3,
+        (3, 0): 0.7,
+        (3, 1): 0.2,
+    }  # another rank is last in the next step
     folder = retimed(
         write_record(tmp_path / "a"),
-        communication_s=lambda s: [late.get(key, 9.0) for key in zip(s["step"], s["rank"], strict=True)],
+        communication_s=lambda s: [
+            late.get(key, 9.0) for key in zip(s["step"], s["rank"], strict=True)
+        ],
     )
     run = tables(tmp_path / "tables", folder)[0].iloc[0]
     assert run["communication_transfer_s"] == pytest.approx((0.1 + 0.2) / 2)
     assert run["communication_wait_s"] == pytest.approx((0.0 + 0.2 + 0.5 + 0.0) / 4)
-    assert run["communication_s"] == pytest.approx(run["communication_transfer_s"] + run["communication_wait_s"])
+    assert run["communication_s"] == pytest.approx(
+        run["communication_transfer_s"] + run["communication_wait_s"]
+    )
     single = write_record(tmp_path / "b", replace(SPEC, workers=1))
     run = tables(tmp_path / "one", single)[0].iloc[0]
     assert run[["communication_transfer_s", "communication_wait_s"]].isna().all()
@@ -69,7 +91,10 @@ def test_step_times_are_medians_after_warm_up(tmp_path: Path) -> None:
         write_record(tmp_path / "a"),
         data_wait_s=lambda s: s["data_wait_s"].mask((s["step"] == 3) & (s["rank"] == 1), 50.0),
     )
-    collect([folder, write_record(tmp_path / "b", replace(SPEC, repeat=2, timed=False))], tmp_path / "tables")
+    collect(
+        [folder, write_record(tmp_path / "b", replace(SPEC, repeat=2, timed=False))],
+        tmp_path / "tables",
+    )
     table = pd.read_parquet(tmp_path / "tables/step_times.parquet")
     assert list(table["run"]) == [SPEC.id]
     assert table["data_wait_s"][0] == pytest.approx(0.1)
@@ -85,7 +110,10 @@ def test_what_ranks_measured_is_joined(tmp_path: Path) -> None:
     assert run[["network_sent_bytes", "network_received_bytes"]].tolist() == [10, 13]
     assert run[["skipped_steps", "resumes"]].tolist() == [0, 0]
     # Two ranks of one node: what is the node's counts once.
-    one = [RANKS[0], {k: v for k, v in RANKS[1].items() if "_energy" not in k and "network" not in k}]
+    one = [
+        RANKS[0],
+        {k: v for k, v in RANKS[1].items() if "_energy" not in k and "network" not in k},
+    ]
     one[1] |= {"host": "node7", "local_rank": 1, "device_energy_j": None}
     run = tables(tmp_path / "one", write_record(tmp_path / "b", ranks=one))[0].iloc[0]
     assert run["host_energy_j"] == 30
@@ -102,7 +130,10 @@ def test_ranks_of_one_node_do_not_talk_over_its_network(tmp_path: Path) -> None:
 def test_the_start_of_an_epoch_is_a_column(tmp_path: Path) -> None:
     folder = write_record(tmp_path / "a")
     for epoch, seconds in ((1, 7.0), (2, 0.5)):  # the first is warm-up
-        said = f':::MLL {{"key": "ddlbench_epoch_start_s", "value": {seconds}, "metadata": {{"epoch_num": {epoch}}}'
+        said = (
+            f':::MLL {{"key": "ddlbench_epoch_start_s", "value": {seconds}, "metadata":'
+            f' {{"epoch_num": {epoch}}}'
+        )
         with (folder / "run.mllog").open("a") as log:
             log.write(f'{said}, "time_ms": 1}}\n')
     seal_again(folder)
@@ -129,7 +160,9 @@ def test_the_share_of_the_peak_is_that_of_the_runs_precision(tmp_path: Path) -> 
     # 10 images/s on two workers: 10 GFLOP/s each.
     assert runs.loc[bf16.id, "mfu"] == pytest.approx(0.4)
     assert runs.loc[[SPEC.id, old.id], "mfu"].isna().all()
-    why = pd.read_parquet(tmp_path / "tables/not_measured.parquet").set_index(["run", "column"])["reason"]
+    why = pd.read_parquet(tmp_path / "tables/not_measured.parquet").set_index(["run", "column"])[
+        "reason"
+    ]
     assert missing(why[SPEC.id, "mfu"], SPEC.machine, "peak_tflops_per_worker", "fp32") == []
     assert missing(why[old.id, "mfu"], "flops_per_image") == []
 
@@ -139,16 +172,27 @@ def test_energy_is_whole_or_null(tmp_path: Path) -> None:
     with_devices = [rank | {"device_energy_j": 100.0} for rank in RANKS]
     run = tables(tmp_path / "a", write_record(tmp_path / "ra", gpu, ranks=with_devices))[0].iloc[0]
     assert run[["device_energy_j", "host_energy_j", "energy_j"]].tolist() == [200, 60, 260]
-    closed = {"host_energy_j": None, "not_measured": {"host_energy_j": "energy_uj: Permission denied"}}
+    closed = {
+        "host_energy_j": None,
+        "not_measured": {"host_energy_j": "energy_uj: Permission denied"},
+    }
     half = [with_devices[0], with_devices[1] | closed]
     run = tables(tmp_path / "b", write_record(tmp_path / "rb", gpu, ranks=half))[0].iloc[0]
     assert run["device_energy_j"] == 200
     assert run[["host_energy_j", "energy_j", "full_energy_j"]].isna().all()
-    assert missing(reasons(tmp_path / "b")["energy_j"], "host_energy_j", "energy_uj", "Permission denied") == []
+    assert (
+        missing(
+            reasons(tmp_path / "b")["energy_j"], "host_energy_j", "energy_uj", "Permission denied"
+        )
+        == []
+    )
     # Reasons may also be the record's, under the names that ranks use.
     bare = [{"host": "node7", "local_rank": 0, "host_energy_j": None, "cpu_share": None}]
     why = {"host_energy_j": "no RAPL", "cpu_share": "psutil is not installed"}
-    tables(tmp_path / "c", write_record(tmp_path / "rc", replace(SPEC, workers=1), ranks=bare, not_measured=why))
+    tables(
+        tmp_path / "c",
+        write_record(tmp_path / "rc", replace(SPEC, workers=1), ranks=bare, not_measured=why),
+    )
     assert reasons(tmp_path / "c")["energy_j"] == "no host_energy_j: no RAPL"
     assert reasons(tmp_path / "c")["cpu_cores"] == "psutil is not installed"
 
@@ -162,7 +206,10 @@ def test_what_is_null_has_a_reason_and_nothing_else(tmp_path: Path) -> None:
         replace(SPEC, repeat=5),
     ]
     records = [write_record(tmp_path / str(spec.repeat), spec) for spec in specs[:-1]]
-    records += [write_record(tmp_path / "5", specs[-1], status=None), write_record(tmp_path / "6", ranks=[])]
+    records += [
+        write_record(tmp_path / "5", specs[-1], status=None),
+        write_record(tmp_path / "6", ranks=[]),
+    ]
     for record in records:
         runs, _ = tables(tmp_path / "tables", record)
         measures = runs.loc[0, "throughput_images_per_s":"restart_s"]
@@ -173,17 +220,23 @@ def test_what_is_null_has_a_reason_and_nothing_else(tmp_path: Path) -> None:
     assert "cpu_cores" in reasons(tmp_path / "tables")
 
 
-def test_communication_that_was_not_measured_stays_null_with_the_record_s_reason(tmp_path: Path) -> None:
+def test_communication_that_was_not_measured_stays_null_with_the_record_s_reason(
+    tmp_path: Path,
+) -> None:
     why = "it reduces while it computes"
     folder = write_record(tmp_path / "a", not_measured={"communication_s": why})
     runs, _ = tables(tmp_path / "tables", retimed(folder, communication_s=float("nan")))
     assert runs["communication_s"].isna().all()
-    assert runs["throughput_images_per_s"][0] == pytest.approx(16 / 1.2)  # rank 1: 2 x (0.8 - 0.2) s
+    assert runs["throughput_images_per_s"][0] == pytest.approx(
+        16 / 1.2
+    )  # rank 1: 2 x (0.8 - 0.2) s
     said = reasons(tmp_path / "tables")
     names = ("communication_s", "communication_transfer_s", "communication_wait_s")
     assert {said[name] for name in names} == {why}
     assert said["device_energy_j"] == RANKS[0]["not_measured"]["device_energy_j"]
-    other = write_record(tmp_path / "b", replace(SPEC, timed=False), not_measured={"communication_s": "sometimes"})
+    other = write_record(
+        tmp_path / "b", replace(SPEC, timed=False), not_measured={"communication_s": "sometimes"}
+    )
     tables(tmp_path / "untimed", other)
     assert missing(reasons(tmp_path / "untimed")["communication_s"], "timed: false") == []
 
@@ -207,14 +260,24 @@ def test_measured_runs_say_how_long_all_epochs_take(tmp_path: Path) -> None:
     assert list(pd.read_parquet(tmp_path / "tables/epochs.parquet")["top1"]) == [0.5, 0.25]
 
 
-def test_versions_are_those_that_members_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry.member("frameworks", "horovod"), "DISTRIBUTION", "horovod", raising=False)
-    monkeypatch.setattr(registry.member("loaders", "native"), "DISTRIBUTION", "torch", raising=False)
+def test_versions_are_those_that_members_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        registry.member("frameworks", "horovod"), "DISTRIBUTION", "horovod", raising=False
+    )
+    monkeypatch.setattr(
+        registry.member("loaders", "native"), "DISTRIBUTION", "torch", raising=False
+    )
     variant = replace(SPEC, framework="fused", options=(("framework", "horovod"),))
     folder = write_record(tmp_path / "a", variant)
     edit_log(folder, '"horovod": null', '"horovod": "0.28.1"')
     run = tables(tmp_path / "tables", folder)[0].iloc[0]
-    assert run[["framework_version", "loader_version", "torch_version"]].tolist() == ["0.28.1", "2.0", "2.0"]
+    assert run[["framework_version", "loader_version", "torch_version"]].tolist() == [
+        "0.28.1",
+        "2.0",
+        "2.0",
+    ]
 
 
 def test_failed_runs_without_a_record_are_listed(tmp_path: Path) -> None:
@@ -222,9 +285,19 @@ def test_failed_runs_without_a_record_are_listed(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     for name in ("a", "b", "was-killed"):
         (tmp_path / name / "failed").mkdir()
-    report = {"cause": "exception", "rank": 3, "host": "node8", "message": "rank 3: ValueError: nan", "step": 40}
-    (tmp_path / "a/failed/failure.json").write_text(json.dumps(report | {"time": 0, "slurm_job_id": "77"}))
-    (tmp_path / "b/failed/failure.json").write_text(json.dumps({"cause": "timeout", "time": "2024-01-02T03:04:05Z"}))
+    report = {
+        "cause": "exception",
+        "rank": 3,
+        "host": "node8",
+        "message": "rank 3: ValueError: nan",
+        "step": 40,
+    }
+    (tmp_path / "a/failed/failure.json").write_text(
+        json.dumps(report | {"time": 0, "slurm_job_id": "77"})
+    )
+    (tmp_path / "b/failed/failure.json").write_text(
+        json.dumps({"cause": "timeout", "time": "2024-01-02T03:04:05Z"})
+    )
     done = write_record(tmp_path / "done")
     (done / "failed").mkdir()  # of an attempt before the one that succeeded
     folders = [done, *(tmp_path / name for name in ("b", "a", "never-ran", "was-killed"))]
@@ -254,7 +327,9 @@ def test_failed_runs_without_a_record_are_listed(tmp_path: Path) -> None:
     assert pd.read_parquet(tmp_path / "tables/runs.parquet").empty
 
 
-@pytest.mark.parametrize("report", ["[]", "7", "{", '{"rank": "first", "step": {}, "message": 7, "cause": ["a"]}'])
+@pytest.mark.parametrize(
+    "report", ["[]", "7", "{", '{"rank": "first", "step": {}, "message": 7, "cause": ["a"]}']
+)
 def test_a_report_that_is_none_hides_no_failed_run(tmp_path: Path, report: str) -> None:
     (tmp_path / "a/failed").mkdir(parents=True)
     (tmp_path / "a/failed/failure.json").write_text(report)
@@ -262,22 +337,37 @@ def test_a_report_that_is_none_hides_no_failed_run(tmp_path: Path, report: str) 
     assert (row["run"], row["rank"], row["step"]) == ("a", None, None)
     assert failures.lines([row])[0].startswith("a: ")
     (tmp_path / "b/failed").mkdir(parents=True)
-    (tmp_path / "b/failed/failure.json").write_text('{"cause": "killed", "message": "rank 1 was killed", "rank": 1}')
+    (tmp_path / "b/failed/failure.json").write_text(
+        '{"cause": "killed", "message": "rank 1 was killed", "rank": 1}'
+    )
     collect([tmp_path / "a", tmp_path / "b"], tmp_path / "tables")
     assert list(pd.read_parquet(tmp_path / "tables/failures.parquet")["run"]) == ["a", "b"]
 
 
 def test_failed_jobs_of_inference_are_listed_beside_failed_runs(tmp_path: Path) -> None:
-    runs, jobs = [tmp_path / "runs/one"], [tmp_path / "inference" / name for name in ("slow", "dead", "well", "new")]
+    runs, jobs = (
+        [tmp_path / "runs/one"],
+        [tmp_path / "inference" / name for name in ("slow", "dead", "well", "new")],
+    )
     for folder in (*runs, *jobs[:3]):
         (folder / "failed").mkdir(parents=True)
     (jobs[2] / "inference.json").write_text("{}")  # it went well after a try that did not
-    (jobs[1] / "failed/failure.json").write_text(json.dumps({"cause": "killed", "rank": 1, "host": "node2", "time": 0}))
+    (jobs[1] / "failed/failure.json").write_text(
+        json.dumps({"cause": "killed", "rank": 1, "host": "node2", "time": 0})
+    )
     rows = failures.failures([*runs, *jobs])
-    assert [(row["rule"], row["run"]) for row in rows] == [("train", "one"), ("infer", "dead"), ("infer", "slow")]
+    assert [(row["rule"], row["run"]) for row in rows] == [
+        ("train", "one"),
+        ("infer", "dead"),
+        ("infer", "slow"),
+    ]
     assert (rows[1]["cause"], rows[1]["rank"], rows[1]["host"]) == ("killed", 1, "node2")
     assert rows[1]["log"] == str(tmp_path / "inference/dead/infer.log")
-    counts = ["1 failed run and 2 failed jobs of inference", "0 failed runs", "1 failed job of inference"]
+    counts = [
+        "1 failed run and 2 failed jobs of inference",
+        "0 failed runs",
+        "1 failed job of inference",
+    ]
     assert [failures.counted(some) for some in (rows, [], rows[1:2])] == counts
     collect(runs, tmp_path / "tables", Planned(beside=jobs))
     table = pd.read_parquet(tmp_path / "tables/failures.parquet")
@@ -326,7 +416,9 @@ def test_untimed_and_profiled_runs_have_no_times(tmp_path: Path) -> None:
 
 
 def test_synthetic_has_no_accuracy(tmp_path: Path) -> None:
-    runs, epochs = tables(tmp_path / "tables", write_record(tmp_path / "a", replace(SPEC, loader="synthetic")))
+    runs, epochs = tables(
+        tmp_path / "tables", write_record(tmp_path / "a", replace(SPEC, loader="synthetic"))
+    )
     assert runs[["final_top1", "best_top1"]].isna().all(axis=None)
     assert epochs["top1"].isna().all()
     assert runs["throughput_images_per_s"].notna().all()

@@ -1,4 +1,5 @@
-"""Columns are declared once: what is declared is in the tables, in their description, and in the rule.
+"""Columns are declared once: what is declared is in the tables, in their description, and in the
+rule.
 
 How numbers are written for people: one table of what each formatter gives.
 """
@@ -15,7 +16,17 @@ import pytest
 from ddlbench.analysis import collect, tables
 from ddlbench.core import files, kinds, registry, spec
 from ddlbench.core.columns import Column, write_csv
-from ddlbench.core.plural import amount, between, count_of, duration, gigabytes, percents, rounded, total, worker
+from ddlbench.core.formatting import (
+    amount,
+    between,
+    count_of,
+    duration,
+    gigabytes,
+    percents,
+    rounded,
+    total,
+    worker,
+)
 from ddlbench.show import figure_data
 from ddlbench.train import measure
 from ddlbench.train.measure import Measure, Meter
@@ -31,7 +42,9 @@ def test_the_page_about_columns_is_what_they_say() -> None:
     text = (ROOT / "docs/columns.md").read_text(encoding="utf-8")
     named = {*re.findall(r"^## `(\w+)`$", text, re.M)}
     assert len(named) > 10
-    assert text == tables.page(named), "make it anew: python -m ddlbench.analysis.tables > docs/columns.md"
+    assert text == tables.page(named), (
+        "make it anew: python -m ddlbench.analysis.tables > docs/columns.md"
+    )
 
 
 def test_every_column_is_on_the_page() -> None:
@@ -44,9 +57,13 @@ def test_every_column_is_on_the_page() -> None:
 
 
 def test_every_table_is_made_by_the_rule(tmp_path: Path) -> None:
-    """The rule takes those whose rows are not of jobs that do not train, and their files from their constant FILES."""
+    """The rule takes those whose rows are not of jobs that do not train, and their files from their
+    constant FILES.
+    """
     names = {*registry.members("sheets")} - {rule.table for rule in kinds.beside()}
-    files = {name.replace("-", "_"): registry.constant("sheets", name, "FILES") or BOTH for name in names}
+    files = {
+        name.replace("-", "_"): registry.constant("sheets", name, "FILES") or BOTH for name in names
+    }
     assert {name for name, suffixes in files.items() if suffixes != BOTH} == {"learning_rates"}
     collect.collect([], tmp_path)
     made = {path.name for path in tmp_path.iterdir()}
@@ -60,11 +77,15 @@ def test_tables_have_the_declared_columns_and_types_with_and_without_rows(tmp_pa
             made = pd.read_parquet(tmp_path / f"tables/{name}.parquet")
             own = [column.name for column in table.columns]
             assert list(made) == ([*spec.COLUMNS, *own] if name == "runs" else own)
-            assert {c.name: str(made[c.name].dtype) for c in table.columns} == {c.name: c.type for c in table.columns}
+            assert {c.name: str(made[c.name].dtype) for c in table.columns} == {
+                c.name: c.type for c in table.columns
+            }
 
 
 def test_a_column_of_ranks_is_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a rank measures is declared beside its reader; the meter, restarts and the join over ranks follow."""
+    """What a rank measures is declared beside its reader; the meter, restarts and the join over
+    ranks follow.
+    """
     ours = Column("open_files", "Int64", "Most files that the rank had open.", over_ranks="max")
     monkeypatch.setattr(measure, "MEASURES", (*measure.MEASURES, Measure(ours, lambda meter: 7)))
     meter = Meter("cpu", 1, tmp_path)
@@ -79,7 +100,10 @@ def test_a_run_goes_on_from_a_checkpoint_of_before_a_column_was_added(tmp_path: 
     meter = Meter("cpu", 1, tmp_path)
     meter.start()
     now = meter.stop()
-    before = {"values": {"cpu_s": 1.0, "wall_s": 2.0, "peak_resident_bytes": 10**15}, "not_measured": {}}
+    before = {
+        "values": {"cpu_s": 1.0, "wall_s": 2.0, "peak_resident_bytes": 10**15},
+        "not_measured": {},
+    }
     both = measure.merge([before, now])
     assert both["values"]["peak_resident_bytes"] == 10**15
     assert both["values"]["loader_resident_bytes"] is None
@@ -135,7 +159,19 @@ def test_numbers_for_people(say: Callable[..., str], given: tuple[Any, ...], tex
 
 
 def test_a_cell_is_no_formula_to_a_spreadsheet_and_comes_back_as_it_was(tmp_path: Path) -> None:
-    texts = ['=HYPERLINK("http://x")', "@SUM(A1)", "+1+1", "-2+3", "\t=1", "plain", "-0.5", "1e-3", "-", "'=quoted", ""]
+    texts = [
+        '=HYPERLINK("http://x")',
+        "@SUM(A1)",
+        "+1+1",
+        "-2+3",
+        "\t=1",
+        "plain",
+        "-0.5",
+        "1e-3",
+        "-",
+        "'=quoted",
+        "",
+    ]
     data = pd.DataFrame({"framework": texts, "value": [-1.5] * len(texts)})
     figure_data.write(data, tmp_path / "a.csv")
     assert figure_data.read(tmp_path / "a.csv")["framework"].fillna("").tolist() == texts

@@ -1,4 +1,6 @@
-"""The commands: what they read as Snakemake does, what they answer, their exit codes, and in one line what is wrong."""
+"""The commands: what they read as Snakemake does, what they answer, their exit codes, and in one
+line what is wrong.
+"""
 
 import errno
 import json
@@ -63,17 +65,26 @@ def ended(*arguments: str) -> Any:
 def test_the_configuration_is_snakemakes(here: Path) -> None:
     read = configuration.of_command_line
     assert read(None, []) | {"data": 0} == {"study": "demo", "machine": "local", "data": 0}
-    assert read("profiles/juwels", [])["machine"] == "juwels-booster"  # which YTE makes of two files
+    assert (
+        read("profiles/juwels", [])["machine"] == "juwels-booster"
+    )  # which YTE makes of two files
     (here / "mine").mkdir()
     (here / "mine/config.yaml").write_text("configfile: mine/over.yaml\nconfig: {account: a}\n")
     (here / "mine/over.yaml").write_text(SETTINGS.format(study="frameworks"))
-    mine = {"study": "frameworks", "machine": "workstation", "checkpoint": {"minutes": 7}, "account": "a"}
+    mine = {
+        "study": "frameworks",
+        "machine": "workstation",
+        "checkpoint": {"minutes": 7},
+        "account": "a",
+    }
     assert read("mine", []) == mine
     config = read("mine", ["study=demo", "checkpoint={silent: x}", "max_gpu_hours=1e3", "account="])
     assert config["study"] == "demo"
     assert config["checkpoint"] == {"minutes": 7, "silent": "x"}
     assert (config["max_gpu_hours"], config["account"]) == (1000.0, None)
-    assert read("mine", ["study=demo"])["machine"] == "workstation" and "account" not in read("mine", ["study=demo"])
+    assert read("mine", ["study=demo"])["machine"] == "workstation" and "account" not in read(
+        "mine", ["study=demo"]
+    )
 
 
 def test_values_are_what_snakemake_takes_them_for(here: Path) -> None:
@@ -86,8 +97,14 @@ def test_values_are_what_snakemake_takes_them_for(here: Path) -> None:
 
 
 @pytest.mark.parametrize(("arguments", "facts"), bad_input("command"))
-def test_what_people_get_wrong_is_one_line(here: Path, arguments: str, facts: tuple[str, ...]) -> None:
-    written = {"broken": "a: [", "odd": "configfile: odd/settings.yaml", "listed": "configfile: listed.yaml"}
+def test_what_people_get_wrong_is_one_line(
+    here: Path, arguments: str, facts: tuple[str, ...]
+) -> None:
+    written = {
+        "broken": "a: [",
+        "odd": "configfile: odd/settings.yaml",
+        "listed": "configfile: listed.yaml",
+    }
     for name, text in written.items():
         (here / name).mkdir()
         (here / name / "config.yaml").write_text(text)
@@ -114,7 +131,9 @@ def test_a_folder_that_may_not_be_written_is_one_line(here: Path) -> None:
 
 
 def test_a_plan_is_a_table_a_text_and_json(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ended("plan", "--profile", "profiles/slurm", "--study", "demo", "--machine", "local") == 0
+    assert (
+        ended("plan", "--profile", "profiles/slurm", "--study", "demo", "--machine", "local") == 0
+    )
     text = capsys.readouterr().out
     *lines, line = text.splitlines(keepends=True)
     assert line.endswith("snakemake --profile profiles/slurm --config study=demo machine=local\n")
@@ -125,7 +144,9 @@ def test_a_plan_is_a_table_a_text_and_json(here: Path, capsys: pytest.CaptureFix
     assert len(rows) == 27 and {row["state"] for row in rows} == {"missing"}
 
 
-def test_status_and_failures(here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_and_failures(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan = configuration.read(configuration.of_command_line(None, [])).plan
     failed, stopped, *_ = plan.runs
     Path(layout.run(stopped), ".partial").mkdir(parents=True)
@@ -134,15 +155,25 @@ def test_status_and_failures(here: Path, capsys: pytest.CaptureFixture[str], mon
     (left / "failure.json").write_text('{"cause": "out of memory", "message": "rank 0: no room"}')
     assert ended("status", "--json") == 0
     rows = {row["run"]: row for row in json.loads(capsys.readouterr().out)["runs"]}
-    assert (rows[failed]["state"], rows[stopped]["words"], len(rows)) == ("failed", "was stopped", 27)
+    assert (rows[failed]["state"], rows[stopped]["words"], len(rows)) == (
+        "failed",
+        "was stopped",
+        27,
+    )
     assert ended("failures", "--json") == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["run"], row["cause"]) == (failed, "out of memory")
     with monkeypatch.context() as full:
-        full.setattr(pd.DataFrame, "to_csv", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
+        full.setattr(
+            pd.DataFrame,
+            "to_csv",
+            Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")),
+        )
         why = ended("failures")
     assert missing(why, "results/demo/local/tables/failures.csv: ", "No space left") == []
-    assert f"{failed}: rank 0: no room" in capsys.readouterr().out  # though there is no room for the table
+    assert (
+        f"{failed}: rank 0: no room" in capsys.readouterr().out
+    )  # though there is no room for the table
     assert ended("failures") == 0
     assert (here / "results/demo/local/tables/failures.csv").exists()
 
@@ -156,7 +187,9 @@ def test_work_is_named_while_there_is_some(here: Path, capsys: pytest.CaptureFix
     assert ended("failures") == 0 and "snakemake" not in capsys.readouterr().out
     study = Path(snakefile.written(plan)[0])
     for remembers, works in ((None, True), (snakefile.said(plan), False), ("other", True)):
-        os.utime(study, (time.time() + 9, time.time() + 9))  # checked out anew; Snakemake remembers what it said
+        os.utime(
+            study, (time.time() + 9, time.time() + 9)
+        )  # checked out anew; Snakemake remembers what it said
         notes = Path(".snakemake/metadata")
         notes.mkdir(parents=True, exist_ok=True)
         if remembers:
@@ -178,7 +211,9 @@ def test_sides_that_cannot_be_compared_are_one_line(here: Path) -> None:
     assert missing(ended("compare", "local", "cluster"), "before: 'local'", "timed record") == []
 
 
-def test_verify_ends_with_an_error_about_what_is_not_there(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_ends_with_an_error_about_what_is_not_there(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert ended("verify", "--processes", "1") == 1
     text = capsys.readouterr().out
     assert missing(text, "results/data/mnist5k/raw: ", "no manifest") == []
@@ -195,7 +230,9 @@ def test_nodes_of_no_records(here: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert json.loads(capsys.readouterr().out) == []
 
 
-def test_help_fits_a_screen(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_fits_a_screen(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     for arguments in (["--help"], *([name, "--help"] for name in of_study.members())):
         assert ended(*arguments) == 0
@@ -205,7 +242,10 @@ def test_help_fits_a_screen(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
 
 def test_a_reader_that_has_seen_enough_is_no_error(here: Path) -> None:
     """As `| head` is."""
-    command = f"set -o pipefail; {shlex.quote(sys.executable)} -m ddlbench.commands.main plan --json | true"
+    command = (
+        f"set -o pipefail; {shlex.quote(sys.executable)} -m ddlbench.commands.main plan --json |"
+        " true"
+    )
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -236,8 +276,12 @@ def test_a_key_that_is_gone_names_what_took_its_place(name: str) -> None:
         check_config({"study": "demo", "machine": "local", f"{name}s": None})
 
 
-def test_the_clone_that_one_stands_in_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where two clones share an environment, the program of the other one would read these records by its own code."""
+def test_the_clone_that_one_stands_in_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where two clones share an environment, the program of the other one would read these records
+    by its own code.
+    """
     called: list[Any] = []
     monkeypatch.setattr(os, "execve", lambda *arguments: called.append(arguments))
     monkeypatch.setattr(sys, "argv", ["ddlbench", "plan"])
@@ -265,14 +309,20 @@ def test_snakemakes_memory_of_a_run_is_read_from_its_files(here: Path) -> None:
         log.parent.mkdir(parents=True)
         log.touch()
         if run != "forgotten":
-            note = MetadataRecord(input=["a/manifest.json"], code=stale.COMMAND, input_checksums={"a": "sha256:1"})
+            note = MetadataRecord(
+                input=["a/manifest.json"], code=stale.COMMAND, input_checksums={"a": "sha256:1"}
+            )
             snakemakes._write_record(snakemakes._get_key(IOFile(str(log))), note)
     found = stale.memories(["short", "long-" + 200 * "x", "forgotten", "never made"])
     assert [*found] == ["short", "long-" + 200 * "x"]
-    assert set(map(str, found.values())) == {str(stale.Memory(("a/manifest.json",), {"a": "sha256:1"}, stale.COMMAND))}
+    assert set(map(str, found.values())) == {
+        str(stale.Memory(("a/manifest.json",), {"a": "sha256:1"}, stale.COMMAND))
+    }
 
 
-def test_a_kept_state_outlives_what_it_was_made_from(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_kept_state_outlives_what_it_was_made_from(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert missing(ended("keep", "2026-10"), "results/demo/local/index.html: ") == []
     run = next(iter(configuration.read(configuration.of_command_line(None, [])).plan.runs))
     log, page = Path(layout.run_log(run)), Path(layout.page("demo/local"))
@@ -286,7 +336,9 @@ def test_a_kept_state_outlives_what_it_was_made_from(here: Path, capsys: pytest.
     write_text(log, "new")  # as a run that is made again does
     page.write_text("another")
     assert (kept / "runs" / run / log.name).read_text() == "old"
-    assert (kept / "demo/local/index.html").read_text() == "a page" and not (kept / "demo/local/logs").exists()
+    assert (kept / "demo/local/index.html").read_text() == "a page" and not (
+        kept / "demo/local/logs"
+    ).exists()
     assert "is kept already" in ended("keep", "2026-10")
     assert missing(ended("keep", "../x"), "name: '../x'") == []
 
@@ -298,12 +350,18 @@ def test_verdicts_are_an_answer(here: Path, capsys: pytest.CaptureFixture[str]) 
     row = dict.fromkeys(judging.COLUMNS, "x") | {"verdict": judging.NOT_TESTABLE}
     pd.DataFrame([row]).to_csv(table, index=False)
     assert ended("verdicts") == 0
-    assert capsys.readouterr().out.startswith("1 claims: 0 contradicted, 0 supported, 0 undecided, 1 ")
+    assert capsys.readouterr().out.startswith(
+        "1 claims: 0 contradicted, 0 supported, 0 undecided, 1 "
+    )
 
 
 @pytest.mark.more
-def test_the_answers_are_printed_at_any_time(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Before any run, from the records that are there, and as values for programs. No page is made."""
+def test_the_answers_are_printed_at_any_time(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before any run, from the records that are there, and as values for programs. No page is
+    made.
+    """
     assert ended("answer") == 0
     assert "framework" not in capsys.readouterr().out.splitlines()[0]
     planned = configuration.read(configuration.of_command_line(None, [])).plan
@@ -354,16 +412,30 @@ NOW = 1_800_000_000.0
 def small() -> Plan:
     plan = make_plan(load_study("demo"), LAPTOP, None, IMAGES)
     # Their data is of no interest here.
-    return replace(plan, runs={run: replace(job, manifest=None) for run, job in list(plan.runs.items())[:4]})
+    return replace(
+        plan, runs={run: replace(job, manifest=None) for run, job in list(plan.runs.items())[:4]}
+    )
 
 
 def screen(plan: Plan, results: Path, limit: float | None = None) -> str:
     rows = [
-        replace(row, wall_s=60.0, wall_s_low=50.0, wall_s_high=90.0, gpu_hours=0.5, gpu_hours_low=0.4, gpu_hours_high=1)
+        replace(
+            row,
+            wall_s=60.0,
+            wall_s_low=50.0,
+            wall_s_high=90.0,
+            gpu_hours=0.5,
+            gpu_hours_low=0.4,
+            gpu_hours_high=1,
+        )
         for row in bill.rows(replace(plan, blocks={"all": tuple(plan.runs)}), IMAGES, results)
     ]
-    # A record of two empty files will do here; whether records are whole is not the screen's to say.
-    rows = [replace(row, state="done") if (results / "runs" / row.run / "run.mllog").exists() else row for row in rows]
+    # A record of two empty files will do here; whether records are whole is not the screen's to
+    # say.
+    rows = [
+        replace(row, state="done") if (results / "runs" / row.run / "run.mllog").exists() else row
+        for row in rows
+    ]
     states, trouble = status.now(plan, rows, results, results)
     return "\n".join(status.lines(plan, rows, states, results, limit, trouble, lambda: NOW))
 
@@ -389,21 +461,33 @@ def test_a_screen_of_a_study_that_runs_here(tmp_path: Path) -> None:
     text = screen(plan, tmp_path, 2.0)
     assert missing(text, "4 runs", "1 done", "1 running", "1 waiting", "1 failed") == []
     epochs = plan.runs[running].spec.epochs
-    assert f"  running {running}: epoch {min(2, epochs)} of {epochs}, " in text and f"process {os.getpid()}" in text
+    assert (
+        f"  running {running}: epoch {min(2, epochs)} of {epochs}, " in text
+        and f"process {os.getpid()}" in text
+    )
     assert missing(text, f"  failed  {failed}: ", "out of memory") == []
     assert f"  waiting {stopped}: was stopped" in text
     # 20 s of the one that runs, 60 s of the other; 10 and 50, 50 and 90.
-    ends = [status.datetime.fromtimestamp(NOW + s).strftime("%Y-%m-%d %H:%M") for s in (80, 60, 140)]
+    ends = [
+        status.datetime.fromtimestamp(NOW + s).strftime("%Y-%m-%d %H:%M") for s in (80, 60, 140)
+    ]
     assert f": {ends[0]} ({ends[1]} to {ends[2]})" in text
     (hours,) = [line for line in text.splitlines() if "max_gpu_hours" in line]
-    assert missing(hours, "0.5 used", "1 for the others", "0.8 to 2", "0.0111 are used", "max_gpu_hours: 2") == []
+    assert (
+        missing(
+            hours, "0.5 used", "1 for the others", "0.8 to 2", "0.0111 are used", "max_gpu_hours: 2"
+        )
+        == []
+    )
     # Who held it has died: it runs no longer.
     dead = asdict(living.myself()) | {"born": "long ago"}
     (tmp_path / "runs" / running / hold.HOLDER).write_text(json.dumps(dead))
     assert "1 done, 0 running, 2 waiting, 1 failed" in screen(plan, tmp_path)
 
 
-def test_a_queue_says_what_runs_and_what_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queue_says_what_runs_and_what_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan = small()
     plan = replace(plan, machine=replace(LAPTOP, partitions=(Partition("gpu", 1, 60),)))
     first, second, third, _ = plan.runs
@@ -421,7 +505,10 @@ def test_a_queue_says_what_runs_and_what_waits(tmp_path: Path, monkeypatch: pyte
     begin(tmp_path / "runs" / first, epochs=0)
     text = screen(plan, tmp_path)
     assert missing(text, "4 runs", "0 done", "1 running", "3 waiting", "0 failed") == []
-    assert f"  running {first}: epoch 1 of {plan.runs[first].spec.epochs}, " in text and "job 7" in text
+    assert (
+        f"  running {first}: epoch 1 of {plan.runs[first].spec.epochs}, " in text
+        and "job 7" in text
+    )
     (held,) = [line for line in text.splitlines() if f"waiting {third}" in line]
     assert missing(held, "job 9", "JobHeldUser", "scontrol release 9") == []
     assert "  waiting " + second not in text  # it waits as all do
@@ -437,7 +524,9 @@ def test_a_queue_says_what_runs_and_what_waits(tmp_path: Path, monkeypatch: pyte
     assert screen(plan, tmp_path).splitlines()[3] == "squeue: no answer"
 
 
-def test_an_end_that_nobody_knows_is_not_guessed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_end_that_nobody_knows_is_not_guessed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(first_guess, "operations", lambda model: None)
     plan = small()
     assert "expected end: nothing runs" in screen(plan, tmp_path)
@@ -451,9 +540,16 @@ def test_an_end_that_nobody_knows_is_not_guessed(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize("count", [8, 9, 27])
 def test_a_screen_names_eight_and_counts_the_others(tmp_path: Path, count: int) -> None:
     plan = make_plan(load_study("demo"), LAPTOP, None, IMAGES)
-    plan = replace(plan, runs={run: replace(job, manifest=None) for run, job in list(plan.runs.items())[:count]})
+    plan = replace(
+        plan,
+        runs={run: replace(job, manifest=None) for run, job in list(plan.runs.items())[:count]},
+    )
     for run in plan.runs:
         begin(tmp_path / "runs" / run)
-    named = [line for line in screen(plan, tmp_path).splitlines() if line.startswith(("  waiting", "  ..."))]
+    named = [
+        line
+        for line in screen(plan, tmp_path).splitlines()
+        if line.startswith(("  waiting", "  ..."))
+    ]
     shown = [f"  waiting {run}: was stopped" for run in [*plan.runs][:8]]
     assert named == shown + [f"  ... and {count - 8} more"] * (count > 8)

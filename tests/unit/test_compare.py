@@ -1,4 +1,6 @@
-"""A new software stage beside the old one: planted changes are named with their part and host, and noise is not."""
+"""A new software stage beside the old one: planted changes are named with their part and host, and
+noise is not.
+"""
 
 import json
 import random
@@ -18,22 +20,40 @@ from ddlbench.show.page import compared
 from tests.builders.records import edit_log, of_two_nodes
 from tests.facts import missing, refuses
 
-STEP = {"data_wait_s": 0.02, "compute_s": 0.2, "communication_transfer_s": 0.03, "communication_wait_s": 0.01}
+STEP = {
+    "data_wait_s": 0.02,
+    "compute_s": 0.2,
+    "communication_transfer_s": 0.03,
+    "communication_wait_s": 0.01,
+}
 
 
 def runs(seed: int, repeats: int = 5, noise: float = 0.02, **factors: float) -> list[Run]:
-    """Runs on two hosts whose parts take STEP's seconds times `factors`, with noise; 100 steps an epoch."""
+    """Runs on two hosts whose parts take STEP's seconds times `factors`, with noise; 100 steps an
+    epoch.
+    """
     chance = random.Random(seed)
     found = []
     for repeat in range(1, repeats + 1):
-        parts = {name: s * factors.get(name, 1.0) * np.exp(chance.gauss(0, noise)) for name, s in STEP.items()}
+        parts = {
+            name: s * factors.get(name, 1.0) * np.exp(chance.gauss(0, noise))
+            for name, s in STEP.items()
+        }
         whole = 100 * sum(parts.values()) * np.exp(chance.gauss(0, noise))
         of_host = {
             host: {name: parts[name] * np.exp(chance.gauss(0, noise)) for name in compare.OF_HOST}
             for host in ("node1", "node2")
         }
         of_host["node2"]["compute_s"] *= factors.get("node2", 1.0)
-        found.append(Run("mnist", repeat, {"epoch_s": whole, **parts}, of_host, {"torch": "2.12", "python": "3.11"}))
+        found.append(
+            Run(
+                "mnist",
+                repeat,
+                {"epoch_s": whole, **parts},
+                of_host,
+                {"torch": "2.12", "python": "3.11"},
+            )
+        )
     return found
 
 
@@ -53,9 +73,14 @@ def test_a_faster_part_is_named() -> None:
 
 
 def test_slower_on_one_host_names_the_host() -> None:
-    rows = compare.rows(runs(1, noise=0.005), runs(2, noise=0.005, node2=1.3, communication_wait_s=6.0))
+    rows = compare.rows(
+        runs(1, noise=0.005), runs(2, noise=0.005, node2=1.3, communication_wait_s=6.0)
+    )
     assert verdict(rows) == "slower"
-    assert (verdict(rows, "compute_s", "node1"), verdict(rows, "compute_s", "node2")) == ("cannot tell", "slower")
+    assert (verdict(rows, "compute_s", "node1"), verdict(rows, "compute_s", "node2")) == (
+        "cannot tell",
+        "slower",
+    )
     said = "\n".join(compare.lines(rows))
     assert "communication_wait_s: +49.93 ms per step" in said
     assert "compute_s on node2" in said
@@ -72,7 +97,11 @@ def test_one_pair_says_nothing_and_few_say_how_many_more() -> None:
 
 def test_runs_of_several_kinds_are_judged_each_and_together() -> None:
     def kinds(seed: int, **factors: float) -> list[Run]:
-        return [replace(one, cell=cell) for cell in ("a", "b") for one in runs(seed + ord(cell), 3, **factors)]
+        return [
+            replace(one, cell=cell)
+            for cell in ("a", "b")
+            for one in runs(seed + ord(cell), 3, **factors)
+        ]
 
     rows = compare.rows(kinds(1), kinds(5, compute_s=0.6))
     assert {row["runs"] for row in rows} == {ALL, "a", "b"}
@@ -82,14 +111,20 @@ def test_runs_of_several_kinds_are_judged_each_and_together() -> None:
 
 
 def test_what_differs_is_listed() -> None:
-    before, after = runs(1), [replace(one, software={"torch": "2.13", "python": "3.11"}) for one in runs(2)]
+    before, after = (
+        runs(1),
+        [replace(one, software={"torch": "2.13", "python": "3.11"}) for one in runs(2)],
+    )
     assert compare.differences(before, after) == ["torch: 2.12 -> 2.13"]
     moved = [replace(one, of_host={"node7": one.of_host["node1"]}) for one in after]
     assert "hosts: node1, node2 -> node7" in compare.differences(before, moved)
     assert {row["host"] for row in compare.rows(before, moved)} == {ALL}  # no host is on both sides
     # A machine file with one more variable is a stage too; runs without it have it unset.
     before = [replace(one, environment={"OMP_NUM_THREADS": "1"}) for one in runs(1)]
-    after = [replace(one, environment={"OMP_NUM_THREADS": "1", "ONEDNN_MAX_CPU_ISA": "SSE41"}) for one in runs(2)]
+    after = [
+        replace(one, environment={"OMP_NUM_THREADS": "1", "ONEDNN_MAX_CPU_ISA": "SSE41"})
+        for one in runs(2)
+    ]
     assert compare.differences(before, after) == ["ONEDNN_MAX_CPU_ISA: unset -> SSE41"]
     mixed = [*before[1:], after[0]]
     assert compare.differences(before, mixed) == ["ONEDNN_MAX_CPU_ISA: unset -> SSE41, unset"]
@@ -115,9 +150,13 @@ def test_nothing_in_common() -> None:
 
 def planted(folder: Path, machine: str, repeat: int, forward_s: float, torch: str) -> Path:
     times = {"data_wait_s": 0.01, "backward_s": 0.2, "optimizer_s": 0.01, "communication_s": 0.02}
-    record = of_two_nodes(folder, machine, repeat, forward_s=forward_s * (1 + 0.01 * repeat), **times)
+    record = of_two_nodes(
+        folder, machine, repeat, forward_s=forward_s * (1 + 0.01 * repeat), **times
+    )
     edit_log(record, '"torch": "2.0"', f'"torch": "{torch}"')
-    edit_log(record, '"command": "python"', f'"command": "env OMP_NUM_THREADS=1 STAGE={torch} torchrun"')
+    edit_log(
+        record, '"command": "python"', f'"command": "env OMP_NUM_THREADS=1 STAGE={torch} torchrun"'
+    )
     return record
 
 
@@ -129,7 +168,12 @@ def test_records_of_two_machine_files_are_compared(tmp_path: Path) -> None:
     after, _ = compare.side("stage-2025", tmp_path)
     assert (len(before), len(after), refused) == (3, 3, [])
     rows = compare.rows(before, after)
-    assert verdict(rows) == verdict(rows, "compute_s") == verdict(rows, "compute_s", "node7") == "faster"
+    assert (
+        verdict(rows)
+        == verdict(rows, "compute_s")
+        == verdict(rows, "compute_s", "node7")
+        == "faster"
+    )
     (whole,) = [row for row in rows if row["quantity"] == "epoch_s"]
     assert whole["ratio"] == pytest.approx(0.29 / 0.34, rel=0.01)
     assert compare.differences(before, after) == ["STAGE: 2.0 -> 2.1", "torch: 2.0 -> 2.1"]
@@ -158,7 +202,9 @@ def test_a_side_of_two_machines_is_asked_which(tmp_path: Path) -> None:
         planted(tmp_path / "kept/old/runs", machine, 1, 0.1, "2.0")
     with refuses(ConfigError, "local, local-2", "old/local", "old/local-2"):
         compare.side("old", tmp_path)
-    assert [len(compare.side(f"old/{name}", tmp_path)[0]) for name in ("local", "local-2", "x")] == [1, 1, 0]
+    assert [
+        len(compare.side(f"old/{name}", tmp_path)[0]) for name in ("local", "local-2", "x")
+    ] == [1, 1, 0]
 
 
 def test_a_damaged_record_is_named_and_left_out(tmp_path: Path) -> None:
@@ -170,12 +216,15 @@ def test_a_damaged_record_is_named_and_left_out(tmp_path: Path) -> None:
     assert compare.side("nowhere", tmp_path) == ([], [])
 
 
-# Real trainings under three stages of one machine, as `ddlbench compare` read them: what it says of them stays. LeNet,
-# DDP, two workers on 2 cores of an AMD EPYC, 2026-11-22, alternated, while other programs kept the machine busy. `old`
-# and `same` are the same software; `new` asks for four threads per rank (OMP_NUM_THREADS) where there is one core.
+# Real trainings under three stages of one machine, as `ddlbench compare` read them: what it says of
+# them stays. LeNet, DDP, two workers on 2 cores of an AMD EPYC, 2026-11-22, alternated, while other
+# programs kept the machine busy. `old` and `same` are the same software; `new` asks for four
+# threads per rank (OMP_NUM_THREADS) where there is one core.
 STAGES: dict[str, list[Run]] = {
     stage: [Run(**run) for run in runs]
-    for stage, runs in json.loads(Path(__file__).with_name("compare_stages.json").read_text()).items()
+    for stage, runs in json.loads(
+        Path(__file__).with_name("compare_stages.json").read_text()
+    ).items()
 }
 
 

@@ -1,4 +1,6 @@
-"""config/README.md says what the keys say, keys come from one place, and its example is a study that works."""
+"""config/README.md says what the keys say, keys come from one place, and its example is a study
+that works.
+"""
 
 import re
 from dataclasses import MISSING, dataclass, fields
@@ -72,16 +74,26 @@ def test_a_field_is_a_key() -> None:
         "default": 2,
     }
     assert rules["until"]["anyOf"] == [{"type": "number"}, {"type": "null"}]
-    data = {"words": ["a"], "speeds": {"b": 2, "a": 1.5}, "parts": [{"name": "p", "max_nodes": 1, "max_minutes": 2}]}
+    data = {
+        "words": ["a"],
+        "speeds": {"b": 2, "a": 1.5},
+        "parts": [{"name": "p", "max_nodes": 1, "max_minutes": 2}],
+    }
     assert value_of(Queue, data, "queue.yaml", name="q") == Queue(
-        name="q", words=("a",), speeds=(("a", 1.5), ("b", 2)), parts=(Partition(name="p", max_nodes=1, max_minutes=2),)
+        name="q",
+        words=("a",),
+        speeds=(("a", 1.5), ("b", 2)),
+        parts=(Partition(name="p", max_nodes=1, max_minutes=2),),
     )
     for wrong, says in (
         ({"words": [7]}, r"words\.0: 7 .* text"),
         ({"words": [], "width": 0}, "width: 0 .* at least 1"),
         ({"words": [], "name": "q"}, "name: unknown key"),  # a field that is no key
         ({"words": [], "speeds": {"a": 0}}, r"speeds\.a: 0 .* more than 0"),
-        ({"words": [], "parts": [{"name": "p"}]}, r"parts\.0\.max_nodes: is missing; the most nodes"),
+        (
+            {"words": [], "parts": [{"name": "p"}]},
+            r"parts\.0\.max_nodes: is missing; the most nodes",
+        ),
     ):
         with pytest.raises(ConfigError, match=rf"^queue.yaml: {says}"):
             value_of(Queue, wrong, "queue.yaml", name="q")
@@ -104,7 +116,9 @@ def test_options_are_keys() -> None:
 @pytest.mark.parametrize("cls", [Machine, Recipe])
 def test_no_field_is_left_without_its_meaning(cls: type) -> None:
     """It would be no key, and files that set it would be refused."""
-    assert set(get_type_hints(cls)) - set(schema_of(cls)["properties"]) - {"__pydantic_config__"} == {"name"}
+    assert set(get_type_hints(cls)) - set(schema_of(cls)["properties"]) - {
+        "__pydantic_config__"
+    } == {"name"}
 
 
 @pytest.mark.parametrize("cls", OMITTED)
@@ -116,4 +130,7 @@ def test_the_example_is_a_study_of_18_runs(tmp_path: Path) -> None:
     example = re.search(r"```yaml\n(.*?)```", page(), re.DOTALL)
     assert example is not None
     plan = make_plan(write_study(tmp_path, example[1]), load_machine("local"))
-    assert {block: len(runs) for block, runs in plan.blocks.items()} == {"scaling": 12, "large-batch": 6}
+    assert {block: len(runs) for block, runs in plan.blocks.items()} == {
+        "scaling": 12,
+        "large-batch": 6,
+    }

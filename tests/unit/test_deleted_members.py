@@ -1,4 +1,6 @@
-"""Whoever deletes the file of a member loses what it makes, and nothing else: what everything rests on does without."""
+"""Whoever deletes the file of a member loses what it makes, and nothing else: what everything rests
+on does without.
+"""
 
 import json
 import os
@@ -22,9 +24,25 @@ from tests.conftest import ROOT, Once
 pytestmark = pytest.mark.more
 
 ROOMS = ("sheets", "prediction", "sections", "records", "questions")
-# What the page reads of every study, and what `collect` says of records: nothing is made without them.
-NEEDED = {"ours", "runs", "epochs", "step-times", "losses", "comparisons", "kernels", "failures", "refused"}
-MEMBERS = [registry.path(room, name) for room in ROOMS for name in registry.members(room) if name not in NEEDED]
+# What the page reads of every study, and what `collect` says of records: nothing is made without
+# them.
+NEEDED = {
+    "ours",
+    "runs",
+    "epochs",
+    "step-times",
+    "losses",
+    "comparisons",
+    "kernels",
+    "failures",
+    "refused",
+}
+MEMBERS = [
+    registry.path(room, name)
+    for room in ROOMS
+    for name in registry.members(room)
+    if name not in NEEDED
+]
 # Modules that are asked by sections of the page, and by commands, alone.
 MEMBERS += [registry.PACKAGE / f"analysis/{name}.py" for name in ("judging", "nodes")]
 WITHOUT = ["nothing", *(str(path.relative_to(registry.PACKAGE)) for path in MEMBERS)]
@@ -39,11 +57,15 @@ def naming(file: str, package: Path) -> list[Path]:
     room, _, name = ".".join(["ddlbench", *Path(file).with_suffix("").parts]).rpartition(".")
     lines = (f"from {room}.{name} import ", f"from {room} import {name}\n")
     sections = sorted((package / "show/page/sections").glob("*.py"))
-    return [path for path in sections if any(line in path.read_text(encoding="utf-8") for line in lines)]
+    return [
+        path for path in sections if any(line in path.read_text(encoding="utf-8") for line in lines)
+    ]
 
 
 def try_all(folder: Path) -> None:
-    """Write `made.json`: what a copy of the package makes of the record of a run, without each of these files."""
+    """Write `made.json`: what a copy of the package makes of the record of a run, without each of
+    these files.
+    """
     package = folder / "workflow/ddlbench"
     shutil.copytree(registry.PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "config").symlink_to(ROOT / "config")
@@ -66,7 +88,9 @@ def try_all(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def made(once: Once) -> dict[str, Any]:
-    answers: dict[str, Any] = json.loads((once("deleted-members", try_all) / "made.json").read_text())
+    answers: dict[str, Any] = json.loads(
+        (once("deleted-members", try_all) / "made.json").read_text()
+    )
     return answers
 
 

@@ -12,7 +12,14 @@ from tests.conftest import ROOT
 MEASURED = Path("docs/measurements")
 PAGES = sorted(
     path.relative_to(ROOT)
-    for pattern in ("*.md", "docs/*.md", "docs/measurements/*.md", "config/*.md", "bench/*.md", "results/README.md")
+    for pattern in (
+        "*.md",
+        "docs/*.md",
+        "docs/measurements/*.md",
+        "config/*.md",
+        "bench/*.md",
+        "results/README.md",
+    )
     for path in ROOT.glob(pattern)
 )
 
@@ -38,12 +45,16 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 def test_the_first_pages_are_linked() -> None:
     """README leads to every other page of the docs."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert [str(page) for page in PAGES if page.parent == Path("docs") and f"]({page})" not in text] == []
+    assert [
+        str(page) for page in PAGES if page.parent == Path("docs") and f"]({page})" not in text
+    ] == []
 
 
 def test_the_site_leads_to_every_page() -> None:
     shown = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.M)
-    assert sorted(shown) == sorted({str(page) for page in PAGES if page.parent != MEASURED} | {f"{MEASURED}/README.md"})
+    assert sorted(shown) == sorted(
+        {str(page) for page in PAGES if page.parent != MEASURED} | {f"{MEASURED}/README.md"}
+    )
 
 
 @pytest.mark.slow
@@ -53,19 +64,31 @@ def test_the_site_is_whole_and_asks_no_network() -> None:
     if not (folder / "installed").exists():
         pytest.skip("mkdocs is not installed: make docs")
     subprocess.run(["make", "docs"], cwd=ROOT, check=True, timeout=600)
-    for page in {*(ROOT / "site/html").rglob("*.html")} - {ROOT / "site/html/404.html"}:  # that is a server's
-        for tag, link in re.findall(r'<(a|link|script|img)\b[^>]* (?:href|src)="([^"#]+)', page.read_text("utf-8")):
+    for page in {*(ROOT / "site/html").rglob("*.html")} - {
+        ROOT / "site/html/404.html"
+    }:  # that is a server's
+        for tag, link in re.findall(
+            r'<(a|link|script|img)\b[^>]* (?:href|src)="([^"#]+)', page.read_text("utf-8")
+        ):
             assert tag == "a" or not link.startswith(("http:", "https:", "//")), (page, link)
-            assert re.match("https?:|mailto:|data:", link) or (page.parent / link).exists(), (page, link)
+            assert re.match("https?:|mailto:|data:", link) or (page.parent / link).exists(), (
+                page,
+                link,
+            )
 
 
 def test_every_measurement_is_listed() -> None:
     text = (ROOT / MEASURED / "README.md").read_text(encoding="utf-8")
-    assert [page.name for page in PAGES if page.parent == MEASURED and f"]({page.name})" not in text] == ["README.md"]
+    assert [
+        page.name for page in PAGES if page.parent == MEASURED and f"]({page.name})" not in text
+    ] == ["README.md"]
 
 
-# Snakemake takes every word behind --config up to the next option for a setting: a target there ends in a traceback.
-TARGET_BEHIND_SETTINGS = re.compile(r"snakemake [^#`\n]*--config(?: \w+=(?:'[^']*'|[^\s`']+))+ +[a-z_]+(?=[\s`,.:]|$)")
+# Snakemake takes every word behind --config up to the next option for a setting: a target there
+# ends in a traceback.
+TARGET_BEHIND_SETTINGS = re.compile(
+    r"snakemake [^#`\n]*--config(?: \w+=(?:'[^']*'|[^\s`']+))+ +[a-z_]+(?=[\s`,.:]|$)"
+)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=str)

@@ -1,4 +1,6 @@
-"""What `snakemake -n` prints: a line per rule that runs for a reason of its own, one for all that follows."""
+"""What `snakemake -n` prints: a line per rule that runs for a reason of its own, one for all that
+follows.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +10,7 @@ from typing import Any
 import pytest
 from ddlbench.commands import dry_run, terminal
 from ddlbench.commands.dry_run import ToMake
-from ddlbench.mends.snakemake_lines import Message, Reason
+from ddlbench.patches.snakemake_lines import Message, Reason
 from ddlbench.plan.runs import Plan
 
 from tests.builders.plans import pick
@@ -26,7 +28,9 @@ def rows(text: list[str]) -> dict[str, tuple[int, str]]:
     return {rule: (int(count), why) for rule, count, why in parts}
 
 
-def test_a_study_of_which_nothing_is_done(demo: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_study_of_which_nothing_is_done(
+    demo: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     jobs = [ToMake("prepare", "mnist5k raw", ABSENT), ToMake("preflight", "", ABSENT)]
     jobs += [ToMake("train", name, ABSENT) for name in demo.runs]
@@ -50,7 +54,9 @@ def test_a_study_of_which_nothing_is_done(demo: Plan, tmp_path: Path, monkeypatc
     assert len(text) < 10
 
 
-def test_a_run_says_which_setting_differs(demo: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_says_which_setting_differs(
+    demo: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     first, second, third = [*demo.runs.values()][:3]
     for job, changes in ((first, {"base_lr": 7.0}), (second, {})):
@@ -69,7 +75,11 @@ def test_what_is_stale_by_itself_has_its_line(demo: Plan) -> None:
     found = rows(dry_run.lines(demo, jobs))
     assert [*found] == ["figure", "then"]
     assert missing(found["figure"][1], "throughput", *CODE.words) == []
-    of_run = [ToMake("train", pick(demo).id, FOLLOWS), *jobs, ToMake("figure_data", "memory", ABSENT)]
+    of_run = [
+        ToMake("train", pick(demo).id, FOLLOWS),
+        *jobs,
+        ToMake("figure_data", "memory", ABSENT),
+    ]
     assert [*rows(dry_run.lines(demo, of_run))] == ["train", "figure", "then"]
 
 
@@ -83,16 +93,24 @@ def test_few_reasons_are_told() -> None:
 def test_a_dry_run_is_summed_up_once(
     demo: Plan, capsys: pytest.CaptureFixture[str], whole: bool, printed: int, shown: int
 ) -> None:
-    reason = SimpleNamespace(_updated_input_run=None, _missing_output=None, get_names=lambda: ["forced"])
+    reason = SimpleNamespace(
+        _updated_input_run=None, _missing_output=None, get_names=lambda: ["forced"]
+    )
     rule = SimpleNamespace(name="page")
     job: Any = SimpleNamespace(rule=rule, is_norun=False, wildcards_dict={})
-    target: Any = SimpleNamespace(rule=SimpleNamespace(name="all"), is_norun=True, wildcards_dict={})
+    target: Any = SimpleNamespace(
+        rule=SimpleNamespace(name="all"), is_norun=True, wildcards_dict={}
+    )
     dag = SimpleNamespace(needrun_jobs=lambda: iter([target, job]), reason=lambda job: reason)
-    lines = terminal.Lines(SimpleNamespace(dag=dag, rules=[rule]), lambda: False, whole, sums_up=not whole)
+    lines = terminal.Lines(
+        SimpleNamespace(dag=dag, rules=[rule]), lambda: False, whole, sums_up=not whole
+    )
     lines.plan = demo
     count = Message("counted", "Job stats: ...")
     assert sum(lines.shown(count) for _ in range(2)) == shown
     said = capsys.readouterr().out
     assert said.count("demo on") == printed and ("forced" in said) is bool(printed)
     assert lines.shown(Message("", "This was a dry-run")) is whole
-    assert lines.shown(Message("warning", "a warning")) and lines.shown(Message("nothing", "Nothing to be done"))
+    assert lines.shown(Message("warning", "a warning")) and lines.shown(
+        Message("nothing", "Nothing to be done")
+    )

@@ -1,5 +1,6 @@
-"""What a job has in its environment: a machine's variables, shown only where they explain a speed, its modules, and no
-packages of another Python."""
+"""What a job has in its environment: a machine's variables, shown only where they explain a speed,
+its modules, and no packages of another Python.
+"""
 
 import os
 import shlex
@@ -23,8 +24,18 @@ from ddlbench.settings.machine import Machine, load_machine
 from tests.builders.machines import JUWELS
 from tests.facts import missing, refuses
 
-SECRETS = {"HF_TOKEN": "hf_S3CRET", "HOSTILE": "a b'c\"d $(touch x) `id`; {y} \\ \n=...", "DOTS": "...", "EMPTY": ""}
-OPEN = {"NCCL_SOCKET_IFNAME": "ib0", "GLOO_SOCKET_IFNAME": "ib0", "UCX_RC_TIMEOUT": "4s", "OMP_NUM_THREADS": "3"}
+SECRETS = {
+    "HF_TOKEN": "hf_S3CRET",
+    "HOSTILE": "a b'c\"d $(touch x) `id`; {y} \\ \n=...",
+    "DOTS": "...",
+    "EMPTY": "",
+}
+OPEN = {
+    "NCCL_SOCKET_IFNAME": "ib0",
+    "GLOO_SOCKET_IFNAME": "ib0",
+    "UCX_RC_TIMEOUT": "4s",
+    "OMP_NUM_THREADS": "3",
+}
 RANKS = Trial(2, 2)
 
 
@@ -32,7 +43,9 @@ RANKS = Trial(2, 2)
 def machines(tmp_path: Path) -> Path:
     """A folder with machine `with-token`."""
     local = {"launcher": "local", "device": "cpu", "device_name": "core", "workers_per_node": 2}
-    (tmp_path / "with-token.yaml").write_text(yaml.safe_dump(local | {"environment": SECRETS | OPEN}))
+    (tmp_path / "with-token.yaml").write_text(
+        yaml.safe_dump(local | {"environment": SECRETS | OPEN})
+    )
     return tmp_path
 
 
@@ -43,7 +56,9 @@ def machine(machines: Path) -> Machine:
 
 def test_command_lines_show_what_explains_a_speed_and_no_secret(machine: Machine) -> None:
     argv = launch.command(RANKS, machine)
-    assert {f"{name}=..." for name in SECRETS} | {f"{name}={value}" for name, value in OPEN.items()} <= set(argv)
+    assert {f"{name}=..." for name in SECRETS} | {
+        f"{name}={value}" for name, value in OPEN.items()
+    } <= set(argv)
     assert "S3CRET" not in shlex.join(argv)
 
 
@@ -62,7 +77,9 @@ def test_a_variable_of_the_framework_wins(machine: Machine, machines: Path) -> N
     assert reveal(argv, "with-token", machines) == (argv, {})
 
 
-@pytest.mark.parametrize("argv", [["env", "A=1", "python", "X=..."], ["python", "A=..."], ["env"], []])
+@pytest.mark.parametrize(
+    "argv", [["env", "A=1", "python", "X=..."], ["python", "A=..."], ["env"], []]
+)
 def test_without_hidden_values_no_file_is_needed(argv: list[str]) -> None:
     assert reveal(argv, "no-such-machine") == (argv, {})
 
@@ -76,8 +93,13 @@ def test_a_variable_that_has_gone_is_named(machines: Path) -> None:
 
 @pytest.mark.usefixtures("handlers")
 def test_they_are_in_the_environment_of_what_is_started(tmp_path: Path) -> None:
-    look = "import os, sys; from pathlib import Path; Path(sys.argv[1]).write_text(os.environ['HOSTILE'])"
-    seen = watch(["env", "A=1", sys.executable, "-c", look, str(tmp_path / "found")], tmp_path, SECRETS)
+    look = (
+        "import os, sys; from pathlib import Path;"
+        " Path(sys.argv[1]).write_text(os.environ['HOSTILE'])"
+    )
+    seen = watch(
+        ["env", "A=1", sys.executable, "-c", look, str(tmp_path / "found")], tmp_path, SECRETS
+    )
     assert seen.code == 0
     assert (tmp_path / "found").read_text() == SECRETS["HOSTILE"]
 
@@ -85,12 +107,16 @@ def test_they_are_in_the_environment_of_what_is_started(tmp_path: Path) -> None:
 LOADED = {"LOADEDMODULES": "Stages/2025:GCCcore/.13.3.0:GCC/13.3.0:CUDA/12.6.1:MPI-settings/CUDA"}
 
 
-@pytest.mark.parametrize("asked", ["GCC", "GCC/13.3.0", "Stages/2025", "CUDA/12", "CUDA/12.6", "MPI-settings"])
+@pytest.mark.parametrize(
+    "asked", ["GCC", "GCC/13.3.0", "Stages/2025", "CUDA/12", "CUDA/12.6", "MPI-settings"]
+)
 def test_a_loaded_module_is_known_by_its_names(asked: str) -> None:
     assert environment_modules.missing([asked], LOADED) == []
 
 
-@pytest.mark.parametrize("asked", ["GC", "CUDA/1", "CUDA/11", "Stages/2024", "Stages/202", "OpenMPI"])
+@pytest.mark.parametrize(
+    "asked", ["GC", "CUDA/1", "CUDA/11", "Stages/2024", "Stages/202", "OpenMPI"]
+)
 def test_another_module_is_not(asked: str) -> None:
     assert environment_modules.missing([asked], LOADED) == [asked]
 
@@ -104,7 +130,9 @@ def test_an_alias_is_known_where_the_command_tells() -> None:
 def test_the_complaint_is_a_line_that_says_what_to_type() -> None:
     said = environment_modules.complaint("juwels", ["GCC", "NCCL"], LOADED)
     assert (
-        said is not None and missing(said, "config/machines/juwels.yaml: modules: NCCL: ", "module spider NCCL") == []
+        said is not None
+        and missing(said, "config/machines/juwels.yaml: modules: NCCL: ", "module spider NCCL")
+        == []
     )
     assert environment_modules.complaint("juwels", ["GCC"], LOADED) is None
     assert environment_modules.complaint("local", [], {}) is None
@@ -133,14 +161,18 @@ def bundle(tmp_path: Path) -> Path:
     return tmp_path / "bundle"
 
 
-def test_a_job_takes_its_clones_package_and_nothing_of_a_modules_bundle(tmp_path: Path, bundle: Path) -> None:
+def test_a_job_takes_its_clones_package_and_nothing_of_a_modules_bundle(
+    tmp_path: Path, bundle: Path
+) -> None:
     clone = tmp_path / "a clone"
     (clone / "ddlbench").mkdir(parents=True)
     (clone / "ddlbench/__init__.py").touch()
     ask = "import ddlbench, numpy; print(ddlbench.__file__); print(numpy.__file__)"
     shell = f"{shell_prefix(JUWELS, clone)}python -c {ask!r}"
     environment = os.environ | {"PYTHONPATH": str(bundle)}
-    done = subprocess.run(["bash", "-c", shell], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["bash", "-c", shell], env=environment, capture_output=True, text=True, check=True
+    )
     package, numpy = done.stdout.splitlines()
     assert package == str(clone / "ddlbench/__init__.py")
     assert Path(numpy).is_relative_to(sys.prefix)
@@ -149,7 +181,10 @@ def test_a_job_takes_its_clones_package_and_nothing_of_a_modules_bundle(tmp_path
 def test_a_killed_job_prints_no_settings(tmp_path: Path) -> None:
     """A shell says of a process that was killed which line it was."""
     killed = "import os; os.kill(os.getpid(), 9)"
-    shell = f"{shell_prefix(JUWELS, tmp_path)}python -c {killed!r} --spec settings > {tmp_path}/log 2>&1; true"
+    shell = (
+        f"{shell_prefix(JUWELS, tmp_path)}python -c {killed!r} --spec settings > {tmp_path}/log"
+        " 2>&1; true"
+    )
     done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True)
     assert done.returncode == 137
     assert done.stderr == "" and "settings" not in (tmp_path / "log").read_text()
@@ -161,7 +196,10 @@ def test_a_package_from_elsewhere_is_named(monkeypatch: pytest.MonkeyPatch, bund
     for name in ("numpy", "nvidia"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     said = scout.elsewhere(("torch", "numpy", "nvidia", "no_such_package"))
-    assert [missing(line, name, bundle / name) for line, name in zip(said, ("numpy", "nvidia"), strict=True)] == [
+    assert [
+        missing(line, name, bundle / name)
+        for line, name in zip(said, ("numpy", "nvidia"), strict=True)
+    ] == [
         [],
         [],
     ]
@@ -170,11 +208,16 @@ def test_a_package_from_elsewhere_is_named(monkeypatch: pytest.MonkeyPatch, bund
 @pytest.fixture
 def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An installed NCCL for CUDA 13, 40 bytes large, and one that is a module's."""
-    path, about = tmp_path / "nvidia/nccl/lib/libnccl.so.2", tmp_path / "nvidia_nccl_cu13-2.29.3.dist-info"
+    path, about = (
+        tmp_path / "nvidia/nccl/lib/libnccl.so.2",
+        tmp_path / "nvidia_nccl_cu13-2.29.3.dist-info",
+    )
     for folder in (path.parent, about):
         folder.mkdir(parents=True)
     path.write_bytes(bytes(40))
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: nvidia-nccl-cu13\nVersion: 2.29.3\n")
+    (about / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: nvidia-nccl-cu13\nVersion: 2.29.3\n"
+    )
     (about / "RECORD").write_text("nvidia/nccl/lib/libnccl.so.2,sha256=x,40\n")
     monkeypatch.syspath_prepend(tmp_path)
     return path
@@ -191,6 +234,9 @@ def test_the_nccl_in_use_is_the_one_that_was_installed(library: Path, tmp_path: 
     assert missing(over, "another package", "pip install") == []
     assert over.endswith("nvidia-nccl-cu13==2.29.3")
     maps.write_text(line.format("/opt/nccl/lib/libnccl.so.2.26.2"))
-    assert missing(scout.nccl("13.0", maps), "/opt/nccl/lib/libnccl.so.2.26.2", "nvidia-nccl-cu13") == []
+    assert (
+        missing(scout.nccl("13.0", maps), "/opt/nccl/lib/libnccl.so.2.26.2", "nvidia-nccl-cu13")
+        == []
+    )
     maps.write_text("")
     assert scout.nccl("13.0", maps) is None

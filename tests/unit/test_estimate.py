@@ -1,4 +1,6 @@
-"""How long runs take: guessed from what was published, then from records; and what follows from it (`bill.py`)."""
+"""How long runs take: guessed from what was published, then from records; and what follows from it
+(`bill.py`).
+"""
 
 import json
 import math
@@ -16,7 +18,15 @@ from ddlbench.core.record import MLLOG, STEPS
 from ddlbench.core.seal import seal
 from ddlbench.core.spec import RunSpec
 from ddlbench.plan import bill, first_guess, printed, reads
-from ddlbench.plan.estimate import ANOTHER, ONE_RUN, Estimator, RecordedTime, read_measured, read_published, spread
+from ddlbench.plan.estimate import (
+    ANOTHER,
+    ONE_RUN,
+    Estimator,
+    RecordedTime,
+    read_measured,
+    read_published,
+    spread,
+)
 from ddlbench.plan.kinds.training import guess_minutes
 from ddlbench.plan.runs import make_plan
 from ddlbench.plan.stale import DONE, FAILED, MISSING, STALE, STOPPED, Memory, state
@@ -42,12 +52,19 @@ def demo() -> Plan:
 
 def measured(spec: RunSpec, rate: float, **changed: object) -> RecordedTime:
     """A record of a run with so many images/s a worker."""
-    fields: dict[str, object] = {"took_s": 100.0, "beside_s": 0.0, "energy_j": None, "draw": None} | changed
+    fields: dict[str, object] = {
+        "took_s": 100.0,
+        "beside_s": 0.0,
+        "energy_j": None,
+        "draw": None,
+    } | changed
     epoch_s = IMAGES / rate / spec.workers
     return RecordedTime(json.loads(spec.to_json()), IMAGES, epoch_s=epoch_s, **fields)  # type: ignore[arg-type]
 
 
-def rates(spec: RunSpec, records: Sequence[RecordedTime], machine: Machine = LAPTOP) -> tuple[float, float, float]:
+def rates(
+    spec: RunSpec, records: Sequence[RecordedTime], machine: Machine = LAPTOP
+) -> tuple[float, float, float]:
     """(lowest, likely, highest) rate of a worker that an estimate means."""
     found = Estimator(machine, records, read_published()).estimate(spec, IMAGES)
     assert found.low_s and found.s and found.high_s
@@ -68,15 +85,24 @@ def test_repeats_say_how_much_runs_vary(demo: Plan) -> None:
 
 def test_published_runtimes_are_within_the_first_guess(paper: Plan) -> None:
     estimator = Estimator(JUWELS, [], read_published())
-    rows = [row for row in read_csv(CONFIG / "references/aach2023.csv") if row["quantity"] == "runtime"]
+    rows = [
+        row for row in read_csv(CONFIG / "references/aach2023.csv") if row["quantity"] == "runtime"
+    ]
     assert len(rows) == 4
     for row in rows:
         published_s = float(row["value"]) * {"h": 3600, "s": 1}[row["unit"]]
-        spec = pick(paper, model=row["model"], loader="dali-cpu-only", workers=int(row["workers"]), profiled=False)
+        spec = pick(
+            paper,
+            model=row["model"],
+            loader="dali-cpu-only",
+            workers=int(row["workers"]),
+            profiled=False,
+        )
         found = estimator.estimate(spec, 1281167)
         assert found.low_s and found.s and found.high_s
         assert found.low_s < published_s < found.high_s
-        # A run is given a minute to begin and end. The paper's runtimes and efficiencies differ by a fifth.
+        # A run is given a minute to begin and end. The paper's runtimes and efficiencies differ by
+        # a fifth.
         assert found.s - 60 == pytest.approx(published_s, rel=0.25), row
 
 
@@ -84,8 +110,14 @@ def test_published_efficiencies_decide_between_loaders(paper: Plan) -> None:
     estimator = Estimator(JUWELS, [], read_published())
     same = {"model": "resnet50", "workers": 512, "schedule": "step", "profiled": False}
     hours = {
-        (loader, framework): estimator.estimate(pick(paper, loader=loader, framework=framework, **same), 1281167).s
-        for loader, framework in [("dali-cpu-only", "ddp"), ("torchvision", "ddp"), ("torchvision", "deepspeed")]
+        (loader, framework): estimator.estimate(
+            pick(paper, loader=loader, framework=framework, **same), 1281167
+        ).s
+        for loader, framework in [
+            ("dali-cpu-only", "ddp"),
+            ("torchvision", "ddp"),
+            ("torchvision", "deepspeed"),
+        ]
     }
     fastest, native, slowest = hours.values()
     assert fastest and native and slowest
@@ -96,22 +128,34 @@ def test_published_efficiencies_decide_between_loaders(paper: Plan) -> None:
 
 
 def test_a_rate_is_of_one_size_of_pictures(paper: Plan) -> None:
-    """liang2023 trains ResNet-50 on pictures of 32 pixels: its rate on ImageNet says nothing of that."""
+    """liang2023 trains ResNet-50 on pictures of 32 pixels: its rate on ImageNet says nothing of
+    that.
+    """
     spec = pick(paper, model="resnet50", workers=4, profiled=False)
     small = replace(spec, dataset="cifar10", recipe=replace(spec.recipe, image_size=32))
     found = Estimator(JUWELS, [], []).estimate(small, 50000)
     assert missing(found.basis, "operations", "images_per_s", "published") == []
-    assert found.low_s and found.high_s and found.low_s < 90 * 50000 / (4 * 10_000) < found.high_s / 5.8
-    told = replace(JUWELS, images_per_s=(*JUWELS.images_per_s, ("resnet50@32", 10_000.0), ("lenet", 7.0)))
+    assert (
+        found.low_s
+        and found.high_s
+        and found.low_s < 90 * 50000 / (4 * 10_000) < found.high_s / 5.8
+    )
+    told = replace(
+        JUWELS, images_per_s=(*JUWELS.images_per_s, ("resnet50@32", 10_000.0), ("lenet", 7.0))
+    )
     estimated = Estimator(told, [], []).estimate(small, 50000)
     assert estimated.s == pytest.approx(60 + 90 * 50000 / (4 * 10_000))
     assert guess_minutes(small, told) == round(30 + 1.5 * 90 * 50000 / (4 * 10_000) / 60)
     assert guess_minutes(small, JUWELS) == pytest.approx(30 + (found.high_s - 300) / 60, abs=1)
-    assert [told.rate("resnet50", 224), told.rate("lenet", 32), told.rate("lenet", 28)] == [616, 7, 7]
+    assert [told.rate("resnet50", 224), told.rate("lenet", 32), told.rate("lenet", 28)] == [
+        616,
+        7,
+        7,
+    ]
 
 
-# Images per second in training and 10^9 multiply-adds of models on one RTX 3090: timm's benchmark, which
-# `first_guess.py` names.
+# Images per second in training and 10^9 multiply-adds of models on one RTX 3090: timm's benchmark,
+# which `first_guess.py` names.
 TIMM = {
     "resnet18": 3481.78,
     "resnet34": 2036.51,
@@ -148,10 +192,17 @@ def test_a_first_guess_is_as_wide_as_models_differ(model: str, published: float)
 
 def test_smaller_pictures_save_at_best_their_share_of_the_operations() -> None:
     machine = replace(JUWELS, images_per_s=(("resnet50", 600.0),))
-    small, usual = first_guess.rate(("resnet50", 112), machine, {}), first_guess.rate(("resnet50", 224), machine, {})
+    small, usual = (
+        first_guess.rate(("resnet50", 112), machine, {}),
+        first_guess.rate(("resnet50", 224), machine, {}),
+    )
     assert small and usual
     assert small[0] == pytest.approx(usual[0])
-    assert small[1] / usual[1] == pytest.approx(4**first_guess.SLOPE) == pytest.approx(small[2] / usual[2])
+    assert (
+        small[1] / usual[1]
+        == pytest.approx(4**first_guess.SLOPE)
+        == pytest.approx(small[2] / usual[2])
+    )
 
 
 def test_nothing_known_is_at_most_the_queues_limit_and_likely_nothing(paper: Plan) -> None:
@@ -174,7 +225,9 @@ def uncounted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_repeats_are_the_interval(demo: Plan) -> None:
     spec = pick(demo, workers=2)
-    low, likely, high = rates(spec, [measured(replace(spec, repeat=r), rate) for r, rate in ((2, 90), (3, 110))])
+    low, likely, high = rates(
+        spec, [measured(replace(spec, repeat=r), rate) for r, rate in ((2, 90), (3, 110))]
+    )
     assert (low, likely, high) == pytest.approx((90, 100, 110))
 
 
@@ -189,11 +242,18 @@ def grown(spec: RunSpec, workers: int) -> RunSpec:
 
 def test_other_counts_are_predicted_as_snakemake_predict_does(demo: Plan) -> None:
     base = pick(demo, workers=1, timed=True, loader="native")
-    records = [measured(replace(grown(base, w), repeat=r), rate) for w, rate in ((1, 100), (4, 90)) for r in (1, 2)]
+    records = [
+        measured(replace(grown(base, w), repeat=r), rate)
+        for w, rate in ((1, 100), (4, 90))
+        for r in (1, 2)
+    ]
     for workers in (2, 8):
         spec = grown(base, workers)
         made = last_rate.predict(
-            Series((1, 4), (100.0, 360.0), (64.0, 64.0), 8), [workers], [64.0], prediction_priors.read()
+            Series((1, 4), (100.0, 360.0), (64.0, 64.0), 8),
+            [workers],
+            [64.0],
+            prediction_priors.read(),
         )
         assert made.low is not None and made.high is not None
         expected = [float(value[0]) / workers for value in (made.low, made.images_per_s, made.high)]
@@ -206,7 +266,11 @@ def test_other_counts_are_predicted_as_snakemake_predict_does(demo: Plan) -> Non
 def test_of_other_loaders_rates_between_two_counts_fall_with_the_logarithm(demo: Plan) -> None:
     base = pick(demo, workers=1, timed=True, loader="native")
     other = replace(base, loader="synthetic")
-    records = [measured(replace(grown(other, w), repeat=r), rate) for w, rate in ((1, 100), (8, 70)) for r in (1, 2)]
+    records = [
+        measured(replace(grown(other, w), repeat=r), rate)
+        for w, rate in ((1, 100), (8, 70))
+        for r in (1, 2)
+    ]
     assert rates(grown(base, 2), records) == pytest.approx((70 / ANOTHER, 90, 100 * ANOTHER))
     assert rates(grown(base, 4), records) == pytest.approx((70 / ANOTHER, 80, 100 * ANOTHER))
 
@@ -224,7 +288,9 @@ def test_beyond_a_node_a_doubling_may_cost_nothing_or_the_worst_published(demo: 
     assert found.by == "guessed" and missing(found.basis, "2 measured", "1 workers") == []
 
 
-def test_another_framework_says_less_and_another_machine_or_model_hardly_anything(demo: Plan) -> None:
+def test_another_framework_says_less_and_another_machine_or_model_hardly_anything(
+    demo: Plan,
+) -> None:
     spec = pick(demo, framework="ddp", loader="native", workers=1, timed=True)
     other = replace(spec, framework="horovod")
     records = [measured(replace(other, repeat=r), 100) for r in (1, 2)]
@@ -234,20 +300,36 @@ def test_another_framework_says_less_and_another_machine_or_model_hardly_anythin
         assert high / low > 0.99 * first_guess.SPREAD**2, changed
 
 
-def log(folder: Path, spec: RunSpec, epochs: Sequence[tuple[float, float]], elapsed: float, status: str) -> Path:
-    """A record's log: epochs as (start, stop) in seconds; the run begins at 0, its processes 10 s before."""
+def log(
+    folder: Path, spec: RunSpec, epochs: Sequence[tuple[float, float]], elapsed: float, status: str
+) -> Path:
+    """A record's log: epochs as (start, stop) in seconds; the run begins at 0, its processes 10 s
+    before.
+    """
 
     def line(key: str, time_s: float, value: object = None, **metadata: object) -> str:
-        body = {"namespace": "", "time_ms": 1_000_000 + int(1e3 * time_s), "event_type": "POINT_IN_TIME"}
+        body = {
+            "namespace": "",
+            "time_ms": 1_000_000 + int(1e3 * time_s),
+            "event_type": "POINT_IN_TIME",
+        }
         return f":::MLLOG {json.dumps(body | {'key': key, 'value': value, 'metadata': metadata})}\n"
 
-    ranks = [{"host": "vm", "started": 1000 - 10, "local_rank": rank} for rank in range(spec.workers)]
+    ranks = [
+        {"host": "vm", "started": 1000 - 10, "local_rank": rank} for rank in range(spec.workers)
+    ]
     for rank in ranks:
         rank |= {"host_energy_j": 500.0}
     text = line("init_start", -5) + line("ddlbench_spec", -5, json.loads(spec.to_json()))
-    text += line("train_samples", -5, IMAGES) + "NCCL INFO something of another program\n" + line("run_start", 0)
+    text += (
+        line("train_samples", -5, IMAGES)
+        + "NCCL INFO something of another program\n"
+        + line("run_start", 0)
+    )
     for number, (start, stop) in enumerate(epochs, 1):
-        text += line("epoch_start", start, epoch_num=number) + line("eval_stop", stop, epoch_num=number)
+        text += line("epoch_start", start, epoch_num=number) + line(
+            "eval_stop", stop, epoch_num=number
+        )
     end = epochs[-1][1]
     text += line("ddlbench_elapsed_s", end, elapsed) + line("run_stop", end, status=status)
     text += line("ddlbench_ranks", end + 2, ranks)
@@ -311,13 +393,20 @@ def test_states_and_their_reasons(tmp_path: Path, demo: Plan) -> None:
     assert state(folder, spec, recorded, str(manifest), memory, "old") == (DONE, "")
     now, why = state(folder, spec, recorded, str(manifest), memory, "new")
     assert now == STALE and missing(why, "command") == []
-    assert state(folder, spec, recorded, "elsewhere", memory)[1].startswith("reads elsewhere, read ")
+    assert state(folder, spec, recorded, "elsewhere", memory)[1].startswith(
+        "reads elsewhere, read "
+    )
     manifest.unlink()
-    assert state(folder, spec, recorded, str(manifest)) == (DONE, "")  # data that are gone say nothing against it
+    assert state(folder, spec, recorded, str(manifest)) == (
+        DONE,
+        "",
+    )  # data that are gone say nothing against it
     with (folder / MLLOG).open("a") as cut:
         cut.write("# a line behind the seal\n")
     done, why = state(folder, spec, recorded, str(manifest))
-    assert done == DONE and "refused" in why and f"move {folder} away" in why  # not made again without being asked
+    assert (
+        done == DONE and "refused" in why and f"move {folder} away" in why
+    )  # not made again without being asked
     (folder / STEPS).unlink()
     (folder / "failed").rmdir()
     assert state(folder, spec, recorded, str(manifest)) == (MISSING, f"its {STEPS} is missing")
@@ -327,7 +416,9 @@ def test_states_and_their_reasons(tmp_path: Path, demo: Plan) -> None:
 
 
 def bill_of(plan: Plan, results: Path) -> list[Row]:
-    return bill.rows(plan, {"imagenet": 1281167, "mnist5k": IMAGES, "synthetic-imagenet": IMAGES}, results)
+    return bill.rows(
+        plan, {"imagenet": 1281167, "mnist5k": IMAGES, "synthetic-imagenet": IMAGES}, results
+    )
 
 
 def test_a_row_a_run_in_the_machines_units(paper: Plan, tmp_path: Path) -> None:
@@ -365,8 +456,12 @@ def test_a_record_is_what_it_took_and_lets_others_be_estimated(demo: Plan, tmp_p
     assert done.wall_s == done.wall_s_low == done.wall_s_high == pytest.approx(82)
     assert done.energy_kwh == pytest.approx(500 / 3.6e6)
     more = replace(demo, machine=replace(demo.machine, pue=1.4))
-    assert {row.run: row.energy_kwh for row in bill_of(more, tmp_path)}[spec.id] == pytest.approx(700 / 3.6e6)
-    assert {row.wall_s for row in table.values() if row.model != spec.model} == {None}  # nothing is known of LeNet
+    assert {row.run: row.energy_kwh for row in bill_of(more, tmp_path)}[spec.id] == pytest.approx(
+        700 / 3.6e6
+    )
+    assert {row.wall_s for row in table.values() if row.model != spec.model} == {
+        None
+    }  # nothing is known of LeNet
     for row in (row for row in table.values() if row.model == spec.model):
         assert row.state == MISSING
         assert row.wall_s
@@ -377,9 +472,15 @@ def test_a_record_is_what_it_took_and_lets_others_be_estimated(demo: Plan, tmp_p
 
 
 def test_a_measured_study_pays_for_the_epochs_that_it_trains(paper: Plan, tmp_path: Path) -> None:
-    blocks = tuple(replace(block, measure=MeasureKeys(epochs=3, of=90)) for block in paper.study.blocks[:1])
+    blocks = tuple(
+        replace(block, measure=MeasureKeys(epochs=3, of=90)) for block in paper.study.blocks[:1]
+    )
     short = bill_of(make_plan(replace(paper.study, blocks=blocks, figures=()), JUWELS), tmp_path)
-    full = {(r.model, r.framework, r.loader, r.workers): r for r in bill_of(paper, tmp_path) if r.epochs == 90}
+    full = {
+        (r.model, r.framework, r.loader, r.workers): r
+        for r in bill_of(paper, tmp_path)
+        if r.epochs == 90
+    }
     for row in short:
         assert (row.epochs, row.of_epochs) == (3, 90)
         whole = full[row.model, row.framework, row.loader, row.workers]

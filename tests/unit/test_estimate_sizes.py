@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ddlbench.core import plural, registry
+from ddlbench.core import formatting, registry
 from ddlbench.core.files import read_csv
 from ddlbench.core.step_rows import STEP_COLUMNS, step_type
 from ddlbench.core.step_table import writing_table
@@ -44,7 +44,12 @@ def test_minutes_and_estimates_know_how_many_synthetic_pictures_there_are() -> N
 
 
 def test_a_prepared_form_says_how_many_images_there_are(tmp_path: Path) -> None:
-    prepare("synthetic-imagenet", "raw", tmp_path / "synthetic-imagenet/raw", place=Place("train=40,val=20", tmp_path))
+    prepare(
+        "synthetic-imagenet",
+        "raw",
+        tmp_path / "synthetic-imagenet/raw",
+        place=Place("train=40,val=20", tmp_path),
+    )
     study = load_study("demo")
     blocks = tuple(replace(block, dataset="synthetic-imagenet") for block in study.blocks)
     machine = replace(LAPTOP, data=str(tmp_path))
@@ -58,7 +63,9 @@ def test_a_form_needs_the_inodes_and_disk_that_were_said(form: str, tmp_path: Pa
     prepare("synthetic-imagenet", form, tmp_path / form, place=Place(given, tmp_path))
     files = [tmp_path / form, *(tmp_path / form).rglob("*")]
     member = registry.member("datasets", "synthetic-imagenet")
-    size, inodes = registry.member("forms", form).needs(*member.expected(given), member.PICTURE_BYTES)
+    size, inodes = registry.member("forms", form).needs(
+        *member.expected(given), member.PICTURE_BYTES
+    )
     assert inodes == len(files)
     there = sum(-(-f.stat().st_size // 4096) * 4096 for f in files if f.is_file())
     assert size == pytest.approx(there, rel=0.1)
@@ -71,7 +78,9 @@ def test_every_data_set_says_what_a_picture_weighs() -> None:
 
 def test_imagenet_in_class_folders_needs_no_disk_of_its_own(paper: Plan, tmp_path: Path) -> None:
     forms = {form.form: form for form in reads.forms(paper, {})}
-    assert forms["tfrecord"].inodes == 2307  # 1024 + 128 shards and indices, two manifests, the folder
+    assert (
+        forms["tfrecord"].inodes == 2307
+    )  # 1024 + 128 shards and indices, two manifests, the folder
     assert forms["raw"].inodes > 1331167
     assert all(1.5e11 < form.bytes < 1.6e11 for form in forms.values())
     (tmp_path / "train").mkdir()
@@ -82,7 +91,11 @@ def test_imagenet_in_class_folders_needs_no_disk_of_its_own(paper: Plan, tmp_pat
 
 def test_a_row_of_steps_takes_what_was_said(tmp_path: Path) -> None:
     rng, rows = np.random.default_rng(1), 400_000
-    whole = {"epoch": np.repeat(np.arange(10), rows // 10), "step": np.arange(rows) // 4, "rank": np.arange(rows) % 4}
+    whole = {
+        "epoch": np.repeat(np.arange(10), rows // 10),
+        "step": np.arange(rows) // 4,
+        "rank": np.arange(rows) % 4,
+    }
     whole |= {"images": np.full(rows, 64), "lr": np.repeat(rng.random(rows // 4), 4)}
     table = np.zeros(rows, dtype=step_type())
     for name in STEP_COLUMNS:
@@ -110,11 +123,15 @@ printed.lines(p, bill.rows(p, images, Path(sys.argv[1])), reads.forms(p, {}))
 heavy = {"torch", "horovod", "deepspeed", "nvidia", "timm", "torchvision", "numpy", "pandas", "pyarrow", "PIL"}
 print(" ".join(sorted(heavy & set(sys.modules))))
 """
-    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True
+    )
     assert done.stdout.split() == []
 
 
-def test_what_the_queue_would_find_out_is_said_before(paper: Plan, demo: Plan, tmp_path: Path) -> None:
+def test_what_the_queue_would_find_out_is_said_before(
+    paper: Plan, demo: Plan, tmp_path: Path
+) -> None:
     """ImageNet lies somewhere that only a person knows; SLURM may know no default account."""
     source, account = reads.remarks(paper, {}, paper.runs)
     assert source.startswith("config/config.yaml: data.sources.imagenet: ") and "missing" in source
@@ -123,7 +140,12 @@ def test_what_the_queue_would_find_out_is_said_before(paper: Plan, demo: Plan, t
     given = {"imagenet": str(tmp_path / "gone")}
     told = make_plan(paper.study, JUWELS, "project")
     (gone,) = reads.remarks(told, given, told.runs)
-    assert missing(gone, f"config/config.yaml: data.sources.imagenet: {given['imagenet']} ", "not there") == []
+    assert (
+        missing(
+            gone, f"config/config.yaml: data.sources.imagenet: {given['imagenet']} ", "not there"
+        )
+        == []
+    )
     assert reads.unnamed(told, given, told.runs) == []
     Path(given["imagenet"]).mkdir()
     assert reads.remarks(told, given, told.runs) == reads.remarks(told, {}, []) == []
@@ -142,7 +164,7 @@ def test_the_plan_counts_data_and_records(paper: Plan, tmp_path: Path) -> None:
     assert records > 0 and data > 0
     text = "\n".join(printed.lines(paper, table, reads.forms(paper, {})))
     (line,) = [line for line in text.splitlines() if "Disk" in line]
-    assert missing(line, f"{plural.amount((records + data) / 1e9)} GB") == []
+    assert missing(line, f"{formatting.amount((records + data) / 1e9)} GB") == []
 
 
 @pytest.mark.slow

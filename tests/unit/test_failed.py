@@ -34,7 +34,9 @@ def test_the_reason_takes_the_place_of_the_one_before(run: Path) -> None:
     assert (run / "failed" / "run.mllog").exists()
 
 
-def test_an_older_reason_never_stands_for_this_one(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_reason_never_stands_for_this_one(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -46,24 +48,36 @@ def test_an_older_reason_never_stands_for_this_one(run: Path, monkeypatch: pytes
 
 
 def test_what_cannot_be_moved_hides_no_reason(run: Path) -> None:
-    """The folder cannot be renamed (read-only, another's): the line with the cause is still to be printed."""
+    """The folder cannot be renamed (read-only, another's): the line with the cause is still to be
+    printed.
+    """
     said = job.keep(run, run / "nowhere", FAILURE)
     assert missing(said, "failure.json", "No such file") == []
 
 
-STOPS = """:::MLLOG {"namespace": "", "time_ms": 1, "event_type": "INTERVAL_END", "key": "run_stop", """
+STOPS = (
+    """:::MLLOG {"namespace": "", "time_ms": 1, "event_type": "INTERVAL_END", "key": "run_stop", """
+)
 STOPS += """"value": null, "metadata": {"status": "success", "file": "x", "lineno": 1}}"""
 
 
-@pytest.mark.parametrize(("left", "lacks"), [({}, "run.mllog"), ({"run.mllog": STOPS}, "steps.rows")])
-def test_ranks_that_end_well_and_leave_no_record(tmp_path: Path, left: dict[str, str], lacks: str) -> None:
+@pytest.mark.parametrize(
+    ("left", "lacks"), [({}, "run.mllog"), ({"run.mllog": STOPS}, "steps.rows")]
+)
+def test_ranks_that_end_well_and_leave_no_record(
+    tmp_path: Path, left: dict[str, str], lacks: str
+) -> None:
     """A site's `srun` that starts something else, or nothing. The next try trains."""
     (tmp_path / "left").mkdir()
     for name, text in ({"rank-0.json": '{"host": "", "pid": 0}'} | left).items():
         (tmp_path / "left" / name).write_text(text)
     run = tmp_path / "run"
     for _ in range(2):
-        program = ["env", "cp", *map(str, (tmp_path / "left").iterdir())]  # into the folder that is said last
+        program = [
+            "env",
+            "cp",
+            *map(str, (tmp_path / "left").iterdir()),
+        ]  # into the folder that is said last
         assert supervisor.execute(run_spec(machine="local"), run, None, program) == 1
         told = json.loads((run / "failed" / job.FAILURE).read_text())
         assert told["cause"] == "launcher failed"
@@ -80,10 +94,16 @@ SPEC = run_spec(machine="local").to_json()
         (["--spec", "{"], "--spec: "),
         (["--spec", "[]"], "--spec: "),
         (["--spec", "null"], "--spec: "),
-        (["--spec", SPEC, "--preflight", "gone.json"], "gone.json: is no preflight (FileNotFoundError"),
+        (
+            ["--spec", SPEC, "--preflight", "gone.json"],
+            "gone.json: is no preflight (FileNotFoundError",
+        ),
         (["--spec", SPEC, "--preflight", "cut.json"], "cut.json: is no preflight (JSONDecodeError"),
         (["--spec", SPEC, "--preflight", "list.json"], "list.json: is no preflight (TypeError"),
-        (["--spec", SPEC, "--folder", "cut.json/run"], "cut.json/run: cannot be written: Not a directory"),
+        (
+            ["--spec", SPEC, "--folder", "cut.json/run"],
+            "cut.json/run: cannot be written: Not a directory",
+        ),
     ],
 )
 def test_what_cannot_be_started_is_said_in_one_line(
@@ -101,7 +121,8 @@ def test_what_cannot_be_started_is_said_in_one_line(
 
 
 @pytest.mark.parametrize(
-    ("code", "cause"), [(errno.ENOSPC, "disk full: [Errno 28]"), (errno.EROFS, "exception: [Errno 30]")]
+    ("code", "cause"),
+    [(errno.ENOSPC, "disk full: [Errno 28]"), (errno.EROFS, "exception: [Errno 30]")],
 )
 def test_what_keeps_a_run_from_starting_is_its_cause(
     run: Path, monkeypatch: pytest.MonkeyPatch, code: int, cause: str
@@ -126,7 +147,10 @@ def test_what_keeps_a_run_from_starting_is_its_cause(
     ("error", "cause"),
     [
         (ConfigError("config/machines/here.yaml: environment: TOKEN: is missing"), "configuration"),
-        (living.UnendedError("killed and still there: process 7 (disk-sleep) on n1"), "process does not end"),
+        (
+            living.UnendedError("killed and still there: process 7 (disk-sleep) on n1"),
+            "process does not end",
+        ),
         (ZeroDivisionError("by our own fault"), "exception"),
     ],
 )

@@ -1,4 +1,6 @@
-"""The table of faults names tests that exist, docs/faults.md shows it, and docs/messages.md explains messages."""
+"""The table of faults names tests that exist, docs/faults.md shows it, and docs/messages.md
+explains messages.
+"""
 
 import ast
 
@@ -13,7 +15,9 @@ def test_every_fault_is_tried_by_tests_that_exist() -> None:
     named = {test for fault in FAULTS for test in fault.tests}
     there = set()
     for file in (ROOT / "tests").glob("*/test_*.py"):
-        functions = (node for node in ast.parse(file.read_text()).body if isinstance(node, ast.FunctionDef))
+        functions = (
+            node for node in ast.parse(file.read_text()).body if isinstance(node, ast.FunctionDef)
+        )
         there |= {f"{file.parent.name}/{function.name}" for function in functions}
     assert named - there == set()
     assert len(FAULTS) >= 40
@@ -28,7 +32,12 @@ def test_the_page_shows_it() -> None:
 MESSAGES = (
     *("is held (", "will not start (", "It ended before its run began, on ", "is an earlier try's"),
     *("SLURM takes no more jobs for now (", "jobs may be left (", "waits for other jobs to end ("),
-    *("that node does not see ", " does not see ", "no report from ranks ", "SLURM keeps no accounts here ("),
+    *(
+        "that node does not see ",
+        " does not see ",
+        "no report from ranks ",
+        "SLURM keeps no accounts here (",
+    ),
     *("squeue is asked for the states of jobs", "is of other settings than this study's plan"),
     *("is already made", "is being made by ", "its record could not be made"),
     *("is damaged, the run does without it", "was the study edited?", "was killed ("),

@@ -41,7 +41,9 @@ def test_throughput() -> None:
 
 
 @pytest.mark.parametrize(("rows", "axes", "figure"), [(1, ["y", "", ""], ""), (2, [""] * 6, "y")])
-def test_rows_of_panels_share_one_name_of_their_axis(rows: int, axes: list[str], figure: str) -> None:
+def test_rows_of_panels_share_one_name_of_their_axis(
+    rows: int, axes: list[str], figure: str
+) -> None:
     """One per row ran into the next where rows are low."""
     drawn = Figure(layout="constrained")
     drawn.subplots(rows, 3)
@@ -57,19 +59,34 @@ OF_RUNS = (3 * 12 + 6) / (3 * 8 + 6)  # the whole training by 4 workers over tha
     ("plot", "changes", "x", "y", "at_8"),
     [
         ("speed-up", {"device": "cuda"}, "GPUs", "speed-up over 4 GPUs\n(training steps)", 1.5),
-        ("speed-up", {"basis": "run"}, "workers (CPU core)", "speed-up over 4 workers\n(the whole training)", OF_RUNS),
+        (
+            "speed-up",
+            {"basis": "run"},
+            "workers (CPU core)",
+            "speed-up over 4 workers\n(the whole training)",
+            OF_RUNS,
+        ),
         ("efficiency", {}, "workers (CPU core)", "efficiency\n(training steps)", 0.75),
-        ("efficiency", {"basis": "run"}, "workers (CPU core)", "efficiency\n(the whole training)", OF_RUNS / 2),
+        (
+            "efficiency",
+            {"basis": "run"},
+            "workers (CPU core)",
+            "efficiency\n(the whole training)",
+            OF_RUNS / 2,
+        ),
     ],
 )
-def test_speed_up_and_efficiency_say_of_what(plot: str, changes: dict[str, str], x: str, y: str, at_8: float) -> None:
+def test_speed_up_and_efficiency_say_of_what(
+    plot: str, changes: dict[str, str], x: str, y: str, at_8: float
+) -> None:
     (axes,) = draw(plot, SCALING, replace(OPTIONS, **changes)).axes
     assert (axes.get_xlabel(), axes.get_ylabel()) == (x, y)
     assert lines(axes)["ddp"] == [(4, 1), (8, pytest.approx(at_8))]
     assert lines(axes)["ideal"] == [(4, 1), (8, 2 if plot == "speed-up" else 1)]
 
 
-# Rates of three repeats on 4 and on 8 workers: their pairs are 1.5, 2 and 1.8, the ratio of their medians is 1.6.
+# Rates of three repeats on 4 and on 8 workers: their pairs are 1.5, 2 and 1.8, the ratio of their
+# medians is 1.6.
 PAIRED = [row(rate, workers=4, repeat=r) for r, rate in ((1, 100.0), (2, 80.0), (3, 110.0))]
 PAIRED += [row(rate, workers=8, repeat=r) for r, rate in ((1, 150.0), (2, 160.0), (3, 198.0))]
 
@@ -85,9 +102,15 @@ def test_dots_of_a_ratio_are_its_pairs_and_the_base_has_none(plot: str, of_one: 
 
 
 def test_lines_with_bars_are_drawn_at_their_values() -> None:
-    """Several lines once stood aside of their values: on logarithmic axes one above ideal was below it."""
+    """Several lines once stood aside of their values: on logarithmic axes one above ideal was below
+    it.
+    """
     others = [
-        row(2 * of["throughput_images_per_s"], **{k: of[k] for k in ("workers", "repeat")}, framework="horovod")
+        row(
+            2 * of["throughput_images_per_s"],
+            **{k: of[k] for k in ("workers", "repeat")},
+            framework="horovod",
+        )
         for of in PAIRED
     ]
     (axes,) = draw("throughput", tables(*PAIRED, *others)).axes
@@ -99,7 +122,9 @@ def test_lines_with_bars_are_drawn_at_their_values() -> None:
 def test_ratios_have_a_tick_at_1_however_far_they_reach() -> None:
     """Ticks were at 2, 8, 32, 128 beside a published 230."""
     for beyond in (2.0, 230.0):
-        rows = tables(*(row(100.0 * gain, workers=w) for w, gain in ((4, 1.0), (8, 0.6), (1024, beyond))))
+        rows = tables(
+            *(row(100.0 * gain, workers=w) for w, gain in ((4, 1.0), (8, 0.6), (1024, beyond)))
+        )
         (axes,) = draw("speed-up", rows).axes
         ticks = [float(tick) for tick in axes.get_yticks()]
         assert 1.0 in ticks and len(ticks) >= 3
@@ -123,7 +148,10 @@ def test_a_long_legend_takes_nothing_from_the_panels() -> None:
 
 def test_panels_are_as_high_as_their_bars() -> None:
     """One bar in a panel was as thick as eight in the other."""
-    shown = tables(row(9.0, loader="native"), *(row(9.0, loader="dali-cpu", workers=w) for w in (1, 2, 4, 8, 16)))
+    shown = tables(
+        row(9.0, loader="native"),
+        *(row(9.0, loader="dali-cpu", workers=w) for w in (1, 2, 4, 8, 16)),
+    )
     high, low = (axes.get_window_extent().height for axes in draw("memory", shown).axes)
     assert high > 3 * low
 
@@ -143,18 +171,23 @@ def test_efficiency_with_published_numbers() -> None:
     drawn = lines(axes)
     assert drawn["ddp"] == [(4, 1), (8, 0.75)]
     assert {y for _, y in drawn["ideal"]} == {1}
-    # Of ResNet50 with DALI on the CPU: DDP's own, and what holds for any framework; nothing of DALI on the GPU.
+    # Of ResNet50 with DALI on the CPU: DDP's own, and what holds for any framework; nothing of DALI
+    # on the GPU.
     assert drawn["Aach et al. 2023: about"] == [(1024, 0.76)]
     more = "Aach et al. 2023: more than"
     assert sorted(drawn[more]) == [(256, 0.85), (1024, 0.65), (1024, 0.75)]
     assert {line.get_label(): line.get_marker() for line in axes.get_lines()}[more] == "^"
-    assert not [text.get_text() for text in axes.texts if text.get_text()]  # they hold for any framework
+    assert not [
+        text.get_text() for text in axes.texts if text.get_text()
+    ]  # they hold for any framework
     assert list(axes.get_xticks()) == [4, 8, 256, 1024]
     assert axes.get_ylim()[0] == 0
 
 
 def test_published_rates_are_bars_beside_those_of_one_worker() -> None:
-    """Those of the same recipe, and so of the same precision; a reference with other worker counts makes lines."""
+    """Those of the same recipe, and so of the same precision; a reference with other worker counts
+    makes lines.
+    """
     reference = pd.read_csv(CONFIG / "references/resnet50-one-gpu.csv")
     recipe = load_recipe("imagenet-fp16").at(256)
     shown = tables(*repeats(3000.0, workers=1, global_batch=256, recipe=recipe))
@@ -162,10 +195,19 @@ def test_published_rates_are_bars_beside_those_of_one_worker() -> None:
     drawn, fp16 = bars(axes), reference[reference["precision"] == "fp16"]
     assert drawn == {
         "ddp, dali-cpu": [3000.0],
-        **{source.split(",")[0]: [rate] for source, rate in zip(fp16["source"], fp16["value"], strict=True)},
+        **{
+            source.split(",")[0]: [rate]
+            for source, rate in zip(fp16["source"], fp16["value"], strict=True)
+        },
     }
-    assert [values[0] for values in drawn.values()] == sorted((v[0] for v in drawn.values()), reverse=True)
-    hollow = {round(bar.get_width(), 6) for bar in axes.patches if bar.get_facecolor() == (1.0, 1.0, 1.0, 1.0)}
+    assert [values[0] for values in drawn.values()] == sorted(
+        (v[0] for v in drawn.values()), reverse=True
+    )
+    hollow = {
+        round(bar.get_width(), 6)
+        for bar in axes.patches
+        if bar.get_facecolor() == (1.0, 1.0, 1.0, 1.0)
+    }
     assert hollow == {*fp16["value"]}
     other = reference.assign(workers=[8] + [1] * (len(reference) - 1))
     (axes,) = draw("throughput", shown, replace(OPTIONS, reference=other)).axes
@@ -181,42 +223,68 @@ def test_the_study_of_one_gpu_shows_published_rates() -> None:
         runs = [plan.runs[run].spec for block in figure.runs for run in plan.blocks[block]]
         reference = pd.read_csv(CONFIG / "references" / f"{figure.reference}.csv")
         rows = pd.DataFrame([spec.columns() for spec in runs])
-        assert len(references(replace(OPTIONS, reference=reference), "throughput", rows.drop(columns="schedule"))) >= 3
+        assert (
+            len(
+                references(
+                    replace(OPTIONS, reference=reference),
+                    "throughput",
+                    rows.drop(columns="schedule"),
+                )
+            )
+            >= 3
+        )
 
 
 def test_published_numbers_of_what_is_not_shown_stay_away() -> None:
     lenet = pd.DataFrame([row(1.0, model="lenet")])
     native = pd.DataFrame([row(1.0, loader="torchvision", framework="horovod")])
     options = replace(OPTIONS, reference=REFERENCE)
-    assert references(options, "efficiency", native.assign(loader="native")).empty  # ours, not the paper's
+    assert references(
+        options, "efficiency", native.assign(loader="native")
+    ).empty  # ours, not the paper's
     assert references(options, "efficiency", lenet).empty
-    assert set(references(options, "efficiency", native.drop(columns="schedule"))["value"]) == {0.5, 0.24, 0.45}
+    assert set(references(options, "efficiency", native.drop(columns="schedule"))["value"]) == {
+        0.5,
+        0.24,
+        0.45,
+    }
     assert references(OPTIONS, "efficiency", native).empty
 
 
 def test_repeats_are_a_median_with_its_interval() -> None:
     rates = (140.0, 150.0, 145.0)
-    shown = tables(row(100.0, workers=4), *(row(x, workers=8, repeat=n) for n, x in enumerate(rates)))
+    shown = tables(
+        row(100.0, workers=4), *(row(x, workers=8, repeat=n) for n, x in enumerate(rates))
+    )
     shown["runs"] = shown["runs"].assign(step_p5_s=0.08, step_median_s=0.1, step_p95_s=0.2)
     figure = draw("throughput", shown)
     (axes,) = figure.axes
     assert lines(axes)["ddp, dali-cpu"] == [(4, 100), (8, 145)]
     drawn = (c.get_segments() for c in axes.collections)
-    interval, spread = ([tuple(p) for p in some[0]] for some in drawn if len(some) and len(some[0]) == 2)
+    interval, spread = (
+        [tuple(p) for p in some[0]] for some in drawn if len(some) and len(some[0]) == 2
+    )
     expected = over_repeats(rates)
     assert interval == [(8, pytest.approx(expected.low)), (8, pytest.approx(expected.high))]
     assert spread == [(4, pytest.approx(50)), (4, pytest.approx(125))]
     assert {text.split(":")[0] for text in said(figure) if "%" in text} == {"n = 3", "n = 1"}
 
 
-JOINED = ["accuracy-batch-size", "accuracy-epochs", "loss-samples"]  # what joins repeats, and says of how many
+JOINED = [
+    "accuracy-batch-size",
+    "accuracy-epochs",
+    "loss-samples",
+]  # what joins repeats, and says of how many
 
 
 @pytest.mark.more
 @pytest.mark.parametrize(
     ("plot", "changes"),
     [
-        *((plot, {"form": "webdataset"}) for plot in (*JOINED, "step-times", "training-time", "throughput")),
+        *(
+            (plot, {"form": "webdataset"})
+            for plot in (*JOINED, "step-times", "training-time", "throughput")
+        ),
         *((plot, {"of_epochs": 9}) for plot in JOINED),
         *((plot, {"bandwidth_mbit": 10.0}) for plot in ("step-times", *JOINED)),
         *((plot, {"settings": "sequence=128"}) for plot in (*JOINED, "step-times", "throughput")),
@@ -238,14 +306,21 @@ def test_kernel_shares_of_two_recipes_or_forms_stand_apart() -> None:
 
 def test_lines_and_panels_of_several_frameworks_loaders_and_models() -> None:
     loaders, frameworks = ("native", "synthetic"), ("ddp", "fsdp", "horovod")
-    figure = draw("efficiency", tables(*(row(9.0, framework=f, loader=x) for f in frameworks for x in loaders)))
+    figure = draw(
+        "efficiency",
+        tables(*(row(9.0, framework=f, loader=x) for f in frameworks for x in loaders)),
+    )
     assert [axes.get_title() for axes in figure.axes] == ["native", "synthetic"]
     assert set(lines(figure.axes[0])) == {"ddp", "fsdp", "horovod", "ideal"}
     # Four lines share a panel: figure 7 of Aach et al. 2023, and what was published of each.
     pairs = [(f, x) for f in ("ddp", "horovod") for x in ("torchvision", "dali-cpu-only")]
-    shown = tables(*(row(9.0 * w, framework=f, loader=x, workers=w) for f, x in pairs for w in (4, 256)))
+    shown = tables(
+        *(row(9.0 * w, framework=f, loader=x, workers=w) for f, x in pairs for w in (4, 256))
+    )
     (axes,) = draw("efficiency", shown, replace(OPTIONS, reference=REFERENCE)).axes
-    program = draw("speed-up", tables(*(row(9.0, model=name, loader=registry.OWN) for name in ("one", "two"))))
+    program = draw(
+        "speed-up", tables(*(row(9.0, model=name, loader=registry.OWN) for name in ("one", "two")))
+    )
     assert program.get_suptitle().endswith("\nddp")
     drawn = lines(axes)
     assert {f"{f}, {x}" for f, x in pairs} < set(drawn)
@@ -261,7 +336,9 @@ def test_members_look_the_same_in_all_figures_and_differ_in_grey() -> None:
     styles = {(f, x): _looks.member_style(f, x) for f in frameworks for x in loaders}
     assert len({(s["color"], s["fillstyle"]) for s in styles.values()}) == len(frameworks)
     assert len({(s["marker"], str(s["linestyle"])) for s in styles.values()}) == len(loaders)
-    assert _looks.member_style("once", "upon")["marker"] not in {s["marker"] for s in styles.values()}
+    assert _looks.member_style("once", "upon")["marker"] not in {
+        s["marker"] for s in styles.values()
+    }
     two = ("hugging-face", "lightning")  # whose names have one colour
     assert len({_looks.member_style(name, "", two)["color"] for name in two}) == 2
     # Members that are added look different, too.
@@ -272,7 +349,9 @@ def test_members_look_the_same_in_all_figures_and_differ_in_grey() -> None:
 def test_members_keep_their_colours() -> None:
     """Figures of two releases would else show one framework in two colours."""
     looks = {name: _looks.member_style(name) for name in _looks.FRAMEWORKS}
-    assert {name: (look["color"], look["fillstyle"], look["marker"]) for name, look in looks.items()} == {
+    assert {
+        name: (look["color"], look["fillstyle"], look["marker"]) for name, look in looks.items()
+    } == {
         "ddp": ("#004488", "full", "o"),
         "deepspeed": ("#bb5566", "none", "s"),
         "fsdp": ("#ddaa33", "right", "D"),
@@ -294,7 +373,10 @@ def test_members_keep_their_colours() -> None:
 
 def test_a_new_member_changes_nobodys_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A framework bagua had DDP's colour, and all others had that of the one before."""
-    frameworks, loaders = (*registry.members("frameworks"), "zero1"), (*registry.members("loaders"), "", "mine")
+    frameworks, loaders = (
+        (*registry.members("frameworks"), "zero1"),
+        (*registry.members("loaders"), "", "mine"),
+    )
     pairs = [(framework, loader) for framework in frameworks for loader in loaders]
     before = {pair: _looks.member_style(*pair) for pair in pairs}
     for room in ("frameworks", "loaders"):
@@ -308,7 +390,9 @@ def test_a_new_member_changes_nobodys_look(tmp_path: Path, monkeypatch: pytest.M
     assert {pair: _looks.member_style(*pair) for pair in pairs} == before
     new = _looks.member_style("bagua", "bagua")
     assert new["color"] not in {_looks.member_style(name)["color"] for name in _looks.FRAMEWORKS}
-    assert new["marker"] not in {_looks.member_style("ddp", name)["marker"] for name in _looks.LOADERS}
+    assert new["marker"] not in {
+        _looks.member_style("ddp", name)["marker"] for name in _looks.LOADERS
+    }
 
 
 def test_variants_of_a_framework_look_different() -> None:
@@ -336,8 +420,18 @@ def test_step_times() -> None:
         "horovod, 8": [1, 3, 6, 11],
     }
     assert [text.get_text() for text in axes.texts] == ["", "?", "", "?"]
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("median step [ms]", "framework, workers\n(CPU core)")
-    parts = {"data wait", "forward", "backward", "communication", "optimizer", "communication not measured"}
+    assert (axes.get_xlabel(), axes.get_ylabel()) == (
+        "median step [ms]",
+        "framework, workers\n(CPU core)",
+    )
+    parts = {
+        "data wait",
+        "forward",
+        "backward",
+        "communication",
+        "optimizer",
+        "communication not measured",
+    }
     assert set(legend(figure)) == parts
     assert [text.split(":")[0] for text in said(figure) if "%" in text] == ["n = 1"]
 
@@ -373,19 +467,28 @@ def test_memory_is_of_the_device_where_there_is_one() -> None:
 def test_lines_of_one_number_of_workers_are_bars_the_best_first() -> None:
     """Eleven markers stood on one another."""
     rates = {"ddp": (9.0, 9.2), "horovod": (7.0, 7.2), "deepspeed": (8.0,)}
-    of = [row(rate, framework=name, repeat=n) for name, two in rates.items() for n, rate in enumerate(two, 1)]
+    of = [
+        row(rate, framework=name, repeat=n)
+        for name, two in rates.items()
+        for n, rate in enumerate(two, 1)
+    ]
     figure = draw("throughput", tables(*of))
     (axes,) = figure.axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["ddp", "deepspeed", "horovod"]
     assert [round(patch.get_width(), 1) for patch in axes.patches] == [9.1, 8.0, 7.1]
     assert [text.get_text() for text in axes.texts] == ["9.1", "8", "7.1"]
     said = _style.caption(figure, registry.member("figures", "throughput").__doc__)
-    assert missing(said, "Throughput on 4 workers", "Bars", "medians") == [] and "logarithmic" not in said
+    assert (
+        missing(said, "Throughput on 4 workers", "Bars", "medians") == []
+        and "logarithmic" not in said
+    )
 
 
 def test_the_shortest_training_of_a_worker_count_stands_first() -> None:
     rates = {"ddp": 5.0, "deepspeed": 9.0, "horovod": 7.0}
-    rows = [row(rate * w, framework=name, workers=w) for w in (1, 2) for name, rate in rates.items()]
+    rows = [
+        row(rate * w, framework=name, workers=w) for w in (1, 2) for name, rate in rates.items()
+    ]
     (axes,) = draw("training-time", tables(*rows)).axes
     names = [label.get_text() for label in axes.get_yticklabels()]
     assert names == [f"{name}, {w}" for w in (1, 2) for name in ("deepspeed", "horovod", "ddp")]
@@ -398,7 +501,13 @@ def test_labels_of_published_points_do_not_lie_on_each_other() -> None:
     """Nor on another point: 0.45 and less than 0.24 on 512 workers, 0.44 on 256."""
     reference = REFERENCE.assign(framework=REFERENCE["framework"].replace("any", "ddp"))
     names = ("ddp", "horovod", "zero-1")
-    shown = tables(*(row(9.0 * w, workers=w, loader="torchvision", framework=f) for w in (4, 1024) for f in names))
+    shown = tables(
+        *(
+            row(9.0 * w, workers=w, loader="torchvision", framework=f)
+            for w in (4, 1024)
+            for f in names
+        )
+    )
     figure = draw("efficiency", shown, replace(OPTIONS, reference=reference))
     figure.draw_without_rendering()
     boxes = [label.get_window_extent() for label in figure.published if label.get_text()]
@@ -413,10 +522,18 @@ def test_kernel_shares_beside_published_ones() -> None:
     (axes,) = draw("kernel-shares", shown, replace(OPTIONS, reference=KERNELS)).axes
     drawn = bars(axes)
     assert drawn["ddp, 4"] == [20, 30, 80, 95, 100]
-    assert drawn["published, 4"] == [15.4, 37.4, 69.9]  # DALI's row; of the rest nothing was published
+    assert drawn["published, 4"] == [
+        15.4,
+        37.4,
+        69.9,
+    ]  # DALI's row; of the rest nothing was published
     assert drawn["published, 1024"] == [46.18, 57.74, 75.05]
     assert len(drawn) == 1 + 5  # every second number of workers
-    torch = draw("kernel-shares", tables(row(9.0, workers=4, profiled=True, loader="torchvision")), OF_KERNELS)
+    torch = draw(
+        "kernel-shares",
+        tables(row(9.0, workers=4, profiled=True, loader="torchvision")),
+        OF_KERNELS,
+    )
     drawn = bars(torch.axes[0])
     assert drawn["published, 512"][0] == 82.61  # the last of this loader's, which the source quotes
     (note,) = [one for one in torch.notes if "Not drawn" in one]
@@ -439,7 +556,10 @@ def test_bars_of_a_panel_are_of_one_loader() -> None:
     # Runs of some epochs say so.
     shown = tables(*(row(9.0 * w, workers=w, epochs=2, of_epochs=90) for w in (4, 8)))
     assert legend(draw("throughput", shown)) == ["ddp, dali-cpu (extrapolated)", "ideal"]
-    assert list(bars(draw("step-times", shown).axes[0])) == ["ddp (extrapolated), 4", "ddp (extrapolated), 8"]
+    assert list(bars(draw("step-times", shown).axes[0])) == [
+        "ddp (extrapolated), 4",
+        "ddp (extrapolated), 8",
+    ]
 
 
 @pytest.mark.parametrize("plot", ["step-times", "memory", "kernel-shares"])
@@ -465,14 +585,21 @@ def test_accuracy_by_batch_size() -> None:
     assert (65536, 52) not in lines(axes)["Aach et al. 2023: about"]  # exponential is not shown
     assert (65536, 41) in lines(axes)["Aach et al. 2023: about"]
     assert "step, cosine" in [text.get_text() for text in axes.texts]
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("global batch size [images]", "top-1 accuracy [%]")
+    assert (axes.get_xlabel(), axes.get_ylabel()) == (
+        "global batch size [images]",
+        "top-1 accuracy [%]",
+    )
     assert legend(figure) == ["cosine", "step", "Aach et al. 2023: about"]
 
 
 def test_published_times_of_whole_trainings() -> None:
     """In the unit of the axis, amid the bars of so many workers."""
     shown = tables(
-        *(row(9.0, framework=f, repeat=r) | {"full_train_s": 50_000.0} for f in ("ddp", "horovod") for r in (1, 2)),
+        *(
+            row(9.0, framework=f, repeat=r) | {"full_train_s": 50_000.0}
+            for f in ("ddp", "horovod")
+            for r in (1, 2)
+        ),
         row(9.0, workers=8) | {"full_train_s": 25_000.0},
         row(9.0, workers=4, model="resnet101") | {"full_train_s": 80_000.0},
     )
@@ -480,7 +607,9 @@ def test_published_times_of_whole_trainings() -> None:
     resnet101, resnet50 = sorted(figure.axes, key=lambda axes: axes.get_title())
     assert lines(resnet50)["Aach et al. 2023: about"] == [(13.0, 0.5)]
     assert "Aach et al. 2023: about" not in lines(resnet101)
-    assert figure.axes[-1].get_xlabel() == "training time [h]" and "training" not in said(figure)  # the axis says it
+    assert figure.axes[-1].get_xlabel() == "training time [h]" and "training" not in said(
+        figure
+    )  # the axis says it
     assert legend(figure)[-1] == "Aach et al. 2023: about"
 
 
@@ -489,10 +618,17 @@ def test_accuracy_by_epoch() -> None:
     shown = tables(*(row(9.0, 0.9, **c) for c in changes), row(9.0, 0.3, **changes[0], repeat=2))
     figure = draw("accuracy-epochs", shown)
     assert [axes.get_title() for axes in figure.axes] == ["batch size 32", "batch size 64"]
-    assert lines(figure.axes[0])["step"] == [(1, pytest.approx(20)), (2, pytest.approx(40)), (3, pytest.approx(60))]
+    assert lines(figure.axes[0])["step"] == [
+        (1, pytest.approx(20)),
+        (2, pytest.approx(40)),
+        (3, pytest.approx(60)),
+    ]
     # A band where there are repeats, and its place in the legend.
     assert [len(axes.collections) for axes in figure.axes] == [2, 0]
-    assert (figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()) == ("epoch", "top-1 accuracy [%]")
+    assert (figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()) == (
+        "epoch",
+        "top-1 accuracy [%]",
+    )
     figure = draw("accuracy-epochs", SCALING)
     assert legend(figure) == ["ddp", "horovod"]
 
@@ -501,20 +637,38 @@ def test_learning_rate() -> None:
     shown = tables(*(row(9.0, schedule=s, repeat=r) for s in ("step", "cosine") for r in (1, 2)))
     (axes,) = draw("learning-rate", shown).axes
     last = 0.1 / 3
-    assert lines(axes) == {s: [(0, 0.1), (1, 0.05), (2, last), (3, last)] for s in ("step", "cosine")}
+    assert lines(axes) == {
+        s: [(0, 0.1), (1, 0.05), (2, last), (3, last)] for s in ("step", "cosine")
+    }
     assert {line.get_drawstyle() for line in axes.get_lines()} == {"steps-post"}
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("epochs trained", "learning rate")
 
 
 def test_panels_are_told_apart_by_as_few_columns_as_needed() -> None:
-    rows = pd.DataFrame({"line": [1, 1, 1], "a": [1, 2, 2], "b": [10, 20, 20], "c": [1, 1, 1], "d": [5, 6, 7]})
+    rows = pd.DataFrame(
+        {"line": [1, 1, 1], "a": [1, 2, 2], "b": [10, 20, 20], "c": [1, 1, 1], "d": [5, 6, 7]}
+    )
     assert distinguishing(rows, ["line"], ["a", "b", "c", "d"]) == ["a", "d"]
 
 
-@pytest.mark.parametrize(("plot", "value"), [("throughput", 700.0), ("speed-up", 9.0), ("efficiency", 0.7)])
+@pytest.mark.parametrize(
+    ("plot", "value"), [("throughput", 700.0), ("speed-up", 9.0), ("efficiency", 0.7)]
+)
 def test_published_numbers_of_scaling_are_drawn(plot: str, value: float) -> None:
-    number = {"model": "resnet50", "framework": "any", "loader": "dali", "workers": 64, "global_batch": 4096}
-    number |= {"schedule": "", "quantity": plot, "relation": "approx", "value": value, "source": "Somebody 2020, p. 1"}
+    number = {
+        "model": "resnet50",
+        "framework": "any",
+        "loader": "dali",
+        "workers": 64,
+        "global_batch": 4096,
+    }
+    number |= {
+        "schedule": "",
+        "quantity": plot,
+        "relation": "approx",
+        "value": value,
+        "source": "Somebody 2020, p. 1",
+    }
     figure = draw(plot, SCALING, replace(OPTIONS, reference=pd.DataFrame([number])))
     assert lines(figure.axes[0])["Somebody 2020: about"] == [(64, value)]
     assert list(figure.axes[0].get_xticks()) == [4, 8, 64]

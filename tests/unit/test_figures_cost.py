@@ -1,4 +1,6 @@
-"""Figures of cost, of checkpoints, of memory under ZeRO, of one-bit optimizers and of a slow network."""
+"""Figures of cost, of checkpoints, of memory under ZeRO, of one-bit optimizers and of a slow
+network.
+"""
 
 from dataclasses import replace
 
@@ -32,7 +34,9 @@ def panels(figure: Figure) -> dict[str, tuple[list[str], dict[str, list[float]]]
 
 
 def test_models_that_were_not_run_stand_apart() -> None:
-    """ResNet-50 was run; of larger models only those are shown that are five times as large as the one before."""
+    """ResNet-50 was run; of larger models only those are shown that are five times as large as the
+    one before.
+    """
     shown = tables(row(9.0, framework="deepspeed"), row(9.0, framework="zero1", options=ZERO1))
     figure = draw("zero-memory", shown, replace(OPTIONS, reference=SIZES))
     found = panels(figure)
@@ -42,19 +46,34 @@ def test_models_that_were_not_run_stand_apart() -> None:
         {"deepspeed": [350 / 1024], "zero1": [350 / 1024]},
     )  # what `row` gives
     names, computed = found["computed, not run"]
-    assert names == ["vgg16\n138 M", "vit_giant_patch14_224\n1,013 M", "vit_7b_patch16_dinov3\n6,720 M"]
-    numbers = [138_357_544, 1_012_611_432, 6_720_127_976]  # of 4 bytes: weights, gradients, momentum on 4 workers
+    assert names == [
+        "vgg16\n138 M",
+        "vit_giant_patch14_224\n1,013 M",
+        "vit_7b_patch16_dinov3\n6,720 M",
+    ]
+    numbers = [
+        138_357_544,
+        1_012_611_432,
+        6_720_127_976,
+    ]  # of 4 bytes: weights, gradients, momentum on 4 workers
     for framework, size in (("deepspeed", 12), ("zero1", 8 + 4 / 4)):
         assert computed[framework] == pytest.approx([n * size / 2**30 for n in numbers])
     assert any("ZeRO" in text for text in said(figure))
-    assert not [patch for axes in figure.axes for patch in axes.patches]  # a bar has no length on a logarithmic axis
+    assert not [
+        patch for axes in figure.axes for patch in axes.patches
+    ]  # a bar has no length on a logarithmic axis
 
 
 def test_a_model_that_fits_under_stage_3_alone_is_computed_for_the_others() -> None:
-    """Runs that had no memory left leave no value of their own, and do not take those of the others along."""
+    """Runs that had no memory left leave no value of their own, and do not take those of the others
+    along.
+    """
     big = {"model": "vit_huge_patch14_224", "workers": 4}
     held = {"parameters_bytes": 632_045_800, "gradients_bytes": 1.0, "optimizer_bytes": 1.0}
-    shown = [row(9.0, framework=name, options=options) for name, options in (("deepspeed", ()), ("zero3", ZERO3))]
+    shown = [
+        row(9.0, framework=name, options=options)
+        for name, options in (("deepspeed", ()), ("zero3", ZERO3))
+    ]
     shown.append(row(9.0, framework="zero3", options=ZERO3, **big) | held)
     found = panels(draw("zero-memory", tables(*shown), replace(OPTIONS, reference=SIZES)))
     names, measured = found["measured"]
@@ -71,34 +90,61 @@ def test_the_chosen_interval_stands_beside_the_best() -> None:
     assert drawn["4 workers"] == [(1.0, 9.0), (1500.0, 20.0)]
     assert {x for x, _ in drawn["chosen: 30 min"]} == {30}
     assert {"Daly's best", "Young's best"} <= set(said(figure))
-    rows = [row(9.0, workers=4, global_batch=batch) for batch in (256, 512)] + [row(9.0, workers=1, global_batch=64)]
+    rows = [row(9.0, workers=4, global_batch=batch) for batch in (256, 512)] + [
+        row(9.0, workers=1, global_batch=64)
+    ]
     batches = draw("checkpoint-intervals", tables(*rows))
-    assert [axes.get_title() for axes in batches.axes] == ["batch 64 per worker", "batch 128 per worker"]
+    assert [axes.get_title() for axes in batches.axes] == [
+        "batch 64 per worker",
+        "batch 128 per worker",
+    ]
     assert "1 worker" in said(batches)
 
 
 def test_what_is_not_known_is_said_in_place_of_a_curve() -> None:
     shown = tables(row(9.0))
-    unknown = shown["costs"].iloc[:1].assign(loss_percent=float("nan"), loss_node_hours=None, why="nobody knows")
+    unknown = (
+        shown["costs"]
+        .iloc[:1]
+        .assign(loss_percent=float("nan"), loss_node_hours=None, why="nobody knows")
+    )
     figure = draw("checkpoint-intervals", shown | {"costs": unknown})
     assert [text.get_text() for text in figure.axes[0].texts] == ["nobody knows"]
-    assert "?" in [text.get_text() for text in draw("cost", shown | {"costs": unknown}).axes[0].texts]
+    assert "?" in [
+        text.get_text() for text in draw("cost", shown | {"costs": unknown}).axes[0].texts
+    ]
     assert "+3 %" in [text.get_text() for text in draw("cost", shown).axes[0].texts]
 
 
 def test_interrupted_runs_are_compared_only_by_what_an_interruption_took() -> None:
-    """Horovod's restarts take longer; its throughput, of interrupted runs, is in no comparison and in no verdict."""
+    """Horovod's restarts take longer; its throughput, of interrupted runs, is in no comparison and
+    in no verdict.
+    """
     rows = []
     for name, took in (("horovod", 9.0), ("zero-1", 3.0)):
         for repeat in (1, 2, 3, 4):
-            of = {"device": "cuda", "dataset": "imagenet", "recipe": "aach2023", "global_batch": 256}
+            of = {
+                "device": "cuda",
+                "dataset": "imagenet",
+                "recipe": "aach2023",
+                "global_batch": 256,
+            }
             spec = run_spec(framework=name, repeat=repeat, interrupt_steps=60, **of)
-            measures = {"restart_s": took + repeat / 100, "throughput_images_per_s": took, "full_train_s": took}
+            measures = {
+                "restart_s": took + repeat / 100,
+                "throughput_images_per_s": took,
+                "full_train_s": took,
+            }
             rows.append(spec.columns() | {"status": "success"} | measures)
     runs = frame("runs", rows)
-    table = judging.verdicts(claims.read(CONFIG / "references/claims.csv"), runs, frame("kernels", [])).set_index("id")
+    table = judging.verdicts(
+        claims.read(CONFIG / "references/claims.csv"), runs, frame("kernels", [])
+    ).set_index("id")
     assert table.loc["comparison2022-spot", "verdict"] == judging.SUPPORTED
-    assert table.loc["comparison2022-deepspeed-above-horovod-throughput", "verdict"] == judging.NOT_TESTABLE
+    assert (
+        table.loc["comparison2022-deepspeed-above-horovod-throughput", "verdict"]
+        == judging.NOT_TESTABLE
+    )
     assert comparisons.rows(runs) == []
     assert costs.rows(runs, costs.Terms()) == []
 
@@ -139,7 +185,10 @@ def test_images_per_joule_stay_on_more_workers_at_best() -> None:
 def test_throughput_over_bandwidth_leaves_out_runs_without_one() -> None:
     figure = draw("throughput-bandwidth", CABLES)
     (axes,) = figure.axes
-    assert lines(axes) == {"deepspeed": [(10, 100), (100, 1000)], "onebit": [(10, 300), (100, 3000)]}
+    assert lines(axes) == {
+        "deepspeed": [(10, 100), (100, 1000)],
+        "onebit": [(10, 300), (100, 3000)],
+    }
     assert legend(figure) == ["deepspeed", "onebit"]
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["10", "100"]
 
@@ -151,20 +200,29 @@ def test_a_study_without_bandwidths_has_nothing_to_show() -> None:
 
 @pytest.mark.parametrize(("node", "kilobytes"), [(4, 100.0), (2, 50.0)])
 def test_bytes_sent_are_a_steps_and_a_nodes(node: int, kilobytes: float) -> None:
-    """1 500 000 bytes over 3 epochs of 1200 / 256 = 5 steps, from 4 workers on one node, or on two."""
-    (axes,) = draw("bytes-sent", tables(row(1.0, workers=4, workers_per_node=node, global_batch=256))).axes
+    """1 500 000 bytes over 3 epochs of 1200 / 256 = 5 steps, from 4 workers on one node, or on
+    two.
+    """
+    (axes,) = draw(
+        "bytes-sent", tables(row(1.0, workers=4, workers_per_node=node, global_batch=256))
+    ).axes
     assert bars(axes) == {"ddp, 4": [kilobytes]}
 
 
 def test_bytes_of_a_large_message_are_written_out() -> None:
-    rows = [row(1.0, workers=4, global_batch=256) | {"network_sent_bytes": sent} for sent in (18_100_000, 150_000)]
+    rows = [
+        row(1.0, workers=4, global_batch=256) | {"network_sent_bytes": sent}
+        for sent in (18_100_000, 150_000)
+    ]
     rows[1] |= {"framework": "onebit", "run": "other"}
     (axes,) = draw("bytes-sent", tables(*rows)).axes
     assert [text.get_text() for text in axes.texts] == ["1,207", "10"]
 
 
 def of_terms(terms: Terms) -> Figure:
-    """Price over time of two frameworks, of which the second is half as fast, on one and on two nodes."""
+    """Price over time of two frameworks, of which the second is half as fast, on one and on two
+    nodes.
+    """
     rows = [
         row(rate, framework=name, workers=workers, workers_per_node=4) | {"nodes": workers // 4}
         for name, by in (("ddp", 1.0), ("horovod", 0.5))
@@ -191,6 +249,8 @@ def test_hours_of_nodes_are_no_price_beside_prices() -> None:
     """A setting without a price stood among the others at its node hours."""
     shown = tables(row(9.0, workers=4), row(9.0, workers=8))
     priced = shown["costs"]["workers"] == 4
-    shown["costs"] = shown["costs"].assign(cost=[50.0 if known else None for known in priced], currency="EUR")
+    shown["costs"] = shown["costs"].assign(
+        cost=[50.0 if known else None for known in priced], currency="EUR"
+    )
     made = registry.member("figures", "price-time").data(shown, OPTIONS)
     assert made[["workers", "price"]].values.tolist() == [[4, 50.0]]

@@ -1,4 +1,6 @@
-"""What the command writes for a figure: its data, the same bytes in three formats, a word where there is nothing."""
+"""What the command writes for a figure: its data, the same bytes in three formats, a word where
+there is nothing.
+"""
 
 import html
 import subprocess
@@ -21,7 +23,9 @@ from tests.builders.tables import SCALING, row, tables
 from tests.unit.drawings import FIGURES, NOTHING, OPTIONS, REFERENCE, draw
 
 # Measures that `row` does not give: a figure of another column needs no line here.
-OTHERS: dict[str, object] = {column.name: 1 for column in MEASURES if column.type in ("float64", "Int64")}
+OTHERS: dict[str, object] = {
+    column.name: 1 for column in MEASURES if column.type in ("float64", "Int64")
+}
 
 
 @pytest.mark.parametrize("plot", FIGURES)
@@ -29,7 +33,10 @@ def test_without_finished_runs_a_figure_says_so(plot: str) -> None:
     failed = OTHERS | row(float("nan"), float("nan")) | {"status": "failed"}
     shown = tables(failed)
     nothing = {name: table[:0] for name, table in shown.items()}
-    for table in (nothing | {"runs": shown["runs"].assign(peak_resident_bytes=None, **NOTHING)}, nothing):
+    for table in (
+        nothing | {"runs": shown["runs"].assign(peak_resident_bytes=None, **NOTHING)},
+        nothing,
+    ):
         (axes,) = draw(plot, table, replace(OPTIONS, reference=REFERENCE)).axes
         assert [text.get_text() for text in axes.texts] == ["no finished runs"]
         assert axes.get_xlabel()
@@ -45,13 +52,17 @@ def test_a_figures_file_holds_its_data_to_the_last_digit(plot: str, tmp_path: Pa
     shown = tables(*(OTHERS | of for of in (one, third, row(7.0, workers=4, **cable), base)))
     member: FigureMember = registry.member("figures", plot)
     made = member.data(shown, OPTIONS)
-    assert len(made) >= (1 if plot in ("accuracy-map", "efficiency-loss", "speed-up-map") else 3)  # bases are no rows
+    assert len(made) >= (
+        1 if plot in ("accuracy-map", "efficiency-loss", "speed-up-map") else 3
+    )  # bases are no rows
     figure_data.write(made, tmp_path / "a.csv")
     back = figure_data.read(tmp_path / "a.csv")
     assert list(back) == list(made)
     for name in made:
         ours, theirs = made[name].astype(object), back[name].astype(object)
-        assert ours.where(ours.notna(), None).tolist() == theirs.where(theirs.notna(), None).tolist(), name
+        assert (
+            ours.where(ours.notna(), None).tolist() == theirs.where(theirs.notna(), None).tolist()
+        ), name
     figure_data.write(back, tmp_path / "b.csv")
     assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
 
@@ -61,7 +72,9 @@ def write_tables(folder: Path) -> None:
         table.to_parquet(folder / f"{name}.parquet")
 
 
-def test_a_figure_has_the_same_bytes_in_three_formats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_figure_has_the_same_bytes_in_three_formats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_tables(tmp_path)
     runs = SCALING["runs"]
     ours = list(runs.loc[runs["framework"] == "ddp", "run"])
@@ -83,10 +96,14 @@ def test_a_figure_has_the_same_bytes_in_three_formats(tmp_path: Path, monkeypatc
 def test_a_picture_says_of_what_it_is_below_all_that_is_drawn(tmp_path: Path) -> None:
     """A picture on a slide has lost its page."""
     write_tables(tmp_path)
-    command.write_data("throughput", tmp_path, list(SCALING["runs"]["run"]), tmp_path / "out.csv", OPTIONS)
+    command.write_data(
+        "throughput", tmp_path, list(SCALING["runs"]["run"]), tmp_path / "out.csv", OPTIONS
+    )
     heights = {}
     for about in ("", "demo, local, 2026-11-28"):
-        command.draw("throughput", tmp_path / "out.csv", tmp_path / "out", replace(OPTIONS, about=about))
+        command.draw(
+            "throughput", tmp_path / "out.csv", tmp_path / "out", replace(OPTIONS, about=about)
+        )
         with Image.open(tmp_path / "out.png") as image:
             heights[about] = image.height
         assert (">demo, local, 2026-11-28<" in (tmp_path / "out.svg").read_text()) is bool(about)
@@ -95,10 +112,16 @@ def test_a_picture_says_of_what_it_is_below_all_that_is_drawn(tmp_path: Path) ->
 
 def test_the_day_of_a_figure_is_that_of_its_newest_run(tmp_path: Path) -> None:
     runs = SCALING["runs"].assign(status="success")
-    runs.assign(begun_s=[86400.0 * n for n in range(len(runs))]).to_parquet(tmp_path / "runs.parquet")
+    runs.assign(begun_s=[86400.0 * n for n in range(len(runs))]).to_parquet(
+        tmp_path / "runs.parquet"
+    )
     of = [*runs["run"][:2], "another"]
     shown = figure_data.shown(tmp_path, of)
-    assert [None if pd.isna(day) else day for day in shown["day"]] == ["1970-01-01", "1970-01-02", None]
+    assert [None if pd.isna(day) else day for day in shown["day"]] == [
+        "1970-01-01",
+        "1970-01-02",
+        None,
+    ]
     assert figure_data.day(shown) == "1970-01-02"
     assert figure_data.day(shown[2:]) == ""
 
@@ -111,12 +134,18 @@ def test_a_figure_reads_only_its_runs(tmp_path: Path) -> None:
     assert set(shown["runs"]["run"]) == set(shown["epochs"]["run"]) == set(runs[:3])
 
 
-@pytest.mark.parametrize("title", [r"$\frac{a}{ $x_1 $", "$", r"\$5 or $5", "</svg><script>x</script> %s {{ 1 }}"])
+@pytest.mark.parametrize(
+    "title", [r"$\frac{a}{ $x_1 $", "$", r"\$5 or $5", "</svg><script>x</script> %s {{ 1 }}"]
+)
 def test_a_title_is_drawn_as_it_stands(title: str, tmp_path: Path) -> None:
     write_tables(tmp_path)
-    command.write_data("throughput", tmp_path, command.selected(tmp_path), tmp_path / "out.csv", OPTIONS)
+    command.write_data(
+        "throughput", tmp_path, command.selected(tmp_path), tmp_path / "out.csv", OPTIONS
+    )
     options = replace(OPTIONS, title=title, device_name="$1 $")
-    command.draw("throughput", tmp_path / "out.csv", tmp_path / "out", options)  # raised where a formula was not closed
+    command.draw(
+        "throughput", tmp_path / "out.csv", tmp_path / "out", options
+    )  # raised where a formula was not closed
     shown = (tmp_path / "out.svg").read_text(encoding="utf-8")
     assert f">{title}</text>" in html.unescape(shown)
 
@@ -133,7 +162,9 @@ heavy = {"matplotlib", "pandas", "seaborn", "torch"} & set(sys.modules); assert 
 
 @pytest.mark.more
 def test_seaborn_is_imported_by_what_draws_with_it_alone(tmp_path: Path) -> None:
-    """It imports scipy.stats, which takes half a second: the plan, the tables and the other figures go without."""
+    """It imports scipy.stats, which takes half a second: the plan, the tables and the other figures
+    go without.
+    """
     write_tables(tmp_path)
     code = """
 import sys; from pathlib import Path

@@ -1,6 +1,8 @@
-"""Each figure as a page shows it, wide and on a phone: letters of 7 points, none on another, none beyond the edge.
+"""Each figure as a page shows it, wide and on a phone: letters of 7 points, none on another, none
+beyond the edge.
 
-Texts are read from the SVG itself, with the places that it gives them; how wide they are, matplotlib's font says.
+Texts are read from the SVG itself, with the places that it gives them; how wide they are,
+matplotlib's font says.
 """
 
 import itertools
@@ -35,12 +37,20 @@ REFERENCES = {"kernel-shares": KERNELS, "zero-memory": SIZES}
 
 
 def study(
-    frameworks: tuple[str, ...], loaders: tuple[str, ...], workers: tuple[int, ...], cable: float | None = None
+    frameworks: tuple[str, ...],
+    loaders: tuple[str, ...],
+    workers: tuple[int, ...],
+    cable: float | None = None,
 ) -> Tables:
-    """Two repeats of each, of which one pair is so noisy that its interval goes over hundreds of times."""
+    """Two repeats of each, of which one pair is so noisy that its interval goes over hundreds of
+    times.
+    """
     rows = [
         row(
-            100.0 * n * (1 + place / 9) * (1 + (0.9 if (place, n) == (0, workers[-1]) else 0.02) * repeat),
+            100.0
+            * n
+            * (1 + place / 9)
+            * (1 + (0.9 if (place, n) == (0, workers[-1]) else 0.02) * repeat),
             framework=framework,
             loader=loader,
             workers=n,
@@ -59,7 +69,11 @@ def study(
 
 LONG = ("ddp", "onebit-adam-tables", "zero-one-adam-full")
 STUDIES = {
-    "three frameworks, three loaders": (("ddp", "deepspeed", "horovod"), ("dali-cpu-only", "native", "spdl"), (1, 2)),
+    "three frameworks, three loaders": (
+        ("ddp", "deepspeed", "horovod"),
+        ("dali-cpu-only", "native", "spdl"),
+        (1, 2),
+    ),
     "long names, many workers": (LONG, ("native",), (4, 16, 64, 256, 1024)),
     "one framework, which makes panels low": (("ddp",), ("native",), (1, 2)),
 }
@@ -82,8 +96,12 @@ def texts(svg: Path) -> Iterator[tuple[str, float, Outline]]:
     for element in ElementTree.parse(svg).iter(f"{picture.SVG}text"):
         style = dict(part.strip().split(": ", 1) for part in element.get("style", "").split(";"))
         words, size = element.text or "", float(style["font-size"].removesuffix("px"))
-        font = FontProperties(family="DejaVu Sans", weight=int(style.get("font-weight", 400)), size=10)
-        width, height, descent = text_to_path.get_text_width_height_descent(words, font, ismath=False)
+        font = FontProperties(
+            family="DejaVu Sans", weight=int(style.get("font-weight", 400)), size=10
+        )
+        width, height, descent = text_to_path.get_text_width_height_descent(
+            words, font, ismath=False
+        )
         width, height, descent = (length * size / 10 for length in (width, height, descent))
         left = {"middle": -width / 2, "end": -width}.get(style.get("text-anchor", ""), 0.0)
         numbers = [float(n) for n in re.findall(r"-?[\d.]+", element.get("transform", ""))]
@@ -91,23 +109,46 @@ def texts(svg: Path) -> Iterator[tuple[str, float, Outline]]:
         if "translate" in element.get("transform", ""):
             x, y, turn = numbers[0], numbers[1], numbers[2] if rotated else 0.0
         else:
-            x, y, turn = float(element.get("x", 0)), float(element.get("y", 0)), numbers[0] if rotated else 0.0
+            x, y, turn = (
+                float(element.get("x", 0)),
+                float(element.get("y", 0)),
+                numbers[0] if rotated else 0.0,
+            )
         cos, sin = math.cos(math.radians(turn)), math.sin(math.radians(turn))
-        corners = [(left, descent), (left + width, descent), (left + width, descent - height), (left, descent - height)]
-        yield words, size, Outline([(x + cos * u - sin * v, y + sin * u + cos * v) for u, v in [*corners, corners[0]]])
+        corners = [
+            (left, descent),
+            (left + width, descent),
+            (left + width, descent - height),
+            (left, descent - height),
+        ]
+        yield (
+            words,
+            size,
+            Outline(
+                [(x + cos * u - sin * v, y + sin * u + cos * v) for u, v in [*corners, corners[0]]]
+            ),
+        )
 
 
 @pytest.mark.parametrize("of", STUDIES)
 @pytest.mark.parametrize("plot", FIGURES)
 def test_letters_can_be_read_wide_and_on_a_phone(plot: str, of: str, tmp_path: Path) -> None:
     svg = drawn(plot, of, tmp_path)
-    width, height = (float(n) for n in ElementTree.parse(svg).getroot().get("viewBox", "").split()[2:])
-    scale = min(1.0, PHONE / (width * PIXELS)) if width <= picture.NARROW else 1.0  # a wide one is scrolled
+    width, height = (
+        float(n) for n in ElementTree.parse(svg).getroot().get("viewBox", "").split()[2:]
+    )
+    scale = (
+        min(1.0, PHONE / (width * PIXELS)) if width <= picture.NARROW else 1.0
+    )  # a wide one is scrolled
     found = list(texts(svg))
     assert found, "its text is no text"
     small = [words for words, size, _ in found if size * scale < LEAST]
     assert not small, f"letters of under {LEAST} points on a phone: {small}"
-    cut = [text for text, _, box in found if box.vertices.min() < -1 or (box.vertices > (width + 1, height + 1)).any()]
+    cut = [
+        text
+        for text, _, box in found
+        if box.vertices.min() < -1 or (box.vertices > (width + 1, height + 1)).any()
+    ]
     assert not cut, f"beyond the edge: {cut}"
     pairs = itertools.combinations([(words, box) for words, _, box in found if words.strip()], 2)
     over = [(one, other) for (one, a), (other, b) in pairs if a.intersects_path(b, filled=True)]
@@ -115,10 +156,19 @@ def test_letters_can_be_read_wide_and_on_a_phone(plot: str, of: str, tmp_path: P
 
 
 def test_titles_of_panels_beside_long_names_are_not_cut(tmp_path: Path) -> None:
-    of = [(model, x) for model in ("mobilenet_v3_large_100", "resnet50") for x in ("dali-cpu-only", "native")]
-    figure = draw("step-times", tables(*(row(9.0, framework=2 * LONG[2], model=model, loader=x) for model, x in of)))
+    of = [
+        (model, x)
+        for model in ("mobilenet_v3_large_100", "resnet50")
+        for x in ("dali-cpu-only", "native")
+    ]
+    figure = draw(
+        "step-times",
+        tables(*(row(9.0, framework=2 * LONG[2], model=model, loader=x) for model, x in of)),
+    )
     figure.savefig(svg := tmp_path / "figure.svg")
-    assert max(box.vertices[:, 0].max() for _, _, box in texts(svg)) < 72 * figure.get_figwidth() + 1
+    assert (
+        max(box.vertices[:, 0].max() for _, _, box in texts(svg)) < 72 * figure.get_figwidth() + 1
+    )
 
 
 def test_a_figure_is_small_and_keeps_its_text(tmp_path: Path) -> None:
@@ -130,9 +180,15 @@ def test_a_figure_is_small_and_keeps_its_text(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("plot", ["throughput", "speed-up", "efficiency"])
 def test_two_noisy_repeats_stretch_no_axis(plot: str) -> None:
-    rows = [row(100.0 * w * (1 + noise * r), workers=w, repeat=r) for w, noise in ((1, 0.01), (2, 0.9)) for r in (1, 2)]
+    rows = [
+        row(100.0 * w * (1 + noise * r), workers=w, repeat=r)
+        for w, noise in ((1, 0.01), (2, 0.9))
+        for r in (1, 2)
+    ]
     (axes,) = draw(plot, tables(*rows)).axes
-    highest = max(y for line in axes.get_lines() for y in line.get_ydata() if line.get_label() != "ideal")
+    highest = max(
+        y for line in axes.get_lines() for y in line.get_ydata() if line.get_label() != "ideal"
+    )
     assert axes.get_ylim()[1] < 3 * highest
 
 

@@ -1,4 +1,6 @@
-"""Files that are whole or not there, and how much of one lies in memory; the processes that write and verify them."""
+"""Files that are whole or not there, and how much of one lies in memory; the processes that write
+and verify them.
+"""
 
 import errno
 import os
@@ -55,7 +57,9 @@ def test_an_error_is_a_line_on_the_terminal_and_a_traceback_in_the_log(
     assert log.read_text().startswith("drawing\nTraceback ")
 
 
-def test_an_error_is_told_where_the_disk_of_the_log_is_full(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_is_told_where_the_disk_of_the_log_is_full(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with pytest.raises(SystemExit), files.logged("/dev/full"):
         raise ValueError("wrong")
     assert missing(capsys.readouterr().err, "ValueError: wrong", "/dev/full") == []
@@ -85,7 +89,9 @@ def drop(file: Path) -> None:
 
 def test_what_was_just_written_is_in_memory_and_what_was_dropped_is_not(tmp_path: Path) -> None:
     data = form(tmp_path / "data", 2)
-    (tmp_path / "manifest.json").write_text(f'{{"root": "{data}"}}')  # of a tree that is used in place
+    (tmp_path / "manifest.json").write_text(
+        f'{{"root": "{data}"}}'
+    )  # of a tree that is used in place
     assert facts.cached_share(data) == facts.cached_share(tmp_path) == 1.0
     drop(data / "train/cats/0.png")
     share = facts.cached_share(data)
@@ -110,13 +116,17 @@ def test_a_large_tree_is_only_sampled(tmp_path: Path) -> None:
     sample = list(facts._sample(tmp_path, 10))
     assert len(sample) == 10
     assert len({file.parent for file in sample}) == 10
-    assert list(facts._sample(tmp_path / "00", 20)) == sorted((tmp_path / "00").iterdir())  # of a small one, all
+    assert list(facts._sample(tmp_path / "00", 20)) == sorted(
+        (tmp_path / "00").iterdir()
+    )  # of a small one, all
 
 
 def test_a_record_says_driver_gpu_and_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = tmp_path / "nvidia"
     (driver / "gpus/0000:03:00.0").mkdir(parents=True)
-    (driver / "gpus/0000:03:00.0/information").write_text("Model: \t\t NVIDIA A100-SXM4-40GB\nIRQ:   \t\t 67\n")
+    (driver / "gpus/0000:03:00.0/information").write_text(
+        "Model: \t\t NVIDIA A100-SXM4-40GB\nIRQ:   \t\t 67\n"
+    )
     (driver / "version").write_text("NVRM version: NVIDIA  570.86.15  Release\nGCC\n")
     monkeypatch.setattr(facts, "NVIDIA", driver)
     said = facts.facts(run_spec(), ["python"], None, form(tmp_path / "data"))
@@ -126,11 +136,18 @@ def test_a_record_says_driver_gpu_and_data(tmp_path: Path, monkeypatch: pytest.M
     assert said["data_cached_share"] == 1.0
     monkeypatch.setattr(facts, "NVIDIA", tmp_path / "none")
     said = facts.facts(run_spec(), ["python"])
-    assert (said["gpu"], said["driver"], said["data_sha256"], said["data_cached_share"]) == (None, None, None, None)
+    assert (said["gpu"], said["driver"], said["data_sha256"], said["data_cached_share"]) == (
+        None,
+        None,
+        None,
+        None,
+    )
 
 
 def test_it_ends_though_the_process_that_made_it_catches_sigterm() -> None:
-    """The crew inherits what the process does when it hears SIGTERM, and would only note that it heard it."""
+    """The crew inherits what the process does when it hears SIGTERM, and would only note that it
+    heard it.
+    """
     before = signal.signal(signal.SIGTERM, lambda *_: None)
     try:
         with crew.Crew(2) as made:
@@ -152,7 +169,10 @@ def test_each_count_of_parts_is_printed_once(
     said.add(1000)
     said.end()
     lines = [line.split(",")[0] for line in capsys.readouterr().out.splitlines()]
-    assert [missing(line, "mnist5k raw", f"{n} of 2", "class folders") for n, line in enumerate(lines, 1)] == [[], []]
+    assert [
+        missing(line, "mnist5k raw", f"{n} of 2", "class folders")
+        for n, line in enumerate(lines, 1)
+    ] == [[], []]
 
 
 def test_no_room_for_locks_is_said_with_its_place(monkeypatch: pytest.MonkeyPatch) -> None:

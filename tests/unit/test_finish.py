@@ -1,5 +1,6 @@
-"""After training: a record is joined, sealed and put in place, whenever its supervisor is killed; runs that their study
-interrupts die once."""
+"""After training: a record is joined, sealed and put in place, whenever its supervisor is killed;
+runs that their study interrupts die once.
+"""
 
 import errno
 import json
@@ -55,9 +56,13 @@ def leave(folder: Path) -> Path:
     for _, of_rank in pd.read_parquet(record / STEPS).groupby("rank"):
         log.write_steps(packed([StepRow(*row) for row in of_rank.itertuples(index=False)]))
     for rank, left in enumerate(RANKS):
-        (partial / f"rank-{rank}.json").write_text(json.dumps(left | {"pid": 2**30, "started": 0.0}))
+        (partial / f"rank-{rank}.json").write_text(
+            json.dumps(left | {"pid": 2**30, "started": 0.0})
+        )
         (partial / f"ended-{rank}.json").touch()
-    pd.DataFrame({"name": ["x"], "on": ["cpu"], "self_s": [1.0], "annotation": [False]}).to_parquet(partial / KERNELS)
+    pd.DataFrame({"name": ["x"], "on": ["cpu"], "self_s": [1.0], "annotation": [False]}).to_parquet(
+        partial / KERNELS
+    )
     Assignment(partial, SPEC, None, {}, None, None).write()
     return run
 
@@ -76,13 +81,19 @@ def test_a_record_is_made_of_what_ranks_left(tmp_path: Path) -> None:
     assert whole(run) and (run / "summary.jsonl").exists()
 
 
-def test_a_record_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run, disk = leave(tmp_path), Watched(monkeypatch)
     assert finish.make_record(SPEC, run, run / ".partial") is None
-    assert {name: disk.named[name] for name in (MLLOG, STEPS, KERNELS)} == dict.fromkeys((MLLOG, STEPS, KERNELS), True)
+    assert {name: disk.named[name] for name in (MLLOG, STEPS, KERNELS)} == dict.fromkeys(
+        (MLLOG, STEPS, KERNELS), True
+    )
 
 
-def test_what_a_checkpoint_counts_of_a_log_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_checkpoint_counts_of_a_log_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     disk, log = Watched(monkeypatch), RankLog(tmp_path, 0)
     log.event("first")
     log.write_steps(packed([StepRow(0, 0, 0, 1, *[0.0] * 8)]))
@@ -102,16 +113,23 @@ def test_whenever_the_supervisor_is_killed_the_next_call_makes_the_record(tmp_pa
             break
         kills += 1
         if not (run / ".partial").exists() or not (run / ".partial" / MLLOG).exists():
-            shutil.rmtree(run / ".partial", ignore_errors=True)  # the log was moved, last of all: the record is there
+            shutil.rmtree(
+                run / ".partial", ignore_errors=True
+            )  # the log was moved, last of all: the record is there
         else:
             assert supervisor.execute(SPEC, run, None, TRAINS_NOT) == 0, kills
         assert whole(run), kills
     assert kills > 12
 
 
-@pytest.mark.parametrize("error", [ImportError("pyarrow is broken"), OSError(28, "No space left on device")])
+@pytest.mark.parametrize(
+    "error", [ImportError("pyarrow is broken"), OSError(28, "No space left on device")]
+)
 def test_a_record_that_cannot_be_joined_is_joined_by_the_next_call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: Exception,
 ) -> None:
     def broken(*_: object) -> None:
         raise error
@@ -138,7 +156,9 @@ def test_a_record_that_cannot_be_joined_is_joined_by_the_next_call(
 def test_folders_that_cannot_be_forced_to_the_disk_end_no_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
-    """As on some parallel and FUSE file systems: the steps were removed behind the seal, and trained again."""
+    """As on some parallel and FUSE file systems: the steps were removed behind the seal, and
+    trained again.
+    """
 
     def force(file: int, fsync: Callable[[int], None] = os.fsync) -> None:
         if stat.S_ISDIR(os.fstat(file).st_mode):
@@ -151,7 +171,9 @@ def test_folders_that_cannot_be_forced_to_the_disk_end_no_record(
     assert whole(run)
 
 
-def test_what_is_sealed_stays_whatever_comes_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_sealed_stays_whatever_comes_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = leave(tmp_path / SPEC.id)
 
     def fail(path: Path) -> None:
@@ -168,7 +190,9 @@ def test_what_is_sealed_stays_whatever_comes_after(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.more
 def test_a_disk_that_is_full_when_training_is_over(tmp_path: Path) -> None:
-    """However much room is left: no half record, the reason is kept, and the next call trains nothing."""
+    """However much room is left: no half record, the reason is kept, and the next call trains
+    nothing.
+    """
     given, disk = leave(tmp_path / "given"), tmp_path / "disk"
     with (given / ".partial" / MLLOG).open("a") as log:
         log.write("# of another program\n" * 1000)  # the log does not fit where the table does
@@ -185,7 +209,9 @@ def test_a_disk_that_is_full_when_training_is_over(tmp_path: Path) -> None:
             if failure is not None:
                 assert failure["cause"] == "disk full" and "make room" in failure["message"], pages
                 assert job.ended("run", run, run / ".partial", 0, failure) == 1
-                assert json.loads((run / job.FOLDER / job.FAILURE).read_text())["cause"] == "disk full", pages
+                assert (
+                    json.loads((run / job.FOLDER / job.FAILURE).read_text())["cause"] == "disk full"
+                ), pages
                 assert not (run / MLLOG).exists() and not (run / STEPS).exists()
             filler.unlink()
             if failure is not None:
@@ -201,7 +227,9 @@ def test_no_line_of_a_log_is_missing_on_a_full_disk(tmp_path: Path) -> None:
         RankLog(tmp_path, 0).event("run_stop")
 
 
-@pytest.mark.parametrize("what", ["a rank has not ended", "the log has no end", "it is another run"])
+@pytest.mark.parametrize(
+    "what", ["a rank has not ended", "the log has no end", "it is another run"]
+)
 def test_what_is_not_trained_to_its_end_is_trained(tmp_path: Path, what: str) -> None:
     run = leave(tmp_path)
     partial = run / ".partial"
@@ -232,7 +260,9 @@ class Late:
 sys.meta_path.insert(0, Late())
 print(finish.make_record(RunSpec.from_json(sys.argv[1]), folder, folder / ".partial"))
 """
-    done = subprocess.run([sys.executable, "-c", program, SPEC.to_json(), str(run)], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program, SPEC.to_json(), str(run)], capture_output=True, text=True
+    )
     assert done.stdout == "None\n", done.stdout + done.stderr
     assert whole(run)
 
@@ -240,18 +270,24 @@ print(finish.make_record(RunSpec.from_json(sys.argv[1]), folder, folder / ".part
 def test_ranks_wait_for_no_package_that_only_tables_need() -> None:
     """All nodes of a job wait until its supervisor has started them."""
     program = "import sys; import ddlbench.run.__main__, ddlbench.run.training; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert not {"numpy", "pandas", "pyarrow", "scipy"} & {*done.stdout.split()}
 
 
-def test_a_package_that_is_broken_ends_the_ranks_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_is_broken_ends_the_ranks_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(partial: Path) -> None:
         raise ImportError("libarrow.so.2600: cannot open shared object file")
 
     monkeypatch.setattr(rehearsal, "rehearse", broken)
     folder, began = tmp_path / SPEC.id, time.monotonic()
     with pytest.raises(ImportError, match="libarrow"):
-        supervisor.execute(SPEC, folder, None, [sys.executable, "-c", "import time; time.sleep(60)"])
+        supervisor.execute(
+            SPEC, folder, None, [sys.executable, "-c", "import time; time.sleep(60)"]
+        )
     assert time.monotonic() - began < 30
     assert not (folder / MLLOG).exists()
 
@@ -279,14 +315,20 @@ def test_ids_and_texts_of_other_runs_stay() -> None:
 
 @pytest.mark.parametrize(("interrupt", "facts"), [("{steps: 62}", ()), *bad_input("interrupt")])
 def test_what_a_study_may_ask(tmp_path: Path, interrupt: str, facts: tuple[str, ...]) -> None:
-    block = "{dataset: mnist5k, recipe: demo, models: [lenet], frameworks: [ddp], loaders: [native], workers: [1], "
+    block = (
+        "{dataset: mnist5k, recipe: demo, models: [lenet], frameworks: [ddp], loaders: [native],"
+        " workers: [1], "
+    )
     block += f"schedules: [step], epochs: 1, global_batch: [64], interrupt: {interrupt}}}"
     with refuses(ConfigError, *facts) if facts else nullcontext():
-        plan = make_plan(write_study(tmp_path, f"title: mine\nruns:\n  all: {block}\nfigures: {{}}\n"), LAPTOP)
+        plan = make_plan(
+            write_study(tmp_path, f"title: mine\nruns:\n  all: {block}\nfigures: {{}}\n"), LAPTOP
+        )
         assert [run.spec.interrupt_steps for run in plan.runs.values()] == [62]
 
 
-# In place of a launcher: a rank that trains to the end of its fourth step, if it is told to die there.
+# In place of a launcher: a rank that trains to the end of its fourth step, if it is told to die
+# there.
 RANK = """
 import sys
 import time
@@ -315,9 +357,15 @@ def test_a_run_dies_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> N
     assert note is not None
     assert (note["step"], note["checkpoint_s"]) == (60, None)
     assert supervisor.execute(KILLED, folder, None, command) == 3
-    assert [line for line in capfd.readouterr().out.splitlines() if line.startswith("told")] == ["told 60", "told None"]
+    assert [line for line in capfd.readouterr().out.splitlines() if line.startswith("told")] == [
+        "told 60",
+        "told None",
+    ]
     assert finish.interruption_of(replace(KILLED, epochs=3), folder) is None
-    assert finish.interruption_of(replace(KILLED, recipe=replace(KILLED.recipe, power=9.0)), folder) == note
+    assert (
+        finish.interruption_of(replace(KILLED, recipe=replace(KILLED.recipe, power=9.0)), folder)
+        == note
+    )
     for text in ("{", '{"note": {}, "spec": 3}'):  # cut off: it dies again, and nothing is lost
         (folder / finish.KEPT).write_text(text)
         assert finish.interruption_of(KILLED, folder) is None
@@ -326,15 +374,22 @@ def test_a_run_dies_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> N
 def test_a_rank_dies_of_sigkill_and_leaves_its_note(tmp_path: Path) -> None:
     for rank, leaves in ((1, False), (0, True)):
         call = f"interruption.die(Path({str(tmp_path)!r}), {rank}, 60, 0.25)"
-        code = f"from pathlib import Path; from ddlbench.train import interruption; interruption.LEAVE_S = 0; {call}"
-        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
+        code = (
+            "from pathlib import Path; from ddlbench.train import interruption;"
+            f" interruption.LEAVE_S = 0; {call}"
+        )
+        assert (
+            subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
+        )
         assert (tmp_path / interruption.NOTE).exists() == leaves
     assert json.loads((tmp_path / interruption.NOTE).read_text()).keys() == NOTE.keys()
 
 
 @pytest.mark.parametrize("again", [False, True])
 def test_records_say_what_an_interruption_took(tmp_path: Path, again: bool) -> None:
-    """That which its study asked for, also if the run went on once more, from a later checkpoint."""
+    """That which its study asked for, also if the run went on once more, from a later
+    checkpoint.
+    """
     spec = replace(SPEC, interrupt_steps=60)
     went_on = {"step": 32, "elapsed_s": 1.0}
     folder = write_record(tmp_path / "a", spec, interrupted=NOTE, resumed=went_on)
@@ -343,18 +398,27 @@ def test_records_say_what_an_interruption_took(tmp_path: Path, again: bool) -> N
     at = next(line for line in lines if line["key"] == "ddlbench_resumed") | {"time_ms": 15_500}
     later = at | {"time_ms": 15_900, "value": {"step": 48, "elapsed_s": 1.2}}
     several = [[at, later] if again and line["key"] == at["key"] else [line] for line in lines]
-    lines = [at if line["key"] == at["key"] and not again else line for of in several for line in of]
+    lines = [
+        at if line["key"] == at["key"] and not again else line for of in several for line in of
+    ]
     log.write_text("".join(f":::MLLOG {json.dumps(line)}\n" for line in lines))
     seal_again(folder)
     run = tables(tmp_path / "tables", folder)[0].iloc[0]
-    assert run[["checkpoint_s", "lost_steps", "restart_s", "interrupt_steps"]].tolist() == [0.25, 28, 3.5, 60]
+    assert run[["checkpoint_s", "lost_steps", "restart_s", "interrupt_steps"]].tolist() == [
+        0.25,
+        28,
+        3.5,
+        60,
+    ]
 
 
 @pytest.mark.parametrize(("dies", "reason"), [(None, "not interrupted"), (60, "ended before")])
 def test_what_was_not_interrupted_says_so(tmp_path: Path, dies: int | None, reason: str) -> None:
     tables(tmp_path / "tables", write_record(tmp_path / "a", replace(SPEC, interrupt_steps=dies)))
     said = reasons(tmp_path / "tables")
-    assert [missing(said[name], reason) for name in ("checkpoint_s", "lost_steps", "restart_s")] == [[], [], []]
+    assert [
+        missing(said[name], reason) for name in ("checkpoint_s", "lost_steps", "restart_s")
+    ] == [[], [], []]
 
 
 def test_without_a_checkpoint_a_run_begins_anew(tmp_path: Path) -> None:
@@ -362,4 +426,6 @@ def test_without_a_checkpoint_a_run_begins_anew(tmp_path: Path) -> None:
     record = write_record(tmp_path / "a", replace(SPEC, interrupt_steps=60), interrupted=note)
     run = tables(tmp_path / "tables", record)[0].iloc[0]
     assert run[["lost_steps", "restart_s"]].tolist() == [60, 0.75]
-    assert missing(reasons(tmp_path / "tables")["checkpoint_s"], "killed before", "checkpoint") == []
+    assert (
+        missing(reasons(tmp_path / "tables")["checkpoint_s"], "killed before", "checkpoint") == []
+    )

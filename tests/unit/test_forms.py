@@ -44,7 +44,8 @@ def records(shard: Path) -> list[dict[str, object]]:
 
 
 def test_crc_is_castagnoli_and_masked() -> None:
-    # RFC 3720, B.4: CRC-32C of 32 zero bytes is 0x8a9136aa; TFRecord rotates right by 15 and adds a constant.
+    # RFC 3720, B.4: CRC-32C of 32 zero bytes is 0x8a9136aa; TFRecord rotates right by 15 and adds a
+    # constant.
     crc = 0x8A9136AA
     assert tfrecord.masked_crc(bytes(32)) == ((crc >> 15 | crc << 17) + 0xA282EAD8) % 2**32
 
@@ -66,12 +67,21 @@ def test_raw_holds_the_files_and_the_manifest_their_digests(tmp_path: Path) -> N
         assert manifest.splits[split].bytes == sum(map(len, there.values()))
     # What `sha256sum *` prints in the class folder.
     folder = tmp_path / "raw/train/class1"
-    lines = [f"{hashlib.sha256(p.read_bytes()).hexdigest()}  {p.name}\n" for p in sorted(folder.iterdir())]
-    assert manifest.splits["train"].sha256["train/class1/"] == hashlib.sha256("".join(lines).encode()).hexdigest()
+    lines = [
+        f"{hashlib.sha256(p.read_bytes()).hexdigest()}  {p.name}\n"
+        for p in sorted(folder.iterdir())
+    ]
+    assert (
+        manifest.splits["train"].sha256["train/class1/"]
+        == hashlib.sha256("".join(lines).encode()).hexdigest()
+    )
 
 
 def test_records_have_tf_slims_features(tmp_path: Path) -> None:
-    samples = [Sample("a.JPEG", 0, picture(1, 3, 5, "JPEG"), 3, 5), Sample("b.png", 1, picture(2, 300, 200), 300, 200)]
+    samples = [
+        Sample("a.JPEG", 0, picture(1, 3, 5, "JPEG"), 3, 5),
+        Sample("b.png", 1, picture(2, 300, 200), 300, 200),
+    ]
     made(Memory({"train": samples, "val": samples}, ("n01", "n02")), "tfrecord", tmp_path)
     found = [r for shard in tfrecord.shards(tmp_path / "tfrecord", "train") for r in records(shard)]
     assert sorted(found, key=lambda r: r["image/filename"]) == [
@@ -101,7 +111,8 @@ def test_every_picture_is_in_one_shard_shuffled_by_the_seed(tmp_path: Path) -> N
             assert manifest.splits["train"].sha256[shard.name] == digest
         orders.append([r["image/encoded"] for shard in shards for r in records(shard)])
         assert sorted(orders[-1]) == sorted(s.encoded for s in source.samples["train"])
-        # A shard holds all classes: they came in turn, and would still in an order that was not shuffled.
+        # A shard holds all classes: they came in turn, and would still in an order that was not
+        # shuffled.
         labels = [r["image/class/label"] for r in records(shards[0])]
         assert set(labels) == {1, 2, 3}
         assert labels != [1, 2, 3] * 4 + [1]
@@ -192,7 +203,13 @@ class Tree(Memory):
 
     def entries(self, split: str) -> list[Entry]:
         return [
-            Entry(s.filename, s.label, f"{self.tree}/{split}/{self.classes[s.label]}/{s.filename}", i, -1)
+            Entry(
+                s.filename,
+                s.label,
+                f"{self.tree}/{split}/{self.classes[s.label]}/{s.filename}",
+                i,
+                -1,
+            )
             for i, s in enumerate(self.samples[split])
         ]
 
@@ -210,7 +227,9 @@ def test_a_tree_is_used_where_it_lies(tmp_path: Path) -> None:
     assert {s: (m.bytes, m.sha256, m.images_per_class) for s, m in manifest.splits.items()} == {
         s: (m.bytes, m.sha256, m.images_per_class) for s, m in copied.splits.items()
     }
-    lists = sorted(raw.list_path(tmp_path / "raw", manifest, split).name for split in ("train", "val"))
+    lists = sorted(
+        raw.list_path(tmp_path / "raw", manifest, split).name for split in ("train", "val")
+    )
     assert sorted(contents(tmp_path / "raw")) == [".manifest.json", *lists, "manifest.json"]
     assert contents(tmp_path / "site") == before
 
@@ -223,7 +242,9 @@ def test_a_tree_with_a_picture_that_its_source_does_not_name_is_refused(tmp_path
 
 
 def test_loaders_read_the_tree_that_the_manifest_names(tmp_path: Path) -> None:
-    """Labels are the manifest's, also where a class has no folder; what was skipped or is no picture is not read."""
+    """Labels are the manifest's, also where a class has no folder; what was skipped or is no
+    picture is not read.
+    """
     source = tree(tmp_path / "site")
     source.samples["val"] = [s for s in source.samples["val"] if s.label != 0]
     source.bad = frozenset({"class1/00001.png"})
@@ -236,7 +257,11 @@ def test_loaders_read_the_tree_that_the_manifest_names(tmp_path: Path) -> None:
     assert files.list is not None and files.list.parent == tmp_path / "raw"
     assert [(files.name(n), label) for n, label in enumerate(files.labels.tolist())] == [
         (f"{tmp_path}/site/val/{name}", label)
-        for name, label in (("class1/00004.png", 1), ("class2/00002.png", 2), ("class2/00005.png", 2))
+        for name, label in (
+            ("class1/00004.png", 1),
+            ("class2/00002.png", 2),
+            ("class2/00005.png", 2),
+        )
     ]
     assert verify([tmp_path / "raw"]) == []
 
@@ -244,7 +269,10 @@ def test_loaders_read_the_tree_that_the_manifest_names(tmp_path: Path) -> None:
 def test_shares_hold_every_sample_once() -> None:
     for images, batch, world in ((4000, 128, 2), (4001, 64, 2), (257, 96, 3), (5, 8, 4)):
         order = shuffled(images, seed=1, epoch=3).tolist()
-        parts = [[part.tolist() for part in share(np.array(order), batch, rank, world)] for rank in range(world)]
+        parts = [
+            [part.tolist() for part in share(np.array(order), batch, rank, world)]
+            for rank in range(world)
+        ]
         assert {len(part) for part in parts} == {steps_per_epoch(images, batch)}
         assert sorted(i for part in parts for step in part for i in step) == list(range(images))
         for step in range(steps_per_epoch(images, batch)):

@@ -21,7 +21,11 @@ from tests.facts import missing
 from tests.sources import contents, picture, some
 
 FORMS = registry.members("forms")
-PARTS = {"raw": "train/class[0-9]", "tfrecord": "train-*-of-00004", "webdataset": "train-*-of-00004.tar"}
+PARTS = {
+    "raw": "train/class[0-9]",
+    "tfrecord": "train-*-of-00004",
+    "webdataset": "train-*-of-00004.tar",
+}
 SLOW = "some(60, 20, seconds=0.01)"
 SLOWER = "some(60, 20, seconds=0.05)"  # a test that is late by half a second still meets it at work
 KILLS = 10 if SLOW_TIER else 4  # at moments that differ each day
@@ -29,7 +33,9 @@ ENVIRONMENT = os.environ | {"PYTHONPATH": f"{ROOT / 'workflow'}:{ROOT}"}
 
 
 def start(form: str, folder: Path, source: str = SLOW) -> subprocess.Popen[str]:
-    """A process, and a group of its own, that prepares a form of a slow source with two processes."""
+    """A process, and a group of its own, that prepares a form of a slow source with two
+    processes.
+    """
     program = (
         "import sys; from pathlib import Path; from ddlbench.data.prepare import write_form\n"
         "from tests.sources import some\n"
@@ -37,7 +43,12 @@ def start(form: str, folder: Path, source: str = SLOW) -> subprocess.Popen[str]:
     )
     command = [sys.executable, "-c", program, form, str(folder)]
     return subprocess.Popen(
-        command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        command,
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
     )
 
 
@@ -52,7 +63,9 @@ def prepare(*arguments: object) -> subprocess.CompletedProcess[str]:
 def test_killed_at_random_moments_there_is_a_whole_form_or_none(tmp_path: Path, form: str) -> None:
     """The next call begins from the start, and makes the same bytes."""
     began = time.monotonic()
-    write_form(lambda: some(60, 20, seconds=0.01), "some", form, tmp_path / "straight" / form, processes=2)
+    write_form(
+        lambda: some(60, 20, seconds=0.01), "some", form, tmp_path / "straight" / form, processes=2
+    )
     seconds = time.monotonic() - began
     reference = contents(tmp_path / "straight" / form)
     seed = random.randrange(10**6)
@@ -105,7 +118,9 @@ def test_what_a_killed_process_wrote_is_not_used(tmp_path: Path, form: str) -> N
 def test_two_at_once(tmp_path: Path) -> None:
     first = start("tfrecord", tmp_path / "tfrecord", SLOWER)
     first.stdout.readline()
-    os.killpg(first.pid, signal.SIGSTOP)  # so it is at work when the second one comes, however late that is
+    os.killpg(
+        first.pid, signal.SIGSTOP
+    )  # so it is at work when the second one comes, however late that is
     second = start("tfrecord", tmp_path / "tfrecord", SLOWER)
     said = second.stdout.readline()
     os.killpg(first.pid, signal.SIGCONT)
@@ -118,7 +133,9 @@ def test_two_at_once(tmp_path: Path) -> None:
 
 
 def test_a_manifest_that_snakemake_deleted_comes_back_as_it_was(tmp_path: Path) -> None:
-    """Snakemake deletes a rule's outputs before the rule runs, also those that another workflow has just made."""
+    """Snakemake deletes a rule's outputs before the rule runs, also those that another workflow has
+    just made.
+    """
     folder = tmp_path / "tfrecord"
     write_form(lambda: some(60, 20), "some", "tfrecord", folder)
     before = {p.name: (p.stat().st_mtime_ns, p.read_bytes()) for p in folder.iterdir()}
@@ -132,7 +149,15 @@ def test_a_manifest_that_snakemake_deleted_comes_back_as_it_was(tmp_path: Path) 
 def test_a_full_disk(tmp_path: Path, form: str) -> None:
     def again(folder: Path) -> subprocess.CompletedProcess[str]:
         manifest = folder / form / "manifest.json"
-        return prepare("synthetic-imagenet", form, manifest, "--source", "train=40,val=8,classes=8", "--processes", 2)
+        return prepare(
+            "synthetic-imagenet",
+            form,
+            manifest,
+            "--source",
+            "train=40,val=8,classes=8",
+            "--processes",
+            2,
+        )
 
     disk = tmp_path / "small"
     disk.mkdir()
@@ -142,7 +167,8 @@ def test_a_full_disk(tmp_path: Path, form: str) -> None:
         assert done.returncode == 1
         (line,) = done.stderr.splitlines()
         said = re.fullmatch(
-            r"(\S+): No space left on device: about ([\d.]+) MB are needed, ([\d.]+) MB are free .*", line
+            r"(\S+): No space left on device: about ([\d.]+) MB are needed, ([\d.]+) MB are free .*",
+            line,
         )
         assert said, line
         assert Path(said[1]).is_relative_to(work)
@@ -158,7 +184,9 @@ def test_a_full_disk(tmp_path: Path, form: str) -> None:
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
     """A tree of ImageNet's shape in which one file is text."""
-    for number, name in enumerate(("train/n01/a", "train/n01/b", "train/n02/c", "val/n01/d", "val/n02/e")):
+    for number, name in enumerate(
+        ("train/n01/a", "train/n01/b", "train/n02/c", "val/n01/d", "val/n02/e")
+    ):
         path = tmp_path / f"site/{name}.JPEG"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(picture(number, kind="JPEG"))
@@ -175,7 +203,9 @@ def test_a_bad_file_is_one_line_or_listed(site: Path, tmp_path: Path, form: str)
     assert line.startswith(f"{site}/train/n01/b.JPEG: ")
     assert missing(line, "data.on_error: skip") == []
     assert not manifest.exists()
-    done = prepare("imagenet", form, manifest, "--source", site, "--on-error", "skip", "--processes", 2)
+    done = prepare(
+        "imagenet", form, manifest, "--source", site, "--on-error", "skip", "--processes", 2
+    )
     assert done.returncode == 0, done.stderr
     assert f"imagenet {form} train: 2 images" in done.stdout
     assert missing(done.stdout, "1 skipped") == []
@@ -184,7 +214,9 @@ def test_a_bad_file_is_one_line_or_listed(site: Path, tmp_path: Path, form: str)
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", ["train/n02/c\udcff.JPEG", "train/n\udcff/c.JPEG"])
-def test_a_name_that_is_not_utf_8_is_one_line(site: Path, tmp_path: Path, form: str, name: str) -> None:
+def test_a_name_that_is_not_utf_8_is_one_line(
+    site: Path, tmp_path: Path, form: str, name: str
+) -> None:
     (site / name).parent.mkdir(exist_ok=True)
     (site / name).write_bytes(picture(9, kind="JPEG"))
     done = prepare("imagenet", form, tmp_path / form / "manifest.json", "--source", site)
@@ -210,14 +242,30 @@ def test_names_in_messages_are_printed_safely(site: Path, tmp_path: Path) -> Non
     assert line.isprintable()
 
 
-def test_another_number_of_pictures_than_was_published_is_said_loudly(site: Path, tmp_path: Path) -> None:
-    asked = ("imagenet", "raw", tmp_path / "raw/manifest.json", "--source", site, "--on-error", "skip")
+def test_another_number_of_pictures_than_was_published_is_said_loudly(
+    site: Path, tmp_path: Path
+) -> None:
+    asked = (
+        "imagenet",
+        "raw",
+        tmp_path / "raw/manifest.json",
+        "--source",
+        site,
+        "--on-error",
+        "skip",
+    )
     for done in (prepare(*asked), prepare(*asked)):
         assert done.returncode == 0, done.stderr
         (line,) = [line for line in done.stdout.splitlines() if line.startswith("WARNING")]
         assert missing(line, "imagenet", "2 classes", "3 images", "2 for validation") == []
         assert missing(line, "1000 classes", "1281167 images", "50000 for validation") == []
-    done = prepare("synthetic-imagenet", "raw", tmp_path / "s/manifest.json", "--source", "train=4,val=2,classes=2")
+    done = prepare(
+        "synthetic-imagenet",
+        "raw",
+        tmp_path / "s/manifest.json",
+        "--source",
+        "train=4,val=2,classes=2",
+    )
     assert (done.returncode, "WARNING" in done.stdout) == (0, False)
 
 

@@ -1,4 +1,6 @@
-"""Who holds a run's folder, which jobs a killed Snakemake left, and what becomes of both, and of late jobs."""
+"""Who holds a run's folder, which jobs a killed Snakemake left, and what becomes of both, and of
+late jobs.
+"""
 
 import errno
 import json
@@ -17,7 +19,7 @@ import pytest
 from ddlbench.core import files, living
 from ddlbench.core.record import MLLOG, STEPS
 from ddlbench.core.spec import RunSpec
-from ddlbench.mends import snakemake_outputs
+from ddlbench.patches import snakemake_outputs
 from ddlbench.run import hold, infer, job, survivors
 from ddlbench.run.facts import facts
 from ddlbench.settings.config import ConfigError
@@ -48,8 +50,12 @@ def test_nothing_is_left_of_a_process_that_ended(tmp_path: Path) -> None:
     assert list((tmp_path / "run").iterdir()) == []
 
 
-def test_a_file_system_without_hard_links_has_one_holder_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As exFAT, SMB and some FUSE file systems say it. A holder that has not written its name yet is waited for."""
+def test_a_file_system_without_hard_links_has_one_holder_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As exFAT, SMB and some FUSE file systems say it. A holder that has not written its name yet
+    is waited for.
+    """
 
     def none(*_: Any) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")
@@ -72,7 +78,10 @@ def test_a_living_process_keeps_it(tmp_path: Path) -> None:
     program = "import sys; from pathlib import Path; from ddlbench.run.hold import held\n"
     program += "with held(Path(sys.argv[1])): print(flush=True); sys.stdin.read()"
     other = subprocess.Popen(
-        [sys.executable, "-c", program, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", program, tmp_path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert other.stdout is not None and other.stdout.readline() == "\n"
     with refuses(hold.HeldError, f"process {other.pid}", HERE), hold.held(tmp_path):
@@ -131,8 +140,9 @@ def test_a_file_that_was_cut_off_holds_nothing(tmp_path: Path) -> None:
 def test_only_jobs_of_this_folder_that_make_what_is_planned_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Any
 ) -> None:
-    """Whatever the folder's name, and whatever else the site's squeue prints. SQUEUE_STATES would hide some; and
-    without --all, those in hidden partitions are left out."""
+    """Whatever the folder's name, and whatever else the site's squeue prints. SQUEUE_STATES would
+    hide some; and without --all, those in hidden partitions are left out.
+    """
     folder = tmp_path / "a|b c"
     folder.mkdir()
     lines = [
@@ -140,7 +150,9 @@ def test_only_jobs_of_this_folder_that_make_what_is_planned_count(
         "",
         slurm.marked("1", "RUNNING", "None", f"{folder}", "rule_train_wildcards_a-r1"),
         slurm.marked("6", "RUNNING", "None", f"{folder}", "mine\nin two lines"),
-        slurm.marked("2", "PENDING", "Resources", f"{folder}", "fs=work\nrule_train_wildcards_b-r1"),
+        slurm.marked(
+            "2", "PENDING", "Resources", f"{folder}", "fs=work\nrule_train_wildcards_b-r1"
+        ),
         slurm.marked("3", "RUNNING", "None", f"{folder}", "rule_train_wildcards_of-another-study"),
         slurm.marked("4", "RUNNING", "None", "/elsewhere", "rule_train_wildcards_a-r1"),
         slurm.marked("5", "RUNNING", "None", f"{folder}", "(null)"),
@@ -168,7 +180,10 @@ def test_they_are_waited_for(
     tmp_path: Path, command: Any, capsys: Any, job: tuple[str, str], says: tuple[str, ...]
 ) -> None:
     line = slurm.marked("7", *job, str(tmp_path), "rule_train_wildcards_a")
-    command("squeue", f"cd {tmp_path}; [ $(ls calls* | wc -l) = 3 ] || {{ touch calls$$; echo '{line}'; }}")
+    command(
+        "squeue",
+        f"cd {tmp_path}; [ $(ls calls* | wc -l) = 3 ] || {{ touch calls$$; echo '{line}'; }}",
+    )
     survivors.wait({"rule_train_wildcards_a"}, tmp_path, every_s=0)
     said = capsys.readouterr().err.replace("rule_train_wildcards_a", "JOB")
     assert [text for text in says if said.count(text) != 1] == [], said
@@ -192,7 +207,11 @@ def test_supervisors_of_this_machine_are_waited_for(tmp_path: Path, capsys: Any)
     assert not (folders[0] / hold.HOLDER).exists()
     process.wait()
     said = capsys.readouterr().err
-    assert said.count("waiting for living") == 1 and f"kill {process.pid}" in said and "dead" not in said
+    assert (
+        said.count("waiting for living") == 1
+        and f"kill {process.pid}" in said
+        and "dead" not in said
+    )
 
 
 def test_nothing_is_submitted_while_slurm_does_not_answer(tmp_path: Path, command: Any) -> None:
@@ -219,7 +238,7 @@ def test_a_mark_that_is_being_written_is_left_alone(tmp_path: Path) -> None:
         ([DEAD], 0, True),
         ([living.myself()], 10**6, False),
         ([ELSEWHERE], 10, False),  # its mark was touched a moment ago
-        ([ELSEWHERE], survivors.BEAT_S * survivors.MISSED_BEATS + 1, True),
+        ([ELSEWHERE], survivors.HEARTBEAT_S * survivors.MISSED_HEARTBEATS + 1, True),
         ([DEAD, ELSEWHERE], 10, False),
         ([], 0, False),  # not ours to judge
     ],
@@ -243,7 +262,9 @@ def test_a_lock_goes_when_nobody_lives_who_holds_it(
 MADE_S = 17.6  # when `write_record`'s runs end
 
 
-def made(monkeypatch: pytest.MonkeyPatch, folder: Path, spec: RunSpec = SPEC, **environment: str) -> bool:
+def made(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, spec: RunSpec = SPEC, **environment: str
+) -> bool:
     """Whether a job of this environment finds the run made."""
     for name in ("SLURM_JOB_ID", "SLURM_RESTART_COUNT", hold.ASKED):
         monkeypatch.delenv(name, raising=False)
@@ -252,14 +273,18 @@ def made(monkeypatch: pytest.MonkeyPatch, folder: Path, spec: RunSpec = SPEC, **
     return hold.finished(folder, spec)
 
 
-def test_a_record_that_was_made_meanwhile_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_record_that_was_made_meanwhile_stays(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     before, after = {hold.ASKED: str(MADE_S - 1)}, {hold.ASKED: str(MADE_S + 1)}
     assert not made(monkeypatch, tmp_path / SPEC.id, **before)  # nothing is made yet
     folder = write_record(tmp_path)
     assert made(monkeypatch, folder, **before)
     assert not made(monkeypatch, folder, **after)  # somebody wants it again
     assert made(monkeypatch, folder)  # no Snakemake does: the job's script was submitted by hand
-    assert not made(monkeypatch, folder, replace(SPEC, recipe=replace(SPEC.recipe, base_lr=9.0)), **before)
+    assert not made(
+        monkeypatch, folder, replace(SPEC, recipe=replace(SPEC.recipe, base_lr=9.0)), **before
+    )
     steps = (folder / STEPS).read_bytes()
     (folder / STEPS).unlink()
     assert not made(monkeypatch, folder, **before)
@@ -267,11 +292,15 @@ def test_a_record_that_was_made_meanwhile_stays(monkeypatch: pytest.MonkeyPatch,
         (folder / STEPS).write_bytes(damaged)
         assert not made(monkeypatch, folder, **before)
     (folder / STEPS).write_bytes(steps)
-    (folder / MLLOG).write_text((folder / MLLOG).read_text().replace('"value": 0.5', '"value": 0.6'))
+    (folder / MLLOG).write_text(
+        (folder / MLLOG).read_text().replace('"value": 0.5', '"value": 0.6')
+    )
     assert not made(monkeypatch, folder, **before)  # it is damaged
 
 
-def test_only_the_job_that_was_queued_again_keeps_its_record(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_only_the_job_that_was_queued_again_keeps_its_record(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     again = {"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "1", hold.ASKED: str(MADE_S + 1)}
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     folder = write_record(tmp_path, facts=facts(SPEC, ["env"]))
@@ -290,15 +319,31 @@ def run(folder: Path, *launcher: str, **environment: str) -> subprocess.Popen[by
     log = folder / "train.log"
     if log.exists():
         log.rename(hold.earlier(log)) if not hold.earlier(log).exists() else log.unlink()
-    command = [sys.executable, "-m", "ddlbench.run", f"--folder={folder}", "--spec", SPEC.to_json(), "--", *launcher]
+    command = [
+        sys.executable,
+        "-m",
+        "ddlbench.run",
+        f"--folder={folder}",
+        "--spec",
+        SPEC.to_json(),
+        "--",
+        *launcher,
+    ]
     folder.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as said:
-        return subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, env=os.environ | environment)
+        return subprocess.Popen(
+            command, stdout=said, stderr=subprocess.STDOUT, env=os.environ | environment
+        )
 
 
 def test_a_job_that_was_submitted_twice_takes_no_log(tmp_path: Path) -> None:
     folder = tmp_path / SPEC.id
-    first = run(folder, "sh", "-c", f"echo trains; while [ ! -e {tmp_path}/go ]; do sleep 0.1; done; echo on; exit 3")
+    first = run(
+        folder,
+        "sh",
+        "-c",
+        f"echo trains; while [ ! -e {tmp_path}/go ]; do sleep 0.1; done; echo on; exit 3",
+    )
     while not (folder / "train.log").exists() or "trains" not in (folder / "train.log").read_text():
         time.sleep(0.1)
         assert first.poll() is None
@@ -322,7 +367,13 @@ def test_whether_a_run_is_made_is_asked_when_its_folder_is_held(tmp_path: Path) 
         return True
 
     with pytest.raises(SystemExit) as ended:
-        job.alone("one", tmp_path, tmp_path / "train.log", is_made, lambda: pytest.fail("it is made twice"))
+        job.alone(
+            "one",
+            tmp_path,
+            tmp_path / "train.log",
+            is_made,
+            lambda: pytest.fail("it is made twice"),
+        )
     assert (ended.value.code, holding) == (0, [True])
 
 
@@ -337,7 +388,9 @@ def test_a_late_job_leaves_the_finished_record_and_its_log(tmp_path: Path) -> No
         assert missing(line, SPEC.id, "already made") == []
         refused.unlink()
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-    assert run(folder, "false", **{hold.ASKED: str(MADE_S + 1)}).wait() == 1  # asked for anew: it is made again
+    assert (
+        run(folder, "false", **{hold.ASKED: str(MADE_S + 1)}).wait() == 1
+    )  # asked for anew: it is made again
     assert not (folder / MLLOG).exists() and (folder / "failed/failure.json").exists()
 
 
@@ -350,8 +403,10 @@ def test_a_job_of_inference_that_came_late(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_snakemake_still_removes_where_it_did() -> None:
-    """The two methods of Snakemake that are replaced are there, and called with the same arguments."""
+    """The two methods of Snakemake that are replaced are there, and called with the same
+    arguments.
+    """
     for _ in range(2):
-        snakemake_outputs.mend(("train",), hold.earlier, hold.print_refusals)
+        snakemake_outputs.apply(("train",), hold.earlier, hold.print_refusals)
     assert [*signature(Job.remove_existing_output).parameters] == ["self"]
     assert [*signature(Job.cleanup).parameters] == ["self", "skip_outputs"]

@@ -1,6 +1,8 @@
-"""Sources of pictures: ImageNet from a site's own tree of class folders, and pictures that weigh what ImageNet's do.
+"""Sources of pictures: ImageNet from a site's own tree of class folders, and pictures that weigh
+what ImageNet's do.
 
-What goes into a form: JPEGs as they are, PNG and CMYK made RGB JPEG, everything else refused by name.
+What goes into a form: JPEGs as they are, PNG and CMYK made RGB JPEG, everything else refused by
+name.
 """
 
 import io
@@ -17,7 +19,7 @@ import numpy as np
 import pytest
 from ddlbench.data.datasets import synthetic_imagenet
 from ddlbench.data.datasets.imagenet import open_source
-from ddlbench.data.pictures import encode, mended
+from ddlbench.data.pictures import encode, repaired
 from ddlbench.data.source import BadImage, Place, SourceError
 from PIL import Image
 
@@ -32,7 +34,13 @@ def tree(tmp_path: Path) -> Path:
     from PIL import Image
 
     root = tmp_path / "ILSVRC2012"
-    names = ["train/n02/b.JPEG", "train/n01/z.JPEG", "train/n01/a.JPEG", "val/n02/y.JPEG", "val/n01/x.JPEG"]
+    names = [
+        "train/n02/b.JPEG",
+        "train/n01/z.JPEG",
+        "train/n01/a.JPEG",
+        "val/n02/y.JPEG",
+        "val/n01/x.JPEG",
+    ]
     for number, name in enumerate(names):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (20 + number, 10)).save(root / name, "JPEG")
@@ -50,7 +58,9 @@ def test_pictures_come_by_class_and_name_with_their_size(tree: Path) -> None:
     assert [e.label for e in source.entries("val")] == [0, 1]
 
 
-def test_a_path_from_the_working_directory_or_with_links(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_from_the_working_directory_or_with_links(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tree.parent / "link").symlink_to(tree)
     (tree / "train/n01/l.JPEG").symlink_to(tree / "train/n02/b.JPEG")
     monkeypatch.chdir(tree.parent)
@@ -71,7 +81,12 @@ def test_files_that_are_not_named_like_pictures_are_passed_over(tree: Path) -> N
         (tree / name).parent.mkdir(exist_ok=True)
         (tree / name).write_text("no picture")
     (tree / "train/n01/c.jpg").write_bytes((tree / "train/n01/a.JPEG").read_bytes())
-    assert [e.filename for e in opened(tree).entries("train")] == ["a.JPEG", "c.jpg", "z.JPEG", "b.JPEG"]
+    assert [e.filename for e in opened(tree).entries("train")] == [
+        "a.JPEG",
+        "c.jpg",
+        "z.JPEG",
+        "b.JPEG",
+    ]
     (tree / "train/n01/sub").mkdir()
     (tree / "train/n01/sub/a.JPEG").write_text("a picture")
     with refuses(SourceError, "sub/a.JPEG: ", "folder"):
@@ -96,7 +111,9 @@ def test_an_unset_folder_is_told() -> None:
 
 
 def test_a_missing_folder_is_told(tmp_path: Path) -> None:
-    with refuses(SourceError, "nowhere: ", "train/", "ILSVRC2012_img_train.tar", "data.sources.imagenet"):
+    with refuses(
+        SourceError, "nowhere: ", "train/", "ILSVRC2012_img_train.tar", "data.sources.imagenet"
+    ):
         opened(tmp_path / "nowhere")
 
 
@@ -117,12 +134,22 @@ def emptied(tree: Path) -> None:
     [
         (flattened, "val", ("val: ", "no class folders")),
         (lambda tree: rmtree(tree / "val"), "val", ("val: ", "No such file", "data.sources")),
-        (lambda tree: (tree / "val/n02").rename(tree / "val/n03"), "val", ("val/n03: ", "no class", "train")),
+        (
+            lambda tree: (tree / "val/n02").rename(tree / "val/n03"),
+            "val",
+            ("val/n03: ", "no class", "train"),
+        ),
         (emptied, "train", ("train/n01: ", "no pictures", ".jpeg, .jpg, .png")),
-        (lambda tree: (tree / "train/n01/A.jpeg").touch(), "train", ("train/n01: ", "2 files", "a.jpeg")),
+        (
+            lambda tree: (tree / "train/n01/A.jpeg").touch(),
+            "train",
+            ("train/n01: ", "2 files", "a.jpeg"),
+        ),
     ],
 )
-def test_what_is_wrong_with_a_tree_is_told(tree: Path, spoil: Any, split: str, facts: tuple[str, ...]) -> None:
+def test_what_is_wrong_with_a_tree_is_told(
+    tree: Path, spoil: Any, split: str, facts: tuple[str, ...]
+) -> None:
     spoil(tree)
     assert missing(refused(tree, split), *facts) == []
 
@@ -133,7 +160,9 @@ def made(given: str | None) -> Any:
 
 def test_the_default_is_what_the_constants_say() -> None:
     source = made(None)
-    assert {s: len(source.entries(s)) for s in synthetic_imagenet.IMAGES} == synthetic_imagenet.IMAGES
+    assert {
+        s: len(source.entries(s)) for s in synthetic_imagenet.IMAGES
+    } == synthetic_imagenet.IMAGES
     assert len(source.classes) == synthetic_imagenet.NUM_CLASSES
     assert not Path("nowhere").exists()
 
@@ -145,7 +174,13 @@ def test_count_and_classes_are_as_asked_for() -> None:
         entries = source.entries(split)
         assert len({e.filename for e in entries}) == len(entries) == count
         assert set(np.bincount([e.label for e in entries])) <= {count // 7, count // 7 + 1}
-    assert source.described == {"source": "made here", "train": 70, "val": 30, "classes": 7, "seed": 1}
+    assert source.described == {
+        "source": "made here",
+        "train": 70,
+        "val": 30,
+        "classes": 7,
+        "seed": 1,
+    }
 
 
 def test_every_process_makes_the_same_bytes() -> None:
@@ -153,7 +188,9 @@ def test_every_process_makes_the_same_bytes() -> None:
     entries = source.entries("train")
     here = [source.read(entry) for entry in entries]
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        assert list(pool.map(pickle.loads(pickle.dumps(source)).read, reversed(entries))) == here[::-1]
+        assert (
+            list(pool.map(pickle.loads(pickle.dumps(source)).read, reversed(entries))) == here[::-1]
+        )
     others = made("train=8,val=2,classes=2,seed=2"), made("train=9,val=9,classes=2")
     assert others[0].read(entries[0]) != here[0]
     assert others[1].read(entries[0]) == here[0], "more pictures leave those before as they are"
@@ -169,7 +206,7 @@ def test_they_weigh_and_measure_what_those_of_imagenet_do() -> None:
     assert 350 < np.mean([p.height for p in pictures]) < 400
     assert len({(p.height, p.width) for p in pictures}) > 50
     for picture in pictures[:20]:
-        assert mended(picture.encoded, "it") == picture
+        assert repaired(picture.encoded, "it") == picture
         with Image.open(io.BytesIO(picture.encoded)) as image:
             assert image.convert("RGB").size == (picture.width, picture.height)
 
@@ -181,7 +218,9 @@ def test_classes_can_be_told_apart() -> None:
     def thumbnails(split: str) -> tuple[Any, Any]:
         entries = source.entries(split)
         small = [Image.open(io.BytesIO(source.read(e).encoded)).resize((8, 6)) for e in entries]
-        return np.stack([np.asarray(s, float).ravel() for s in small]), np.array([e.label for e in entries])
+        return np.stack([np.asarray(s, float).ravel() for s in small]), np.array(
+            [e.label for e in entries]
+        )
 
     x, y = thumbnails("train")
     means = np.stack([x[y == label].mean(0) for label in range(10)])
@@ -199,7 +238,9 @@ def test_text_that_cannot_be_understood_is_told(given: str, facts: tuple[str, ..
 RED = (200, 30, 40)
 
 
-def jpeg(mode: str = "RGB", size: tuple[int, int] = (37, 21), colour: Any = RED, **options: Any) -> bytes:
+def jpeg(
+    mode: str = "RGB", size: tuple[int, int] = (37, 21), colour: Any = RED, **options: Any
+) -> bytes:
     return encode(Image.new(mode, size, colour), "JPEG", **options)
 
 
@@ -208,7 +249,8 @@ def png_of(width: int, height: int) -> bytes:
     header = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     chunks = [header, b"IDAT", b"IEND"]
     return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk)) for chunk in chunks
+        struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk))
+        for chunk in chunks
     )
 
 
@@ -219,14 +261,16 @@ def png_of(width: int, height: int) -> bytes:
         jpeg(progressive=True),
         jpeg("L", colour=90),
         jpeg(comment=b"\xff\xd9" * 99),
-        jpeg(exif=b"Exif\0\0" + jpeg(size=(5, 5))),  # a thumbnail has a header and an end of its own
+        jpeg(
+            exif=b"Exif\0\0" + jpeg(size=(5, 5))
+        ),  # a thumbnail has a header and an end of its own
         jpeg() + b"\0\0what a camera appends\xff",
         jpeg()[:2] + b"\xff\xff\xff" + jpeg()[2:],
     ],
     ids=["baseline", "progressive", "grey", "comment", "thumbnail", "trailing", "fill-bytes"],
 )
 def test_a_jpeg_passes_as_it_is(encoded: bytes) -> None:
-    assert mended(encoded, "a.JPEG") == (encoded, 21, 37)
+    assert repaired(encoded, "a.JPEG") == (encoded, 21, 37)
     Image.open(io.BytesIO(encoded)).load()
 
 
@@ -241,14 +285,16 @@ def test_a_jpeg_passes_as_it_is(encoded: bytes) -> None:
     ids=["png", "png-with-alpha", "png-with-palette", "cmyk"],
 )
 def test_png_and_cmyk_become_rgb_jpeg_of_the_same_size_and_colour(encoded: bytes) -> None:
-    picture = mended(encoded, "n02105855_2933.JPEG")
+    picture = repaired(encoded, "n02105855_2933.JPEG")
     assert (picture.height, picture.width) == (21, 37)
     with Image.open(io.BytesIO(picture.encoded)) as image:
         assert (image.format, image.mode, image.size) == ("JPEG", "RGB", (37, 21))
         assert all(abs(a - b) <= 4 for a, b in zip(image.getpixel((9, 9)), RED, strict=True))
 
 
-def with_frame(marker: int = 0xC0, bits: int = 8, size: tuple[int, int] = (21, 37), components: int = 3) -> bytes:
+def with_frame(
+    marker: int = 0xC0, bits: int = 8, size: tuple[int, int] = (21, 37), components: int = 3
+) -> bytes:
     """A JPEG whose frame header says something else: it is cheap to say so."""
     encoded = bytearray(jpeg())
     at = encoded.index(b"\xff\xc0")
@@ -271,20 +317,22 @@ def with_frame(marker: int = 0xC0, bits: int = 8, size: tuple[int, int] = (21, 3
         (encode(Image.new("L", (5, 5)), "PNG")[:20], ("decoded",)),
     ],
 )
-def test_what_decoders_would_not_read_or_could_not_hold_is_refused(encoded: bytes, facts: tuple[str, ...]) -> None:
+def test_what_decoders_would_not_read_or_could_not_hold_is_refused(
+    encoded: bytes, facts: tuple[str, ...]
+) -> None:
     with refuses(BadImage, "a.JPEG: ", *facts):
-        mended(encoded, "a.JPEG")
+        repaired(encoded, "a.JPEG")
 
 
 def test_frames_that_are_said_to_be_what_they_are_pass() -> None:
     assert with_frame() == jpeg()
-    assert mended(with_frame(size=(9459, 9459)), "a.JPEG").height == 9459
+    assert repaired(with_frame(size=(9459, 9459)), "a.JPEG").height == 9459
 
 
 @pytest.mark.parametrize("maximum", [65535, 300])
 def test_grey_of_16_bits_keeps_its_brightness(maximum: int) -> None:
     grey = np.tile(np.linspace(0, maximum, 64, dtype=np.uint16), (32, 1))
-    picture = mended(encode(Image.fromarray(grey), "PNG"), "a.png")
+    picture = repaired(encode(Image.fromarray(grey), "PNG"), "a.png")
     with Image.open(io.BytesIO(picture.encoded)) as image:
         found = np.asarray(image)[16, :, 0].astype(int)
     assert np.abs(found - (grey[16] >> 8)).max() <= 3
@@ -311,7 +359,7 @@ def test_grey_of_16_bits_keeps_its_brightness(maximum: int) -> None:
 )
 def test_what_is_no_picture_is_refused_by_name(encoded: bytes, reason: str) -> None:
     with pytest.raises(BadImage, match=reason) as error:
-        mended(encoded, "n01/a.JPEG")
+        repaired(encoded, "n01/a.JPEG")
     assert str(error.value).startswith("n01/a.JPEG: ")
     assert "\n" not in str(error.value)
 
@@ -320,4 +368,4 @@ def test_every_cut_is_found() -> None:
     whole = encode(Image.radial_gradient("L").convert("RGB"), "JPEG")
     for length in range(0, len(whole), 7):
         with pytest.raises(BadImage):
-            mended(whole[:length], "a.JPEG")
+            repaired(whole[:length], "a.JPEG")

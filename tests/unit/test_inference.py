@@ -1,4 +1,6 @@
-"""Jobs of inference as values, and what they come to; no torch. Each way to serve: tests/contract/test_inference.py."""
+"""Jobs of inference as values, and what they come to; no torch. Each way to serve:
+tests/contract/test_inference.py.
+"""
 
 import json
 import re
@@ -46,7 +48,9 @@ def test_settings_come_back_from_their_text() -> None:
     assert "\n" not in spec.to_json()
 
 
-@pytest.mark.parametrize("text", ["[]", "{}", '{"run": {}}', "7", infer_spec().to_json().replace('"member"', '"way"')])
+@pytest.mark.parametrize(
+    "text", ["[]", "{}", '{"run": {}}', "7", infer_spec().to_json().replace('"member"', '"way"')]
+)
 def test_what_are_no_settings_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="these are no settings"):
         InferSpec.from_json(text)
@@ -58,8 +62,13 @@ def test_its_ranks_are_started_by_a_framework_that_there_is(member: str) -> None
 
 
 def test_asking_members_loads_nothing_heavy() -> None:
-    code = "import sys; from ddlbench.core import registry; [registry.member('inference', n) for n in "
-    code += "registry.members('inference')]; print({'torch', 'torchao', 'deepspeed', 'numpy'} & set(sys.modules))"
+    code = (
+        "import sys; from ddlbench.core import registry; [registry.member('inference', n) for n in "
+    )
+    code += (
+        "registry.members('inference')]; print({'torch', 'torchao', 'deepspeed', 'numpy'} &"
+        " set(sys.modules))"
+    )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert said.stdout.strip() == "set()"
 
@@ -79,7 +88,9 @@ def test_the_small_study_asks_two_models_in_five_ways() -> None:
     assert len(plan.beside) == 2 * 5
     specs = [job.spec for job in plan.beside.values()]
     assert Counter(spec.member for spec in specs) == dict.fromkeys(registry.members("inference"), 2)
-    assert {(spec.member, spec.workers) for spec in specs if spec.workers > 1} == {("tensor-slicing", 2)}
+    assert {(spec.member, spec.workers) for spec in specs if spec.workers > 1} == {
+        ("tensor-slicing", 2)
+    }
     assert {spec.run.id for spec in specs} == set(plan.runs)
     for name, job in plan.beside.items():
         assert (job.spec.id, job.weights_of) == (name, job.spec.run.id)
@@ -100,7 +111,9 @@ TRAIN = {"runs": "scaling", "members": ["plain"]}
 
 
 @pytest.mark.parametrize(("inference", "changes", "facts"), bad_input("inference", 2))
-def test_a_mistake_is_one_line(files: Files, inference: str, changes: str, facts: tuple[str, ...]) -> None:
+def test_a_mistake_is_one_line(
+    files: Files, inference: str, changes: str, facts: tuple[str, ...]
+) -> None:
     asked = yaml.safe_load(inference)
     if isinstance(asked, dict):
         asked = {key: value for key, value in {**TRAIN, **asked}.items() if value is not None}
@@ -134,7 +147,9 @@ def test_a_model_is_asked_once_by_its_smallest_run(files: Files) -> None:
     (files.folder / "studies/mine.yaml").write_text(STUDY.replace("repeats: 1", "repeats: 2"))
     plain = make_plan(load_study("mine", files.folder / "studies"), files.machine())
     assert plain.beside == {}
-    assert {run: job.spec for run, job in plain.runs.items()} == {run: job.spec for run, job in without.items()}
+    assert {run: job.spec for run, job in plain.runs.items()} == {
+        run: job.spec for run, job in without.items()
+    }
 
 
 # Records
@@ -143,10 +158,24 @@ def test_a_model_is_asked_once_by_its_smallest_run(files: Files) -> None:
 def record(of: InferSpec, **changes: object) -> dict[str, Any]:
     """One that is whole: latencies of 2 ms, but for slow first ones."""
     facts = {"cpu": "AMD EPYC", "gpu": None, "package": "torch", "versions": {"torch": "2.13.0"}}
-    asked = [{"batch": b, "first_s": 0.5, "latencies_s": [0.1, 0.05] + 58 * [0.002]} for b in of.batches]
-    counts = {"images": 1000, "correct": 900, "plain_correct": 905, "other_answers": 9, "largest_difference": 0.25}
+    asked = [
+        {"batch": b, "first_s": 0.5, "latencies_s": [0.1, 0.05] + 58 * [0.002]} for b in of.batches
+    ]
+    counts = {
+        "images": 1000,
+        "correct": 900,
+        "plain_correct": 905,
+        "other_answers": 9,
+        "largest_difference": 0.25,
+    }
     sizes = {"weights_bytes": 100, "plain_weights_bytes": 400, "weights_sha256": "ab"}
-    made = {"format": FORMAT, "spec": json.loads(of.to_json()), "facts": facts, "reason": None, "batches": asked}
+    made = {
+        "format": FORMAT,
+        "spec": json.loads(of.to_json()),
+        "facts": facts,
+        "reason": None,
+        "batches": asked,
+    }
     return made | counts | sizes | changes
 
 
@@ -176,7 +205,9 @@ def test_a_way_that_could_not_be_tried_says_why(tmp_path: Path) -> None:
     bare = {name: record(spec)[name] for name in ("format", "spec", "facts")}
     (tmp_path / "inference.json").write_text(json.dumps(bare | {"reason": "no C++ compiler"}))
     rows = inference.rows([tmp_path], [spec])
-    assert [(row["batch"], row["reason"]) for row in rows] == [(b, "no C++ compiler") for b in (1, 64)]
+    assert [(row["batch"], row["reason"]) for row in rows] == [
+        (b, "no C++ compiler") for b in (1, 64)
+    ]
     assert {row["latency_p50_s"] for row in rows} == {None}
     assert len(tables.frame("inference", rows)) == 2
 
@@ -188,14 +219,22 @@ def test_a_way_that_could_not_be_tried_says_why(tmp_path: Path) -> None:
         ({"spec": json.loads(infer_spec(repeat=2).to_json())}, "is of other settings"),
         ({"correct": 1001}, "more answers than"),
         ({"other_answers": -1, "correct": -1, "plain_correct": -1}, "more answers than"),
-        ({"batches": [{"batch": 1, "first_s": 0.5, "latencies_s": [0.002, float("nan")]}]}, "times that cannot be"),
+        (
+            {"batches": [{"batch": 1, "first_s": 0.5, "latencies_s": [0.002, float("nan")]}]},
+            "times that cannot be",
+        ),
         ({"batches": [{"batch": 1, "first_s": 0.5, "latencies_s": []}]}, "times that cannot be"),
-        ({"batches": [{"batch": 1, "first_s": -0.5, "latencies_s": [0.002]}]}, "times that cannot be"),
+        (
+            {"batches": [{"batch": 1, "first_s": -0.5, "latencies_s": [0.002]}]},
+            "times that cannot be",
+        ),
         ({"batches": 7}, "cannot be read"),
         ({"facts": []}, "cannot be read"),
     ],
 )
-def test_a_record_that_cannot_be_true_is_refused(tmp_path: Path, changes: dict[str, object], says: str) -> None:
+def test_a_record_that_cannot_be_true_is_refused(
+    tmp_path: Path, changes: dict[str, object], says: str
+) -> None:
     spec = infer_spec()
     text = json.dumps(record(spec, **changes))
     for written, wrong in ((text, says), (text[:-20], "cannot be read")):

@@ -1,4 +1,6 @@
-"""What installs: wheels byte by byte as the lock names them, and of a step that fails what to do."""
+"""What installs: wheels byte by byte as the lock names them, and of a step that fails what to
+do.
+"""
 
 import hashlib
 import os
@@ -14,7 +16,20 @@ import pytest
 from tests.conftest import ROOT
 from tests.facts import missing
 
-TOOLS = ("bash", "cat", "date", "dirname", "env", "git", "grep", "head", "make", "mkdir", "tail", "touch")
+TOOLS = (
+    "bash",
+    "cat",
+    "date",
+    "dirname",
+    "env",
+    "git",
+    "grep",
+    "head",
+    "make",
+    "mkdir",
+    "tail",
+    "touch",
+)
 
 
 @pytest.fixture
@@ -28,8 +43,13 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def install(project: Path, python: str = sys.executable, **more: str) -> subprocess.CompletedProcess[str]:
-    script, environment = str(project / "envs/install.sh"), {"PATH": str(project / "bin"), "PYTHON": python, **more}
+def install(
+    project: Path, python: str = sys.executable, **more: str
+) -> subprocess.CompletedProcess[str]:
+    script, environment = (
+        str(project / "envs/install.sh"),
+        {"PATH": str(project / "bin"), "PYTHON": python, **more},
+    )
     return subprocess.run([script], env=environment, capture_output=True, text=True, timeout=60)
 
 
@@ -49,7 +69,9 @@ def failing(project: Path, said: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_failed_step_shows_its_errors_without_warnings_and_says_what_to_do(project: Path) -> None:
     warnings = "".join(f"WARNING: place {n} is ignored\\n" for n in range(30))
-    done = failing(project, f"{warnings}ERROR: No matching distribution found for torch\\n{warnings}")
+    done = failing(
+        project, f"{warnings}ERROR: No matching distribution found for torch\\n{warnings}"
+    )
     assert done.returncode == 1
     steps = done.stdout.splitlines()
     assert [line[:11] for line in steps] == ["install 1/6", "install 2/6"]
@@ -84,13 +106,18 @@ def test_horovod_can_be_left_out_and_added_later(project: Path) -> None:
         (project / f"bin/{name}").symlink_to(str(shutil.which(name)))
     done = install(project, HOROVOD="0")
     assert (done.returncode, done.stderr) == (0, "")
-    assert [line[:11] for line in done.stdout.splitlines()] == [f"install {n}/5" for n in range(1, 6)]
+    assert [line[:11] for line in done.stdout.splitlines()] == [
+        f"install {n}/5" for n in range(1, 6)
+    ]
     said = (project / "said").read_text()
     assert "uninstall -q -y horovod" in said and "-m compileall" in said
 
     def asks(*words: str) -> bool:
         command = ["make", "-n", "install", *words]
-        return "install.sh" in subprocess.run(command, cwd=project, capture_output=True, text=True).stdout
+        return (
+            "install.sh"
+            in subprocess.run(command, cwd=project, capture_output=True, text=True).stdout
+        )
 
     assert (asks(), asks("HOROVOD=0"), asks("HOROVOD=1")) == (False, False, True)
     assert install(project).returncode == 0  # as it was
@@ -101,11 +128,15 @@ def test_horovod_can_be_left_out_and_added_later(project: Path) -> None:
 
 
 class Project:
-    """A project whose path has a space, its lock, and a folder of wheels in the place of an index."""
+    """A project whose path has a space, its lock, and a folder of wheels in the place of an
+    index.
+    """
 
     def __init__(self, folder: Path, installer: str) -> None:
         self.installer, self.python = installer, sys.executable
-        self.folder, self.wheels, self.site = (folder / name for name in ("my project", "wheels", "site"))
+        self.folder, self.wheels, self.site = (
+            folder / name for name in ("my project", "wheels", "site")
+        )
         (self.folder / "envs").mkdir(parents=True)
         self.wheels.mkdir()
         shutil.copy(ROOT / "envs/locked.py", self.folder / "envs")
@@ -117,24 +148,42 @@ class Project:
         about = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
         files = {
             f"{name}.py": f"version = {version!r}\n",
-            f"{name}-{version}.dist-info/METADATA": about + (f"Requires-Dist: {needs}\n" if needs else ""),
-            f"{name}-{version}.dist-info/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+            f"{name}-{version}.dist-info/METADATA": (
+                about + (f"Requires-Dist: {needs}\n" if needs else "")
+            ),
+            f"{name}-{version}.dist-info/WHEEL": (
+                "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+            ),
         }
         record = f"{name}-{version}.dist-info/RECORD"
         with zipfile.ZipFile(path, "w") as wheel:
-            for file, text in (files | {record: "".join(f"{file},,\n" for file in (*files, record))}).items():
+            for file, text in (
+                files | {record: "".join(f"{file},,\n" for file in (*files, record))}
+            ).items():
                 wheel.writestr(file, text)
         return hashlib.sha256(path.read_bytes()).hexdigest()
 
     def install(self, *names: str, **more: str) -> subprocess.CompletedProcess[str]:
-        (self.folder / "envs/lock.txt").write_text("# a lock\n" + "".join(f"{line}\n" for line in self.lock))
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
-        environment |= {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": self.wheels.as_uri()}
+        (self.folder / "envs/lock.txt").write_text(
+            "# a lock\n" + "".join(f"{line}\n" for line in self.lock)
+        )
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("PIP_")
+        }
+        environment |= {
+            "PIP_CONFIG_FILE": os.devnull,
+            "PIP_NO_INDEX": "1",
+            "PIP_FIND_LINKS": self.wheels.as_uri(),
+        }
         (self.folder / "allowed.txt").write_text("torch<=2.14.1\n")  # as a site may have it
         environment |= {"INSTALLER": self.installer, "PIP_CONSTRAINT": "allowed.txt"} | more
-        target = [f"--target={self.site}"] if self.python == sys.executable else []  # else into its environment
+        target = (
+            [f"--target={self.site}"] if self.python == sys.executable else []
+        )  # else into its environment
         argv = [self.python, "envs/locked.py", *target, *names]
-        return subprocess.run(argv, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=100)
+        return subprocess.run(
+            argv, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=100
+        )
 
     @property
     def installed(self) -> set[str]:
@@ -148,7 +197,10 @@ def locked(request: pytest.FixtureRequest, tmp_path: Path) -> Project:
     made = Project(tmp_path, request.param)
     inner, outer = made.wheel("inner", "1.0"), made.wheel("outer", "2.0", "inner")
     made.wheel("inner", "3.0")  # newer than the lock
-    made.lock = [f"inner==1.0 --hash=sha256:{'1' * 64} --hash=sha256:{inner}", f"outer==2.0 --hash=sha256:{outer}"]
+    made.lock = [
+        f"inner==1.0 --hash=sha256:{'1' * 64} --hash=sha256:{inner}",
+        f"outer==2.0 --hash=sha256:{outer}",
+    ]
     made.lock.append(f"unused==9 --hash=sha256:{'2' * 64}")
     return made
 
@@ -168,7 +220,9 @@ def test_what_the_lock_does_not_name_is_refused(locked: Project) -> None:
     assert missing(done.stderr, "ERROR", "inner 3.0", "envs/lock.txt") == []
 
 
-def test_what_a_package_needs_comes_in_the_version_of_the_lock_and_torch_as_pip_has_it(locked: Project) -> None:
+def test_what_a_package_needs_comes_in_the_version_of_the_lock_and_torch_as_pip_has_it(
+    locked: Project,
+) -> None:
     locked.wheel("torch", "2.13.0+cpu")
     locked.lock.append(f"torch==2.13.0 --hash=sha256:{'3' * 64}")
     done = locked.install("torch", "outer")
@@ -185,12 +239,17 @@ def test_a_label_is_for_torch_alone(locked: Project) -> None:
 
 
 @pytest.mark.more
-def test_a_wheelhouse_has_what_is_installed_from_it_without_any_other_place(locked: Project, tmp_path: Path) -> None:
+def test_a_wheelhouse_has_what_is_installed_from_it_without_any_other_place(
+    locked: Project, tmp_path: Path
+) -> None:
     """Under a path with a space; nothing is installed where it is filled."""
     brought = tmp_path / "my wheelhouse"
     done = locked.install("outer", f"--wheelhouse={brought}")
     assert (done.returncode, locked.installed) == (0, set()), done.stderr
-    assert {path.name for path in brought.iterdir()} == {"inner-1.0-py3-none-any.whl", "outer-2.0-py3-none-any.whl"}
+    assert {path.name for path in brought.iterdir()} == {
+        "inner-1.0-py3-none-any.whl",
+        "outer-2.0-py3-none-any.whl",
+    }
     locked.wheels.rename(tmp_path / "gone")
     locked.wheels = brought
     again = locked.install("outer")
@@ -207,7 +266,14 @@ def test_a_file_with_another_digest_is_not_brought(locked: Project, tmp_path: Pa
 @pytest.mark.more
 def test_an_install_from_a_wheelhouse_leaves_all_other_places_aside(project: Path) -> None:
     executable(project / "bin/g++", "#!/bin/bash\n")
-    asked = ("PIP_FIND_LINKS", "PIP_NO_INDEX", "PIP_CONFIG_FILE", "PIP_EXTRA_INDEX_URL", "PIP_INDEX_URL", "UV_OFFLINE")
+    asked = (
+        "PIP_FIND_LINKS",
+        "PIP_NO_INDEX",
+        "PIP_CONFIG_FILE",
+        "PIP_EXTRA_INDEX_URL",
+        "PIP_INDEX_URL",
+        "UV_OFFLINE",
+    )
     says = "".join(f'echo "{name}=${{{name}-unset}}"\n' for name in asked)
     executable(project / ".venv/bin/python", f"#!/bin/bash\n({says}) >{project}/said\nexit 1\n")
     (project / "my wheels").mkdir()
@@ -215,7 +281,10 @@ def test_an_install_from_a_wheelhouse_leaves_all_other_places_aside(project: Pat
     assert (missing.returncode, "WHEELHOUSE=nowhere" in missing.stderr) == (1, True)
     assert not (project / "said").exists()
     install(
-        project, WHEELHOUSE=str(project / "my wheels"), PIP_EXTRA_INDEX_URL="https://example.org", PIP_INDEX_URL="x"
+        project,
+        WHEELHOUSE=str(project / "my wheels"),
+        PIP_EXTRA_INDEX_URL="https://example.org",
+        PIP_INDEX_URL="x",
     )
     said = dict(line.split("=", 1) for line in (project / "said").read_text().splitlines())
     assert said == {
@@ -240,15 +309,24 @@ def unpacked(project: Project, folder: Path, *names: str) -> Path:
 
 @pytest.mark.more  # it makes an environment with a pip of its own
 @pytest.mark.parametrize("installer", ["pip", "uv"])
-def test_the_sites_pytorch_stays_and_the_rest_comes_as_the_lock_says(installer: str, tmp_path: Path) -> None:
-    """Its PyTorch is of another version than the lock's, with a library that it brought; others ask for it, too."""
+def test_the_sites_pytorch_stays_and_the_rest_comes_as_the_lock_says(
+    installer: str, tmp_path: Path
+) -> None:
+    """Its PyTorch is of another version than the lock's, with a library that it brought; others ask
+    for it, too.
+    """
     made = Project(tmp_path, installer)
     made.wheel("torch", "2.11.0", "nvidia_fast")
     made.wheel("nvidia_fast", "12.1")
     site = unpacked(made, tmp_path / "module", "torch", "nvidia_fast")
-    digests = {"inner": made.wheel("inner", "1.0", "torch"), "torch": made.wheel("torch", "2.13.0", "nvidia_fast")}
+    digests = {
+        "inner": made.wheel("inner", "1.0", "torch"),
+        "torch": made.wheel("torch", "2.13.0", "nvidia_fast"),
+    }
     versions = {"inner": "1.0", "torch": "2.13.0"}
-    made.lock = [f"{name}=={versions[name]} --hash=sha256:{digest}" for name, digest in digests.items()]
+    made.lock = [
+        f"{name}=={versions[name]} --hash=sha256:{digest}" for name, digest in digests.items()
+    ]
     (made.folder / "needs.txt").write_text("torch==2.13.0   # training\ninner==1.0\n")
     venv.create(tmp_path / "environment", with_pip=True)
     (packages,) = (tmp_path / "environment/lib").glob("python*/site-packages")
@@ -266,14 +344,22 @@ def test_the_sites_pytorch_stays_and_the_rest_comes_as_the_lock_says(installer: 
     ("release", "names"),
     [(None, ("finds no torch", "PYTHON=")), ("2.10.0", ("2.10.0", "2.11")), ("2.11.1", ())],
 )
-def test_a_pytorch_that_cannot_be_used_is_named(release: str | None, names: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_pytorch_that_cannot_be_used_is_named(
+    release: str | None, names: tuple[str, ...], tmp_path: Path
+) -> None:
     if release:
         for name in ("torch", "torchvision"):
             (tmp_path / name).mkdir()
             (tmp_path / name / "__init__.py").touch()
         (tmp_path / f"torch-{release}.dist-info").mkdir()
-        (tmp_path / f"torch-{release}.dist-info/METADATA").write_text(f"Name: torch\nVersion: {release}\n")
-    argv = [sys.executable, "-S", str(ROOT / "envs/site_torch.py")]  # without this environment's own packages
+        (tmp_path / f"torch-{release}.dist-info/METADATA").write_text(
+            f"Name: torch\nVersion: {release}\n"
+        )
+    argv = [
+        sys.executable,
+        "-S",
+        str(ROOT / "envs/site_torch.py"),
+    ]  # without this environment's own packages
     environment = {"PYTHONPATH": str(tmp_path), "PATH": os.environ["PATH"]}
     done = subprocess.run(argv, env=environment, capture_output=True, text=True)
     if not names:

@@ -1,4 +1,5 @@
-"""`make install GPU=1`: what it asks of the pins, of pip and of the compiler; nothing is installed here.
+"""`make install GPU=1`: what it asks of the pins, of pip and of the compiler; nothing is installed
+here.
 
 tests/cuda_build does all of it for real.
 """
@@ -24,13 +25,17 @@ GPU_FILES = ("gpu.txt", "dali-cuda120.txt", "dali-cuda130.txt")
 
 def make(folder: Path, *words: str) -> str:
     """What `make install` would execute."""
-    done = subprocess.run(["make", "-n", "install", *words], cwd=folder, capture_output=True, text=True)
+    done = subprocess.run(
+        ["make", "-n", "install", *words], cwd=folder, capture_output=True, text=True
+    )
     return done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("file", GPU_FILES)
 def test_what_gpus_add_is_pinned(file: str) -> None:
-    lines = [line for line in (ROOT / "envs" / file).read_text().splitlines() if not line.startswith("#")]
+    lines = [
+        line for line in (ROOT / "envs" / file).read_text().splitlines() if not line.startswith("#")
+    ]
     assert lines
     assert [line for line in lines if not re.search(r"^[\w-]+==\S+", line)] == []
     pinned = pins("\n".join(lines))
@@ -47,7 +52,10 @@ def test_both_builds_of_dali_are_of_one_version() -> None:
     ("variables", "said"),
     [
         ({}, "missing: g++. On Debian or Ubuntu: apt-get install g++\n"),
-        ({"PYTHON": "/bin/false"}, "needs Python 3.11, 3.12 or 3.13 ('/bin/false' is none of them)"),
+        (
+            {"PYTHON": "/bin/false"},
+            "needs Python 3.11, 3.12 or 3.13 ('/bin/false' is none of them)",
+        ),
         ({"GPU": "yes"}, "GPU=yes: allowed: 1"),
         ({"GPU": "1", "DALI": "cuda110"}, "DALI=cuda110: allowed: cuda120, cuda130"),
         ({"DALI": "cuda130"}, "DALI=cuda130: allowed with GPU=1 only"),
@@ -62,7 +70,8 @@ def test_what_is_wrong_is_said_first(project: Path, variables: dict[str, str], s
 
 
 @pytest.mark.parametrize(
-    ("version", "good"), [("3, 10", False), ("3, 11", True), ("3, 12", True), ("3, 13", True), ("3, 14", False)]
+    ("version", "good"),
+    [("3, 10", False), ("3, 11", True), ("3, 12", True), ("3, 13", True), ("3, 14", False)],
 )
 def test_three_versions_of_python_will_do(project: Path, version: str, good: bool) -> None:  # noqa: F811
     lie = f'exec {sys.executable} -c "import sys; sys.version_info = ({version}, 1)"$\'\\n\'"$2"'
@@ -75,7 +84,9 @@ def test_three_versions_of_python_will_do(project: Path, version: str, good: boo
     assert bool(re.search("step 2|headers", done.stderr)) is good
 
 
-def test_a_torch_without_cuda_stops_it_before_anything_is_compiled(project: Path) -> None:  # noqa: F811
+def test_a_torch_without_cuda_stops_it_before_anything_is_compiled(
+    project: Path,  # noqa: F811
+) -> None:
     executable(project / "bin/g++", "#!/bin/bash\n")
     # pip does what it is told; torch says that it was built without CUDA
     executable(project / ".venv/bin/python", '#!/bin/bash\n[ "$1" = -c ] && exit 1\nexit 0\n')
@@ -89,22 +100,36 @@ def test_a_torch_without_cuda_stops_it_before_anything_is_compiled(project: Path
 
 @pytest.fixture
 def nccl(tmp_path: Path) -> Path:
-    """A folder with the build scripts, a Python whose torch has CUDA 13, its wheels, and Horovod built for one kind of
-    GPU; pip writes down what it installs, and has no network."""
+    """A folder with the build scripts, a Python whose torch has CUDA 13, its wheels, and Horovod
+    built for one kind of GPU; pip writes down what it installs, and has no network.
+    """
     site, (tag, cuda) = tmp_path / "site", ("cp311", "13")
     for folder in ("nvidia/nccl/lib", "nvidia/cu13/lib", "nvidia/cu13/bin"):
         (site / folder).mkdir(parents=True)
-    executable(site / "nvidia/cu13/bin/nvcc", "#!/bin/bash\necho Cuda compilation tools, release 13.0, V13.0.88\n")
-    answers = f'case "$2" in *torch.version.cuda*) echo {cuda};; *purelib*) echo {site};; *platform*) echo {tag};; esac'
-    pip = f'case "$3" in install) echo "$@" >>{tmp_path}/installed;; *) echo no network >&2; exit 7;; esac'
-    executable(tmp_path / "python", f'#!/bin/bash\nif [ "$1" = -c ]; then {answers}; else {pip}; fi\n')
+    executable(
+        site / "nvidia/cu13/bin/nvcc",
+        "#!/bin/bash\necho Cuda compilation tools, release 13.0, V13.0.88\n",
+    )
+    answers = (
+        f'case "$2" in *torch.version.cuda*) echo {cuda};; *purelib*) echo {site};; *platform*)'
+        f" echo {tag};; esac"
+    )
+    pip = (
+        f'case "$3" in install) echo "$@" >>{tmp_path}/installed;; *) echo no network >&2; exit 7;;'
+        " esac"
+    )
+    executable(
+        tmp_path / "python", f'#!/bin/bash\nif [ "$1" = -c ]; then {answers}; else {pip}; fi\n'
+    )
     cached = tmp_path / "cache/ddlbench/horovod-0.28.1-includes-origin-cp311-NCCL-cc80+90-gloo"
     cached.mkdir(parents=True)
     (cached / "horovod-0.28.1.whl").touch()
     return tmp_path
 
 
-def build(nccl: Path, script: str = "build-horovod-nccl.sh", **variables: str) -> subprocess.CompletedProcess[str]:
+def build(
+    nccl: Path, script: str = "build-horovod-nccl.sh", **variables: str
+) -> subprocess.CompletedProcess[str]:
     own = {"PATH": "/usr/bin:/bin", "XDG_CACHE_HOME": str(nccl / "cache"), **variables}
     command = [str(ROOT / "envs" / script), str(nccl / "python")]
     return subprocess.run(command, env=own, capture_output=True, text=True)
@@ -124,22 +149,34 @@ def test_a_build_is_kept_by_the_gpus_that_it_is_for(nccl: Path) -> None:
 
 @pytest.mark.parametrize(("operations", "tail"), [("", "cpu-gloo"), ("NCCL", "NCCL-gloo")])
 def test_a_build_without_nccl_wants_no_cuda(nccl: Path, operations: str, tail: str) -> None:
-    """Beside a torch with CUDA and an nvcc it wanted all of CUDA, and failed. The release has only what is mended."""
-    asked, release = "(torch.version.cuda is not None) and (CUDA_HOME is not None)", nccl / "horovod-0.28.1"
+    """Beside a torch with CUDA and an nvcc it wanted all of CUDA, and failed. The release has only
+    what is fixed.
+    """
+    asked, release = (
+        "(torch.version.cuda is not None) and (CUDA_HOME is not None)",
+        nccl / "horovod-0.28.1",
+    )
     for file in re.findall(r'"\$source/(\S+)"', (ROOT / "envs/build-horovod.sh").read_text()):
         executable(release / file, f"print({asked})\n")
     subprocess.run(["tar", "czf", f"{release}.tar.gz", release.name], cwd=nccl, check=True)
     download = f'download) mkdir "${{@: -3:1}}"; cp {release}.tar.gz "${{@: -3:1}}";;'
-    wheel = f'wheel) mkdir "${{@: -2:1}}"; cp "${{@: -1}}"/cmake/Modules/* "${{@: -2:1}}/{release.name}.whl";;'
-    executable(nccl / "python", f'#!/bin/bash\ncase "$3" in\n{download}\n{wheel}\n"") echo cp311;;\nesac\n')
+    wheel = (
+        'wheel) mkdir "${@: -2:1}"; cp "${@: -1}"/cmake/Modules/* "${@:'
+        f' -2:1}}/{release.name}.whl";;'
+    )
+    executable(
+        nccl / "python", f'#!/bin/bash\ncase "$3" in\n{download}\n{wheel}\n"") echo cp311;;\nesac\n'
+    )
     assert build(nccl, "build-horovod.sh", HOROVOD_GPU_OPERATIONS=operations).returncode == 0
     (built,) = (nccl / "cache/ddlbench").glob(f"*-{tail}/*.whl")
     assert built.read_text() == f"print({asked if operations else 'False'})\n"
 
 
 @pytest.mark.parametrize(("guard", "standard"), [("201703L", 17), ("202002L", 20)])
-def test_horovod_is_compiled_by_the_standard_that_torchs_headers_ask_for(nccl: Path, guard: str, standard: int) -> None:
-    """From torch 2.14 on they refuse C++17. The release has only what is mended."""
+def test_horovod_is_compiled_by_the_standard_that_torchs_headers_ask_for(
+    nccl: Path, guard: str, standard: int
+) -> None:
+    """From torch 2.14 on they refuse C++17. The release has only what is fixed."""
     release, torch = nccl / "horovod-0.28.1", nccl / "torch"
     for file in re.findall(r'"\$source/(\S+)"', (ROOT / "envs/build-horovod.sh").read_text()):
         executable(release / file, "set(CMAKE_CXX_STANDARD 14)\n")
@@ -149,14 +186,18 @@ def test_horovod_is_compiled_by_the_standard_that_torchs_headers_ask_for(nccl: P
     lists = '"${@: -1}"/CMakeLists.txt "${@: -1}"/horovod/torch/CMakeLists.txt'
     wheel = f'wheel) mkdir "${{@: -2:1}}"; cat {lists} >"${{@: -2:1}}/{release.name}.whl";;'
     asks = f'case "$2" in *submodule_search_locations*) echo {torch};; *) echo cp313;; esac'
-    executable(nccl / "python", f'#!/bin/bash\ncase "$3" in\n{download}\n{wheel}\n"") {asks};;\nesac\n')
+    executable(
+        nccl / "python", f'#!/bin/bash\ncase "$3" in\n{download}\n{wheel}\n"") {asks};;\nesac\n'
+    )
     assert build(nccl, "build-horovod.sh").returncode == 0
     (built,) = (nccl / "cache/ddlbench").glob("*cp313*/*.whl")
     assert built.read_text() == 2 * f"set(CMAKE_CXX_STANDARD {standard})\n"
 
 
 def test_a_toolkit_of_another_release_is_refused(nccl: Path) -> None:
-    executable(nccl / "cuda/bin/nvcc", "#!/bin/bash\necho Cuda compilation tools, release 12.6, V12.6.20\n")
+    executable(
+        nccl / "cuda/bin/nvcc", "#!/bin/bash\necho Cuda compilation tools, release 12.6, V12.6.20\n"
+    )
     done = build(nccl, CUDA_HOME=str(nccl / "cuda"))
     assert done.returncode == 1
     assert missing(done.stderr, f"CUDA_HOME={nccl}/cuda", "nvcc", "CUDA 13") == []

@@ -1,4 +1,6 @@
-"""Kinds of jobs: those that one rule makes share all that is said of it; and how jobs are counted."""
+"""Kinds of jobs: those that one rule makes share all that is said of it; and how jobs are
+counted.
+"""
 
 from ddlbench.core import kinds, registry
 

@@ -1,4 +1,6 @@
-"""The parts of loaders that need no pictures: orders, shares, worker processes, and how batches come to a GPU."""
+"""The parts of loaders that need no pictures: orders, shares, worker processes, and how batches
+come to a GPU.
+"""
 
 import io
 import multiprocessing
@@ -20,7 +22,15 @@ from ddlbench.data.forms import _kept, raw
 from ddlbench.data.forms.raw import Files
 from ddlbench.data.manifest import Manifest, Split
 from ddlbench.data.verify import index
-from ddlbench.train.loaders import _pictures, _share, _stream, _workers, native, synthetic, torchvision
+from ddlbench.train.loaders import (
+    _pictures,
+    _share,
+    _stream,
+    _workers,
+    native,
+    synthetic,
+    torchvision,
+)
 from PIL import Image
 
 from tests.contract.engine_cases import Case, spec_of
@@ -29,7 +39,9 @@ from tests.facts import refuses
 
 def run(workers: int, batch: int, epochs: int = 3):
     """A run of the loader."""
-    return replace(spec_of(Case("ddp", "ddp", "sgd")), workers=workers, global_batch=batch, epochs=epochs)
+    return replace(
+        spec_of(Case("ddp", "ddp", "sgd")), workers=workers, global_batch=batch, epochs=epochs
+    )
 
 
 def test_an_order_is_the_one_that_it_was():
@@ -59,12 +71,16 @@ def test_a_picture_is_drawn_anew_in_each_epoch_and_turned_to_the_side_only():
     every = [drawn(True, epoch, index) for epoch in range(6) for index in range(2)]
     assert len({picture.tobytes() for picture in every}) == 12
     assert (drawn(True, 1, 1) == drawn(True, 1, 1)).all()
-    red, green = (np.sign([picture[n].mean(n) @ [-1, *[0] * 14, 1] for picture in every]) for n in (0, 1))
+    red, green = (
+        np.sign([picture[n].mean(n) @ [-1, *[0] * 14, 1] for picture in every]) for n in (0, 1)
+    )
     assert {*red.tolist()} == {-1, 1} and {*green.tolist()} == {1}
 
 
 def test_a_picture_of_validation_is_the_same_in_each_epoch():
-    assert len({drawn(False, epoch, index).tobytes() for epoch in range(3) for index in range(3)}) == 1
+    assert (
+        len({drawn(False, epoch, index).tobytes() for epoch in range(3) for index in range(3)}) == 1
+    )
 
 
 def test_ranks_draw_different_random_batches():
@@ -74,11 +90,15 @@ def test_ranks_draw_different_random_batches():
 
 
 @pytest.mark.parametrize(
-    ("images", "batch", "world"), [(10, 4, 3), (7, 7, 2), (5, 2, 4), (9, 8, 8), (64, 16, 4), (0, 4, 2)]
+    ("images", "batch", "world"),
+    [(10, 4, 3), (7, 7, 2), (5, 2, 4), (9, 8, 8), (64, 16, 4), (0, 4, 2)],
 )
 def test_every_sample_of_a_step_has_one_rank_in_shares_as_equal_as_it_goes(images, batch, world):
     """In the order of the epoch, and in as many steps on every rank."""
-    ranks = [[list(part) for part in _share.share(range(images), batch, rank, world)] for rank in range(world)]
+    ranks = [
+        [list(part) for part in _share.share(range(images), batch, rank, world)]
+        for rank in range(world)
+    ]
     steps = list(zip(*ranks, strict=True))
     whole = [[sample for part in parts for sample in part] for parts in steps]
     assert whole == [list(range(images))[n : n + batch] for n in range(0, images, batch)]
@@ -89,7 +109,8 @@ def test_every_sample_of_a_step_has_one_rank_in_shares_as_equal_as_it_goes(image
         assert len(steps) == spec.steps_per_epoch(images, batch)
     for first in range(len(steps) + 2):
         later = [
-            [list(part) for part in _share.share(range(images), batch, rank, world, first)] for rank in range(world)
+            [list(part) for part in _share.share(range(images), batch, rank, world, first)]
+            for rank in range(world)
         ]
         assert later == [parts[first:] for parts in ranks]
 
@@ -140,7 +161,9 @@ def private_bytes() -> int:
 
 
 def form(folder: Path, names: list[str], classes: int) -> Path:
-    """A raw form of so many empty pictures as names, dealt to classes; only its folders are real."""
+    """A raw form of so many empty pictures as names, dealt to classes; only its folders are
+    real.
+    """
     per = {f"class{n:03d}": names[n::classes] for n in range(classes)}
     for name, inside in per.items():
         (folder / "train" / name).mkdir(parents=True)
@@ -162,10 +185,14 @@ def test_worker_processes_share_names_and_labels(tmp_path, monkeypatch):
     count = 200_000
     names = [f"n{i:08d}_{i}.JPEG" for i in range(count)]
     monkeypatch.setattr(
-        raw, "files", lambda path, _: names[int(path.name[5:]) :: 10] if path.parent.name == "train" else []
+        raw,
+        "files",
+        lambda path, _: names[int(path.name[5:]) :: 10] if path.parent.name == "train" else [],
     )
     (tmp_path / "raw").mkdir()
-    write_manifest(tmp_path / "raw", {f"class{n}": count // 10 for n in range(10)}, "/data/imagenet")
+    write_manifest(
+        tmp_path / "raw", {f"class{n}": count // 10 for n in range(10)}, "/data/imagenet"
+    )
     pictures = native.Batched(Files(tmp_path / "raw", "train"), True, run(2, 16)).samples
     assert pictures.name(1) == f"/data/imagenet/train/class0/{names[10]}"
     assert pictures.name(count - 1) == f"/data/imagenet/train/class9/{names[-1]}"
@@ -185,11 +212,15 @@ def test_worker_processes_share_names_and_labels(tmp_path, monkeypatch):
 def test_names_need_not_be_utf_8(tmp_path):
     names = [os.fsdecode(b"caf\xe9.png"), "two  words .png"]
     files = Files(form(tmp_path / "raw", names, 1), "train")
-    assert [files.name(n) for n in range(2)] == [f"{tmp_path}/raw/train/class000/{name}" for name in sorted(names)]
+    assert [files.name(n) for n in range(2)] == [
+        f"{tmp_path}/raw/train/class000/{name}" for name in sorted(names)
+    ]
 
 
 def test_torchvision_takes_the_manifests_pictures_and_labels(tmp_path):
-    """Classes need not be in order, a class may lack pictures and a folder, and what was skipped is no picture."""
+    """Classes need not be in order, a class may lack pictures and a folder, and what was skipped is
+    no picture.
+    """
     folder = form(tmp_path / "raw", [f"{n}.png" for n in range(7)], 3)
     (folder / "train" / "class000" / "notes.txt").touch()
     manifest = Manifest.read(folder)
@@ -200,7 +231,9 @@ def test_torchvision_takes_the_manifests_pictures_and_labels(tmp_path):
     assert {Path(path).parent.name: found.target_transform(number) for path, number in found.samples} == {
         "class000": 3, "class001": 2, "class002": 0,
     }  # fmt: skip
-    assert sorted(Path(path).name for path, _ in found.samples) == [f"{n}.png" for n in (0, 1, 2, 4, 5, 6)]
+    assert sorted(Path(path).name for path, _ in found.samples) == [
+        f"{n}.png" for n in (0, 1, 2, 4, 5, 6)
+    ]
     with refuses(RuntimeError, "raw/train: ", "torchvision", 6, 7):
         torchvision.Batched(folder, "train", run(2, 16), 7)
 
@@ -209,7 +242,11 @@ def test_the_list_of_files_is_made_once_and_for_one_manifest(tmp_path, monkeypat
     folder = form(tmp_path / "raw", [f"{n}.png" for n in range(7)], 3)
     assert index(folder) == []
     first = Files(folder, "train")
-    assert first.list is not None and len(first) == 7 and first.labels.tolist() == [0, 0, 0, 1, 1, 2, 2]
+    assert (
+        first.list is not None
+        and len(first) == 7
+        and first.labels.tolist() == [0, 0, 0, 1, 1, 2, 2]
+    )
     with monkeypatch.context() as none:
         none.setattr(raw, "files", None)  # folders are not listed again
         assert index(folder) == []
@@ -217,7 +254,9 @@ def test_the_list_of_files_is_made_once_and_for_one_manifest(tmp_path, monkeypat
     (folder / "train" / "class002" / "9.png").touch()
     manifest = Manifest.read(folder)
     told = manifest.splits["train"]
-    manifest.splits["train"] = replace(told, images=8, images_per_class=told.images_per_class | {"class002": 3})
+    manifest.splits["train"] = replace(
+        told, images=8, images_per_class=told.images_per_class | {"class002": 3}
+    )
     manifest.write(folder)
     assert index(folder) == []
     second = Files(folder, "train")
@@ -231,7 +270,9 @@ def test_the_list_of_files_is_made_once_and_for_one_manifest(tmp_path, monkeypat
 
 def test_where_nothing_can_be_written_each_rank_lists_for_itself(tmp_path, monkeypatch):
     folder = form(tmp_path / "raw", [f"{n}.png" for n in range(5)], 2)
-    monkeypatch.setattr(_kept, "aside", lambda *_: (_ for _ in ()).throw(OSError(30, "Read-only file system")))
+    monkeypatch.setattr(
+        _kept, "aside", lambda *_: (_ for _ in ()).throw(OSError(30, "Read-only file system"))
+    )
     assert index(folder) == []
     listed = []
     files_of = raw.files
@@ -259,7 +300,9 @@ def worker():
 
 @pytest.mark.parametrize("number", notes.STOP_SIGNALS)
 def test_a_signal_from_elsewhere_is_ignored_from_the_first_moment(worker, number):
-    os.system(f"kill -{int(number)} {worker.pid}")  # from another process than the one that forked it
+    os.system(
+        f"kill -{int(number)} {worker.pid}"
+    )  # from another process than the one that forked it
     worker.join(0.3)
     assert worker.is_alive()
     for _ in range(100):  # one that has not listened yet hears two SIGTERMs as one, the first
@@ -307,7 +350,9 @@ class Pretended:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.told: list[str] = []
-        self.current = SimpleNamespace(name="main", wait_stream=lambda of: self.told.append(f"main waits for {of}"))
+        self.current = SimpleNamespace(
+            name="main", wait_stream=lambda of: self.told.append(f"main waits for {of}")
+        )
         self.done: set[int] = set()
         self.events = 0
         monkeypatch.setattr("torch.cuda.current_stream", lambda: self.current)
@@ -322,8 +367,12 @@ class Pretended:
 
     def tensor(self, name: str) -> Any:
         def to(device: str, non_blocking: bool) -> Any:
-            self.told.append(f"{name} to {device} on {self.current.name}, blocking {not non_blocking}")
-            return SimpleNamespace(record_stream=lambda s: self.told.append(f"{name} is used on {s.name}"))
+            self.told.append(
+                f"{name} to {device} on {self.current.name}, blocking {not non_blocking}"
+            )
+            return SimpleNamespace(
+                record_stream=lambda s: self.told.append(f"{name} is used on {s.name}")
+            )
 
         return SimpleNamespace(to=to)
 

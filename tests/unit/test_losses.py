@@ -1,4 +1,5 @@
-"""Where the time and the efficiency went, by planted delays: each is in its own part, and parts add up.
+"""Where the time and the efficiency went, by planted delays: each is in its own part, and parts add
+up.
 
 The slow host in records: planted rows, and how often sound hosts are accused over made-up studies.
 """
@@ -29,15 +30,28 @@ from tests.unit.drawings import OPTIONS, bars, draw, legend
 
 EPOCHS, STEPS = 3, 20  # per epoch
 VALIDATION_S, CHECKPOINT_S, END_S, LOADER_S = 1.5, 0.7, 0.2, 0.4
-BASE = {"data_wait_s": 0.002, "forward_s": 0.02, "backward_s": 0.05, "communication_s": 0.01, "optimizer_s": 0.003}
+BASE = {
+    "data_wait_s": 0.002,
+    "forward_s": 0.02,
+    "backward_s": 0.05,
+    "communication_s": 0.01,
+    "optimizer_s": 0.003,
+}
 
 
 def record(
-    workers: int = 2, delays: dict[str, list[float]] | None = None, split: bool = True, **changes: Any
+    workers: int = 2,
+    delays: dict[str, list[float]] | None = None,
+    split: bool = True,
+    **changes: Any,
 ) -> Record:
-    """A run in which each rank's parts of a step take as long as in BASE, and longer by `delays` (by rank). Whoever is
-    done first waits for gradients; an epoch has a start, an end, a validation and a checkpoint behind it."""
-    spec = replace(SPEC, **{"workers": workers, "global_batch": 4 * workers, "epochs": EPOCHS} | changes)
+    """A run in which each rank's parts of a step take as long as in BASE, and longer by `delays`
+    (by rank). Whoever is done first waits for gradients; an epoch has a start, an end, a validation
+    and a checkpoint behind it.
+    """
+    spec = replace(
+        SPEC, **{"workers": workers, "global_batch": 4 * workers, "epochs": EPOCHS} | changes
+    )
     rng, rows, events = np.random.default_rng(1), [], []
 
     def event(key: str, at: float, **about: Any) -> None:
@@ -55,14 +69,26 @@ def record(
             busy = sum(parts[name] for name in BASE if name != "communication_s")
             waits = busy.max() - busy
             parts["communication_s" if split else "backward_s"] = (
-                parts["communication_s"] + waits if split else parts["backward_s"] + parts["communication_s"] + waits
+                parts["communication_s"] + waits
+                if split
+                else parts["backward_s"] + parts["communication_s"] + waits
             )
-            now += float(busy.max() + BASE["communication_s"] + max((delays or {}).get("communication_s", [0.0])))
+            now += float(
+                busy.max()
+                + BASE["communication_s"]
+                + max((delays or {}).get("communication_s", [0.0]))
+            )
             for rank in range(workers):
                 own = {name: float(values[rank]) for name, values in parts.items()}
                 if not split:
                     own["communication_s"] = np.nan
-                about = {"epoch": epoch, "step": epoch * STEPS + step, "rank": rank, "images": 4, "lr": 0.1}
+                about = {
+                    "epoch": epoch,
+                    "step": epoch * STEPS + step,
+                    "rank": rank,
+                    "images": 4,
+                    "lr": 0.1,
+                }
                 rows.append(about | own | {"loss": 1.0, "end_s": now})
         now += END_S
         event("eval_start", now, epoch_num=epoch + 1)
@@ -77,7 +103,10 @@ def record(
 
 def ms(row: dict[str, Any], other: dict[str, Any]) -> dict[str, float]:
     """How much longer each part took, per step [ms]."""
-    return {name: 1e3 * ((row[name] or 0.0) - (other[name] or 0.0)) / (EPOCHS * STEPS) for name in ("total_s", *PARTS)}
+    return {
+        name: 1e3 * ((row[name] or 0.0) - (other[name] or 0.0)) / (EPOCHS * STEPS)
+        for name in ("total_s", *PARTS)
+    }
 
 
 def test_the_parts_of_a_run() -> None:
@@ -106,7 +135,10 @@ def test_the_parts_of_a_run() -> None:
     ],
 )
 def test_a_planted_delay_is_in_its_part(part: str, column: str, delay_ms: list[float]) -> None:
-    longer = ms(losses.parts(record(delays={column: [one / 1e3 for one in delay_ms]})), losses.parts(record()))
+    longer = ms(
+        losses.parts(record(delays={column: [one / 1e3 for one in delay_ms]})),
+        losses.parts(record()),
+    )
     delay = max(delay_ms)
     # The first step of an epoch waits for its loader with the epoch, not with the input.
     expected = delay * (1 - 1 / STEPS if part == "input_s" else 1)
@@ -124,21 +156,34 @@ def test_one_slow_rank_of_four_costs_what_the_middle_one_waits() -> None:
 
 
 def tables(*records: Record) -> dict[str, pd.DataFrame]:
-    others = {"status": "success", "compute_s": 9.0, "validation_s": 9.0, "images": 9}  # of `runs`, by the same names
+    others = {
+        "status": "success",
+        "compute_s": 9.0,
+        "validation_s": 9.0,
+        "images": 9,
+    }  # of `runs`, by the same names
     runs = pd.DataFrame([one.spec.columns() | others for one in records])
     names = [column.name for column in losses.COLUMNS]
-    return {"runs": runs, "losses": pd.DataFrame([losses.parts(one) for one in records], columns=names)}
+    return {
+        "runs": runs,
+        "losses": pd.DataFrame([losses.parts(one) for one in records], columns=names),
+    }
 
 
 def test_efficiency_and_what_took_it_away_add_up_to_one() -> None:
     base = [record(1, repeat=n) for n in (1, 2)]
-    slow = [record(2, {"communication_s": [0.015, 0.015], "backward_s": [0.0, 0.03]}, repeat=n) for n in (1, 2)]
+    slow = [
+        record(2, {"communication_s": [0.015, 0.015], "backward_s": [0.0, 0.03]}, repeat=n)
+        for n in (1, 2)
+    ]
     shown = tables(*base, *slow)
     fall = losses.waterfall(**shown)
     (row,) = fall.to_dict("records")
     assert (row["workers"], row["ref_workers"], row["repeats"]) == (2, 1, 2)
     totals = [losses.parts(one)["total_s"] for one in (base[0], slow[0])]
-    assert row["efficiency"] == pytest.approx(totals[0] / totals[1])  # twice the images in this time
+    assert row["efficiency"] == pytest.approx(
+        totals[0] / totals[1]
+    )  # twice the images in this time
     assert row["efficiency"] + sum(row[name] for name in PARTS) == pytest.approx(1, abs=1e-12)
     per_step = totals[1] / (EPOCHS * STEPS)
     assert row["transfer_s"] == pytest.approx(0.015 / per_step, rel=0.1)
@@ -148,7 +193,9 @@ def test_efficiency_and_what_took_it_away_add_up_to_one() -> None:
 
 
 def test_what_cannot_be_split_is_one_part_on_both_sides() -> None:
-    fall = losses.waterfall(**tables(record(1), record(2, {"communication_s": [0.015, 0.015]}, split=False)))
+    fall = losses.waterfall(
+        **tables(record(1), record(2, {"communication_s": [0.015, 0.015]}, split=False))
+    )
     (row,) = fall.to_dict("records")
     assert [row[name] for name in SPLIT] == [0, 0, 0]
     assert row["together_s"] > 0.05
@@ -163,17 +210,24 @@ def test_a_record_without_marks_of_time_is_unexplained_not_refused(tmp_path: Pat
 
 
 def test_the_figure() -> None:
-    base, better = record(1), record(2, {"communication_s": [0.03, 0.03], "forward_s": [-0.01, -0.01]})
+    base, better = (
+        record(1),
+        record(2, {"communication_s": [0.03, 0.03], "forward_s": [-0.01, -0.01]}),
+    )
     shown = tables(base, better)
     shown["runs"]["framework"] = "ddp"
     figure = draw("efficiency-loss", shown)
     (axes,) = figure.axes
     (ends,) = bars(axes).values()
-    assert max(ends) == pytest.approx(1 - min(0, *(p.get_x() + p.get_width() for p in axes.patches)), abs=1e-6)
+    assert max(ends) == pytest.approx(
+        1 - min(0, *(p.get_x() + p.get_width() for p in axes.patches)), abs=1e-6
+    )
     assert axes.get_xlim()[0] < 0  # compute got better
     assert {"efficiency", "transfer", "compute that got slow"} <= set(legend(figure))
     assert len(efficiency_loss.PARTS) == len(PARTS) + 1
-    assert draw("efficiency-loss", {name: table[:1] for name, table in shown.items()}, OPTIONS).axes  # no bar at all
+    assert draw(
+        "efficiency-loss", {name: table[:1] for name, table in shown.items()}, OPTIONS
+    ).axes  # no bar at all
 
 
 def study(
@@ -185,9 +239,11 @@ def study(
     stalls: float = 0.0,
     noise: float = 0.02,
 ) -> list[HostEpoch]:
-    """Runs on all hosts: 0.2 s compute and 0.05 s data wait a step, with noise of each host in each run and epoch.
+    """Runs on all hosts: 0.2 s compute and 0.05 s data wait a step, with noise of each host in each
+    run and epoch.
 
-    `compute` makes hosts slower by these factors. With chance `stalls` one host, another each time, waits 0.2 s more.
+    `compute` makes hosts slower by these factors. With chance `stalls` one host, another each time,
+    waits 0.2 s more.
     """
     chance = np.random.default_rng(seed)
     names = [f"node{number}" for number in range(hosts)]
@@ -199,7 +255,9 @@ def study(
             wait = 0.05 * np.exp(chance.normal(0, 5 * noise, hosts))
             if chance.random() < stalls:
                 wait[chance.integers(hosts)] += 0.2
-            took = {name: float(own[n]) * (compute or {}).get(name, 1.0) for n, name in enumerate(names)}
+            took = {
+                name: float(own[n]) * (compute or {}).get(name, 1.0) for n, name in enumerate(names)
+            }
             waits = dict(zip(names, wait.tolist(), strict=True))
             some = beside({"compute": took, "data_wait": waits})
             found += [HostEpoch(f"r{run}", "kind", float(run), epoch, of) for of in some]
@@ -209,7 +267,9 @@ def study(
 def verdicts(entries: list[HostEpoch]) -> dict[tuple[str, str], str]:
     """Those that are not as the others."""
     rows = nodes.rows(entries)
-    return {(str(r["host"]), str(r["part"])): str(r["verdict"]) for r in rows if r["verdict"] != LIKE}
+    return {
+        (str(r["host"]), str(r["part"])): str(r["verdict"]) for r in rows if r["verdict"] != LIKE
+    }
 
 
 @pytest.mark.parametrize("hosts", [2, 4, 64])
@@ -244,9 +304,14 @@ def test_one_epoch_of_one_run_is_not_enough() -> None:
 
 
 def test_a_host_against_its_own_best() -> None:
-    """It became slower in the last of three runs, and so did all others: beside them nothing is to be seen."""
+    """It became slower in the last of three runs, and so did all others: beside them nothing is to
+    be seen.
+    """
     entries = study(4, 3, 4, noise=0.001)
-    late = [s._replace(means=s.means._replace(time_s=s.means.time_s * 1.5)) if s.run == "r2" else s for s in entries]
+    late = [
+        s._replace(means=s.means._replace(time_s=s.means.time_s * 1.5)) if s.run == "r2" else s
+        for s in entries
+    ]
     for row in nodes.rows(late):
         assert row["verdict"] == LIKE
         assert row["over_own_best"] == pytest.approx(1.5, rel=0.02)
@@ -255,12 +320,22 @@ def test_a_host_against_its_own_best() -> None:
 
 @pytest.mark.more
 def test_sound_hosts_are_hardly_ever_accused() -> None:
-    """200 made-up studies of 2 to 16 hosts whose epochs scatter by 1 to 4 %: at most 5 % accuse anybody."""
+    """200 made-up studies of 2 to 16 hosts whose epochs scatter by 1 to 4 %: at most 5 % accuse
+    anybody.
+    """
     chance = random.Random(5)
     accused = 0
     for seed in range(200):
-        noise = chance.choice([0.01, 0.02, 0.04])  # of compute; data wait scatters five times as much
-        entries = study(chance.choice([2, 3, 4, 8, 16]), chance.randint(1, 4), chance.randint(2, 6), seed, noise=noise)
+        noise = chance.choice(
+            [0.01, 0.02, 0.04]
+        )  # of compute; data wait scatters five times as much
+        entries = study(
+            chance.choice([2, 3, 4, 8, 16]),
+            chance.randint(1, 4),
+            chance.randint(2, 6),
+            seed,
+            noise=noise,
+        )
         accused += any(verdict in (HARDWARE, WANDERS) for verdict in verdicts(entries).values())
     assert accused <= 10, accused
 
@@ -269,7 +344,9 @@ def test_slow_hosts_are_hardly_ever_missed() -> None:
     chance = random.Random(6)
     missed = 0
     for seed in range(100):
-        entries = study(chance.choice([2, 4, 8]), chance.randint(1, 4), 4, seed, compute={"node0": 1.25})
+        entries = study(
+            chance.choice([2, 4, 8]), chance.randint(1, 4), 4, seed, compute={"node0": 1.25}
+        )
         missed += verdicts(entries).get(("node0", "compute")) != HARDWARE
     assert missed <= 5, missed
 
@@ -283,7 +360,11 @@ def planted(folder: Path, repeat: int = 1, measured: bool = True) -> Path:
     def by_rank(first: float, second: float) -> Callable[[pd.DataFrame], np.ndarray[Any, Any]]:
         return lambda steps: np.where(steps["rank"] == 0, first, second)
 
-    passes = {"forward_s": by_rank(0.1, 0.3), "backward_s": by_rank(0.2, 0.6), "optimizer_s": by_rank(0.01, 0.03)}
+    passes = {
+        "forward_s": by_rank(0.1, 0.3),
+        "backward_s": by_rank(0.2, 0.6),
+        "optimizer_s": by_rank(0.01, 0.03),
+    }
     waits = by_rank(0.62, 0.0) if measured else np.nan
     return of_two_nodes(folder, repeat=repeat, data_wait_s=0.01, communication_s=waits, **passes)
 
@@ -330,7 +411,11 @@ def test_where_waiting_is_not_measured_apart_compute_says_nothing(tmp_path: Path
 
 def test_records_that_tell_nothing(tmp_path: Path) -> None:
     planted(tmp_path)
-    assert nodes.records("her", tmp_path) == ([], 0, [])  # another machine, whose name begins like this one's
+    assert nodes.records("her", tmp_path) == (
+        [],
+        0,
+        [],
+    )  # another machine, whose name begins like this one's
     assert nodes.records("nowhere", tmp_path) == ([], 0, [])
     assert nodes.rows([]) == nodes.lines([]) == []
     broken = planted(tmp_path, 2)
@@ -342,9 +427,15 @@ def test_records_that_tell_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("ddlbench_ranks", '[{"host": ["a"]}, {"host": {}}]'), ("ddlbench_ranks", "7"), ("ddlbench_spec", '["here"]')],
+    [
+        ("ddlbench_ranks", '[{"host": ["a"]}, {"host": {}}]'),
+        ("ddlbench_ranks", "7"),
+        ("ddlbench_spec", '["here"]'),
+    ],
 )
-def test_a_log_that_makes_no_sense_is_refused_and_stops_nothing(tmp_path: Path, key: str, value: str) -> None:
+def test_a_log_that_makes_no_sense_is_refused_and_stops_nothing(
+    tmp_path: Path, key: str, value: str
+) -> None:
     planted(tmp_path)
     log = planted(tmp_path, 2) / "run.mllog"
     line = f':::MLLOG {{"key": "{key}", "value": {value}, "time_ms": 1, "metadata": null}}'

@@ -1,7 +1,9 @@
-"""Logs that nobody printed, by seeds: whatever happens to their lines, they are read right or refused.
+"""Logs that nobody printed, by seeds: whatever happens to their lines, they are read right or
+refused.
 
-A training of even steps prints as programs do. Then its lines suffer what lines suffer: several ranks print, neighbours
-change places, lines are lost, a pipe keeps them back, the run is killed and goes on from a checkpoint.
+A training of even steps prints as programs do. Then its lines suffer what lines suffer: several
+ranks print, neighbours change places, lines are lost, a pipe keeps them back, the run is killed and
+goes on from a checkpoint.
 """
 
 import random
@@ -19,7 +21,9 @@ FAR = 0.05
 
 @dataclass
 class Training:
-    """Steps that were made, and the lines that tell of them: each with its time [s], text and rank."""
+    """Steps that were made, and the lines that tell of them: each with its time [s], text and
+    rank.
+    """
 
     draw: random.Random
     batch: int = 8
@@ -32,7 +36,9 @@ class Training:
     validates_s: float = 0.0
     printed: list[Line] = field(default_factory=list)
     again_s: list[float] = field(default_factory=list)
-    whole: bool = True  # no line was lost: without them, epochs that nothing names cannot be counted
+    whole: bool = (
+        True  # no line was lost: without them, epochs that nothing names cannot be counted
+    )
 
     @property
     def rate(self) -> float:
@@ -46,19 +52,29 @@ class Training:
 
 def number(of: Training, value: int, style: int) -> str:
     """A number as people print it."""
-    return [f"{value}", f"{value:,}", f"{value:_}", f"{value:,}".replace(",", "'"), f"{value:6d}", f"{value:06d}"][
-        style
-    ]
+    return [
+        f"{value}",
+        f"{value:,}",
+        f"{value:_}",
+        f"{value:,}".replace(",", "'"),
+        f"{value:6d}",
+        f"{value:06d}",
+    ][style]
 
 
-# Each form: what a line says of epoch e, step n of it (from `first` on) and the loss; and the patterns that are right.
+# Each form: what a line says of epoch e, step n of it (from `first` on) and the loss; and the
+# patterns that are right.
 FORMS: dict[str, tuple[Callable[..., str], tuple[str, ...]]] = {
     "step of the run": (
-        lambda of, e, n, loss, style: f"step {number(of, e * of.per_epoch + n, style)} | loss {loss}",
+        lambda of, e, n, loss, style: (
+            f"step {number(of, e * of.per_epoch + n, style)} | loss {loss}"
+        ),
         (r"step\s+(?P<step>\d[\d,_']*) \| loss (?P<loss>\S+)",),
     ),
     "step of an epoch": (
-        lambda of, e, n, loss, style: f"Epoch [{e}/{of.epochs}] Step [{n}/{of.per_epoch}] Loss: {loss}",
+        lambda of, e, n, loss, style: (
+            f"Epoch [{e}/{of.epochs}] Step [{n}/{of.per_epoch}] Loss: {loss}"
+        ),
         (r"Epoch \[(?P<epoch>\d+)/\d+\] Step \[(?P<step>\d+)/(?P<of>\d+)\] Loss: (?P<loss>\S+)",),
     ),
     "without its epoch": (
@@ -66,7 +82,9 @@ FORMS: dict[str, tuple[Callable[..., str], tuple[str, ...]]] = {
         (r"\[ *(?P<step>\d+)/(?P<of>\d+)\] loss=(?P<loss>\S+)",),
     ),
     "samples of an epoch": (
-        lambda of, e, n, loss, style: f"Train Epoch: {e} [{n * of.batch}/{of.per_epoch * of.batch}]\tLoss: {loss}",
+        lambda of, e, n, loss, style: (
+            f"Train Epoch: {e} [{n * of.batch}/{of.per_epoch * of.batch}]\tLoss: {loss}"
+        ),
         (r"Epoch: (?P<epoch>\d+) \[(?P<seen_all>\d+)/(?P<of>\d+)\]\s+Loss: (?P<loss>\S+)",),
     ),
     "samples of the run": (
@@ -77,13 +95,15 @@ FORMS: dict[str, tuple[Callable[..., str], tuple[str, ...]]] = {
     ),
     "a bar": (
         lambda of, e, n, loss, style: (
-            f"\rEpoch {e}: {100 * n // of.per_epoch:3d}%|##  | {n}/{of.per_epoch} [00:01<00:04, loss={loss}]"
+            f"\rEpoch {e}: {100 * n // of.per_epoch:3d}%|##  | {n}/{of.per_epoch} [00:01<00:04,"
+            f" loss={loss}]"
         ),
         (r"Epoch (?P<epoch>\d+):.*\| (?P<step>\d+)/(?P<of>\d+) \[.*loss=(?P<loss>[^\]]+)",),
     ),
     "parts of a step": (
         lambda of, e, n, loss, style: (
-            f"iter {4 * (e * of.per_epoch + n)} step {e * of.per_epoch + n} | loss train: {loss}, iter time: 12 ms"
+            f"iter {4 * (e * of.per_epoch + n)} step {e * of.per_epoch + n} | loss train: {loss},"
+            " iter time: 12 ms"
         ),
         (r"step (?P<step>\d+) \| loss train: (?P<loss>[^,]+)",),
     ),
@@ -108,7 +128,12 @@ WRONG = (  # what somebody may write in a hurry
 
 def trained(draw: random.Random) -> tuple[Training, tuple[str, ...]]:
     """Return a training that printed without trouble, and the patterns that read it."""
-    of = Training(draw, batch=draw.choice([4, 8, 24]), per_epoch=draw.randint(24, 80), epochs=draw.randint(1, 4))
+    of = Training(
+        draw,
+        batch=draw.choice([4, 8, 24]),
+        per_epoch=draw.randint(24, 80),
+        epochs=draw.randint(1, 4),
+    )
     of.every, of.first = draw.choice([1, 1, 2, 5]), draw.choice([0, 1])
     of.step_s = draw.uniform(0.03, 0.6)
     of.workers = draw.choice([1, 1, 2])
@@ -152,7 +177,9 @@ def lost(of: Training) -> None:
 
 
 def cut(of: Training) -> None:
-    """A piece of the log is missing, as of a console that scrolled away. Of a validation in it nobody could know."""
+    """A piece of the log is missing, as of a console that scrolled away. Of a validation in it
+    nobody could know.
+    """
     if of.validates_s:
         return
     of.whole = False
@@ -165,7 +192,9 @@ def kept_back(of: Training) -> None:
     """A pipe keeps lines back until some are there, or the program ends."""
     size = of.draw.choice([2, 4, 9, 30])
     again_s = max(of.again_s, default=0.0)
-    tries = [[line for line in of.printed if (line.time_s > again_s) == later] for later in (False, True)]
+    tries = [
+        [line for line in of.printed if (line.time_s > again_s) == later] for later in (False, True)
+    ]
     of.printed = []
     for lines_of in tries:
         for n, line in enumerate(lines_of):
@@ -191,13 +220,23 @@ def interrupted(of: Training) -> None:
     of.again_s = [killed_s + waits_s / 2]
 
 
-TROUBLES: list[Callable[[Training], None]] = [overtaken, shuffled, lost, cut, kept_back, unlabelled, interrupted]
+TROUBLES: list[Callable[[Training], None]] = [
+    overtaken,
+    shuffled,
+    lost,
+    cut,
+    kept_back,
+    unlabelled,
+    interrupted,
+]
 
 
 def read(folder: Path, of: Training, patterns: tuple[str, ...], **keys: int) -> Reading:
     run = spec(folder, of.workers, patterns=patterns, **keys)
     run = type(run)(**{**vars(run), "global_batch": of.batch})
-    return lines.read(Output(run, folder, folder, of.printed, [line.text for line in of.printed], of.again_s))
+    return lines.read(
+        Output(run, folder, folder, of.printed, [line.text for line in of.printed], of.again_s)
+    )
 
 
 def off(of: Training, made: Reading) -> str | None:
@@ -208,7 +247,9 @@ def off(of: Training, made: Reading) -> str | None:
     if "gaps" in made.remarks:
         return None
     low = high = of.rate
-    if "bursts" in made.remarks and of.validates_s:  # the rate is that of the whole, with validations in it
+    if (
+        "bursts" in made.remarks and of.validates_s
+    ):  # the rate is that of the whole, with validations in it
         low = 0.0
     if not (1 - FAR) * low <= rate <= (1 + FAR) * high:
         return f"{rate:.4g} per s for {of.rate:.4g}"
@@ -217,14 +258,24 @@ def off(of: Training, made: Reading) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(more, marks=pytest.mark.more) for more in range(4, 10))])
-@pytest.mark.parametrize("trouble", [None, *TROUBLES, "two of them"], ids=lambda one: getattr(one, "__name__", one))
+@pytest.mark.parametrize(
+    "seed", [*range(4), *(pytest.param(more, marks=pytest.mark.more) for more in range(4, 10))]
+)
+@pytest.mark.parametrize(
+    "trouble", [None, *TROUBLES, "two of them"], ids=lambda one: getattr(one, "__name__", one)
+)
 def test_a_made_up_log_is_read_right_or_refused(
     tmp_path: Path, trouble: Callable[[Training], None] | str | None, seed: int
 ) -> None:
-    """Of right patterns and of wrong ones. What nothing confirms is not called proved unless it is right."""
-    of, right = trained(random.Random(f"{trouble if isinstance(trouble, str | None) else trouble.__name__} {seed}"))
-    for one in of.draw.sample(TROUBLES, 2) if isinstance(trouble, str) else [trouble] if trouble else []:
+    """Of right patterns and of wrong ones. What nothing confirms is not called proved unless it is
+    right.
+    """
+    of, right = trained(
+        random.Random(f"{trouble if isinstance(trouble, str | None) else trouble.__name__} {seed}")
+    )
+    for one in (
+        of.draw.sample(TROUBLES, 2) if isinstance(trouble, str) else [trouble] if trouble else []
+    ):
         one(of)
     what = [line.text for line in of.printed[:4]]
     for patterns in [right, *((wrong,) for wrong in WRONG)]:

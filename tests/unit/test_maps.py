@@ -1,4 +1,6 @@
-"""Maps of settings: what a framework changes in each, in order of operations; what is missing is seen as missing."""
+"""Maps of settings: what a framework changes in each, in order of operations; what is missing is
+seen as missing.
+"""
 
 import re
 from dataclasses import replace
@@ -25,7 +27,9 @@ TIME = {"vit_base_patch16_224": 900.0, "resnet50": 90.0, "lenet5": 9.0}
 
 
 def runs(gains: dict[str, float], repeats: int = 3) -> pd.DataFrame:
-    """DDP and DeepSpeed on two data sets, so many times as fast with DeepSpeed; ViT with pictures of another size."""
+    """DDP and DeepSpeed on two data sets, so many times as fast with DeepSpeed; ViT with pictures
+    of another size.
+    """
     rows = []
     for model, gain in gains.items():
         size = 224 if model.startswith("vit") else 32
@@ -37,7 +41,12 @@ def runs(gains: dict[str, float], repeats: int = 3) -> pd.DataFrame:
                     spec = replace(SPEC, framework=framework, repeat=repeat, **own)
                     faster = gain if framework == "deepspeed" else 1.0
                     time = TIME[model] / faster * (1 + 0.002 * repeat * (framework == "ddp"))
-                    measures = {"status": "success", "full_train_s": 3 * time, "epoch_s": time, "final_top1": 0.5}
+                    measures = {
+                        "status": "success",
+                        "full_train_s": 3 * time,
+                        "epoch_s": time,
+                        "final_top1": 0.5,
+                    }
                     measures |= {"flops_per_image": FLOPS[model]}
                     if framework == "deepspeed":
                         measures["final_top1"] += 0.01 + 0.001 * repeat
@@ -64,11 +73,19 @@ def test_speed_up_of_each_setting_by_operations() -> None:
     axes = figure.axes[0]
     named = [t.get_text().split(",")[0] for t in axes.get_yticklabels()]
     assert named == ["lenet5", "resnet50", "vit_base_patch16_224"]
-    assert [t.get_text() for t in axes.get_xticklabels()] == ["cifar10\nset", "cifar100\nset"]  # ViT's set is that set
-    assert numbers(axes) == {(x, y): v for y, v in enumerate(("1.00", "2.01", "8.03")) for x in (0, 1)}
+    assert [t.get_text() for t in axes.get_xticklabels()] == [
+        "cifar10\nset",
+        "cifar100\nset",
+    ]  # ViT's set is that set
+    assert numbers(axes) == {
+        (x, y): v for y, v in enumerate(("1.00", "2.01", "8.03")) for x in (0, 1)
+    }
     assert missing(figure.axes[-1].get_ylabel(), "ddp", "over") == []
     assert said(axes)[0.5, 2.5] == "8.03\n7.99 to 8.07"
-    assert {text.get_weight() for text in axes.texts} == {"bold", "normal"}  # by half a percent: not told apart
+    assert {text.get_weight() for text in axes.texts} == {
+        "bold",
+        "normal",
+    }  # by half a percent: not significantly different
     assert min(text.get_fontsize() for text in axes.texts) >= _style.SMALL
     cells = axes.collections[0]
     assert min(cells.cmap(cells.norm(1.0))) > 0.95  # white
@@ -82,12 +99,18 @@ def test_single_runs_decide_nothing_and_have_no_interval() -> None:
     axes, bar = draw("speed-up-map", {"runs": table}).axes
     assert [text.get_text() for text in bar.get_yticklabels()] == ["0.8", "1", "1.25"]
     assert {*said(axes).values()} == {"1.00"}
-    assert {text.get_rotation() for text in axes.get_yticklabels()} == {0}  # few models' names stood upright
+    assert {text.get_rotation() for text in axes.get_yticklabels()} == {
+        0
+    }  # few models' names stood upright
 
 
 def test_a_setting_that_lacks_a_side_is_hatched() -> None:
     table = runs({"lenet5": 1.0, "resnet50": 2.0})
-    gone = (table["model"] == "lenet5") & (table["dataset"] == "cifar100") & (table["framework"] == "ddp")
+    gone = (
+        (table["model"] == "lenet5")
+        & (table["dataset"] == "cifar100")
+        & (table["framework"] == "ddp")
+    )
     axes = draw("accuracy-map", {"runs": table[~gone]}).axes[0]
     assert axes.patch.get_hatch()  # is seen where no cell lies on it
     assert axes.collections[0].get_array().mask.tolist() == [[False, True], [False, False]]
@@ -109,7 +132,9 @@ def test_nothing_to_compare_is_an_empty_map(tmp_path: Path) -> None:
     table = runs({"lenet5": 1.0})
     for some in (table[:0], table[table["framework"] == "ddp"]):
         plot = "accuracy-map" if some.empty else "speed-up-map"
-        assert [text.get_text() for text in draw(plot, {"runs": some}).axes[0].texts] == ["no finished runs"]
+        assert [text.get_text() for text in draw(plot, {"runs": some}).axes[0].texts] == [
+            "no finished runs"
+        ]
     figure_data.write(accuracy_map.data({"runs": table}, OPTIONS), tmp_path / "map.csv")
     assert figure_data.read(tmp_path / "map.csv")["told"].tolist() == [True, True]
 
@@ -122,14 +147,27 @@ def test_a_difference_by_hand() -> None:
     assert (found.low, found.high) == pytest.approx((7 / 3 - half, 7 / 3 + half), rel=1e-5)
     assert found.verdict == FASTER
     assert difference(theirs, ours).verdict == SLOWER
-    assert difference({1: 1.0}, {1: 1.0}).verdict == difference({1: 2.0}, {2: 1.0}).verdict == CANNOT_TELL
+    assert (
+        difference({1: 1.0}, {1: 1.0}).verdict
+        == difference({1: 2.0}, {2: 1.0}).verdict
+        == CANNOT_TELL
+    )
     assert difference({1: 2.0, 2: 2.0}, {3: 1.0}).middle == 1.0
 
 
 def test_claims_of_liang2023_are_of_models_that_the_study_trains() -> None:
     """A claim once named models that it lacks, and was never testable."""
-    models = {job.spec.model for job in make_plan(load_study("liang2023"), load_machine("slurm")).runs.values()}
+    models = {
+        job.spec.model
+        for job in make_plan(load_study("liang2023"), load_machine("slurm")).runs.values()
+    }
     claims = pd.read_csv(CONFIG / "references/claims.csv", keep_default_na=False)
     sides = claims.loc[claims["source"] == "liang2023", "left"]
-    named = {m for side in sides for part in side.split(";") if part.startswith("model=") for m in part[6:].split("|")}
+    named = {
+        m
+        for side in sides
+        for part in side.split(";")
+        if part.startswith("model=")
+        for m in part[6:].split("|")
+    }
     assert named and named <= models

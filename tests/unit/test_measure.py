@@ -12,7 +12,14 @@ from typing import Any
 import psutil
 import pytest
 from ddlbench.train import measure
-from ddlbench.train.counters import NotMeasuredError, Rapl, loader_processes, network_bytes, nvml, peak_resident_bytes
+from ddlbench.train.counters import (
+    NotMeasuredError,
+    Rapl,
+    loader_processes,
+    network_bytes,
+    nvml,
+    peak_resident_bytes,
+)
 from ddlbench.train.measure import Meter
 
 from tests.conftest import until
@@ -31,10 +38,17 @@ def put(root: Path, **files: object) -> None:
 
 
 def zone(sys: Path, number: str, name: str, energy_uj: int, largest: int = 1_000_000_000) -> None:
-    put(sys / RAPL / f"intel-rapl:{number}", name=name, energy_uj=energy_uj, max_energy_range_uj=largest)
+    put(
+        sys / RAPL / f"intel-rapl:{number}",
+        name=name,
+        energy_uj=energy_uj,
+        max_energy_range_uj=largest,
+    )
 
 
-def interface(sys: Path, name: str, sent: int, received: int, device: bool = True, kind: int = 1) -> None:
+def interface(
+    sys: Path, name: str, sent: int, received: int, device: bool = True, kind: int = 1
+) -> None:
     put(sys / "class/net" / name, type=kind)
     put(sys / "class/net" / name / "statistics", tx_bytes=sent, rx_bytes=received)
     if device:
@@ -42,7 +56,13 @@ def interface(sys: Path, name: str, sent: int, received: int, device: bool = Tru
 
 
 def test_host_energy_is_of_packages_and_their_memory(tmp_path: Path) -> None:
-    for number, name in {"0": "package-0", "0:0": "core", "0:1": "dram", "1": "package-1", "2": "psys"}.items():
+    for number, name in {
+        "0": "package-0",
+        "0:0": "core",
+        "0:1": "dram",
+        "1": "package-1",
+        "2": "psys",
+    }.items():
         zone(tmp_path, number, name, 5_000_000)
     rapl = Rapl(tmp_path)
     for number, energy in {"0": 7, "0:0": 9, "0:1": 6, "1": 25, "2": 99}.items():
@@ -55,7 +75,11 @@ def test_host_energy_goes_on_when_the_counter_begins_again(tmp_path: Path) -> No
     zone(tmp_path, "0", "package-0", 990_000, largest=999_999)
     rapl = Rapl(tmp_path)
     total = 0.0
-    for reading in (10_000, 600_000, 5_000):  # two wraps, each seen because it was read between them
+    for reading in (
+        10_000,
+        600_000,
+        5_000,
+    ):  # two wraps, each seen because it was read between them
         put(tmp_path / RAPL / "intel-rapl:0", energy_uj=reading)
         total = rapl.joules()
     assert total == pytest.approx((20_000 + 590_000 + 405_000) / 1e6)
@@ -75,7 +99,11 @@ def test_long_runs_follow_the_counter_between_start_and_stop(tmp_path: Path) -> 
     zone(tmp_path, "0", "package-0", 0, largest=999_999)
     meter = Meter("cpu", 0, tmp_path, rapl_s=0.02)
     meter.start()
-    for reading in (600_000, 200_000, 800_000):  # 0.6, 0.6 and 0.6 J: 1.8 J in a counter that holds 1 J
+    for reading in (
+        600_000,
+        200_000,
+        800_000,
+    ):  # 0.6, 0.6 and 0.6 J: 1.8 J in a counter that holds 1 J
         put(tmp_path / RAPL / "intel-rapl:0", energy_uj=reading)
         time.sleep(0.5)
     assert meter.stop()["values"]["host_energy_j"] == pytest.approx(1.8)
@@ -88,7 +116,11 @@ def test_network_counts_each_byte_once(tmp_path: Path) -> None:
     assert network_bytes(tmp_path) == (1_000, 20)
     interface(tmp_path, "ib0", 500, 500, kind=32)  # IP over InfiniBand
     assert network_bytes(tmp_path) == (1_500, 520)
-    put(tmp_path / "class/infiniband/mlx5_0/ports/1/counters", port_xmit_data=1_000, port_rcv_data=2_000)
+    put(
+        tmp_path / "class/infiniband/mlx5_0/ports/1/counters",
+        port_xmit_data=1_000,
+        port_rcv_data=2_000,
+    )
     assert network_bytes(tmp_path) == (1_000 + 4 * 1_000, 20 + 4 * 2_000)
 
 
@@ -100,7 +132,9 @@ def test_network_of_a_container(tmp_path: Path) -> None:
     assert network_bytes(tmp_path) == (7, 8)
 
 
-def measured(sys: Path, local_rank: int = 0, meanwhile: Callable[[], object] = lambda: None) -> dict[str, Any]:
+def measured(
+    sys: Path, local_rank: int = 0, meanwhile: Callable[[], object] = lambda: None
+) -> dict[str, Any]:
     """What a meter reads when this happens between its start and its stop."""
     meter = Meter("cpu", local_rank, sys)
     meter.start()
@@ -114,7 +148,10 @@ def test_values_are_differences_and_a_counter_that_went_back_measures_nothing(
 ) -> None:
     interface(tmp_path, "eth0", 100, 200)
     found = measured(tmp_path, meanwhile=lambda: interface(tmp_path, "eth0", sent, 250))
-    assert (found["values"]["network_sent_bytes"], found["values"]["network_received_bytes"]) == (value, 50)
+    assert (found["values"]["network_sent_bytes"], found["values"]["network_received_bytes"]) == (
+        value,
+        50,
+    )
     assert ("was reset" in found["not_measured"].get("network_sent_bytes", "")) is (value is None)
 
 
@@ -196,7 +233,9 @@ assert "torch" not in sys.modules
 
 def test_the_most_memory_is_remembered_after_it_was_given_back(tmp_path: Path) -> None:
     before = peak_resident_bytes("self")
-    after = measured(tmp_path, 1, lambda: bytearray(b"x" * (256 << 20)))["values"]["peak_resident_bytes"]
+    after = measured(tmp_path, 1, lambda: bytearray(b"x" * (256 << 20)))["values"][
+        "peak_resident_bytes"
+    ]
     assert after >= max(before, 256 << 20)
 
 
@@ -208,7 +247,10 @@ def test_processes_that_compile_are_not_the_loaders(tmp_path: Path) -> None:
     """torch.compile keeps a pool of them beside the rank: gigabytes that no loader takes."""
     program = tmp_path / "torch/_inductor/compile_worker/__main__.py"
     put(program.parent, **{program.name: "import subprocess, sys; subprocess.run(['sleep', '60'])"})
-    with subprocess.Popen([sys.executable, str(program)]) as compiling, subprocess.Popen(["sleep", "60"]) as loading:
+    with (
+        subprocess.Popen([sys.executable, str(program)]) as compiling,
+        subprocess.Popen(["sleep", "60"]) as loading,
+    ):
         until(lambda: psutil.Process(compiling.pid).children(), 30)
         try:
             found = {process.pid for process in loader_processes()}
@@ -225,7 +267,9 @@ def fake_nvml(monkeypatch: pytest.MonkeyPatch, **changes: object) -> None:
         "NVMLError": NVMLError,
         "nvmlInit": lambda: None,
         "nvmlDeviceGetHandleByUUID": lambda uuid: SimpleNamespace(uuid=uuid),
-        "nvmlDeviceGetTotalEnergyConsumption": lambda handle: {"GPU-1": 5_500, "GPU-2": 7}[handle.uuid],
+        "nvmlDeviceGetTotalEnergyConsumption": lambda handle: {"GPU-1": 5_500, "GPU-2": 7}[
+            handle.uuid
+        ],
         "nvmlDeviceGetClockInfo": lambda handle, clock: 1755 if clock == 1 else 0,
         "nvmlDeviceGetEnforcedPowerLimit": lambda handle: 700_000,
         "nvmlDeviceGetTemperature": lambda handle, sensor: 55,
@@ -235,10 +279,14 @@ def fake_nvml(monkeypatch: pytest.MonkeyPatch, **changes: object) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", module)
 
 
-def test_what_the_current_gpu_says_of_itself_is_in_si_units(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_the_current_gpu_says_of_itself_is_in_si_units(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     fake_nvml(monkeypatch)
     monkeypatch.setattr("torch.cuda.max_memory_allocated", lambda *device: 7 if device == () else 0)
-    monkeypatch.setattr("torch.cuda.mem_get_info", lambda *device: (30, 40) if device == () else (0, 0))
+    monkeypatch.setattr(
+        "torch.cuda.mem_get_info", lambda *device: (30, 40) if device == () else (0, 0)
+    )
     of = SimpleNamespace(uuid="1", pci_domain_id=0, pci_bus_id=193, pci_device_id=0)
     monkeypatch.setattr("torch.cuda.current_device", lambda: 0)
     monkeypatch.setattr("torch.cuda.get_device_properties", lambda number: [of][number])
@@ -246,7 +294,12 @@ def test_what_the_current_gpu_says_of_itself_is_in_si_units(monkeypatch: pytest.
     put(tmp_path / "bus/pci/devices/0000:c1:00.0", local_cpulist="0-5,40")
     meter = Meter("cuda", 1, tmp_path)
     read = {m.column.name: m for m in measure.MEASURES}
-    told = {"device_clock_mhz": 1755, "device_power_limit_w": 700, "device_temperature_c": 55, "device_energy_j": 5.5}
+    told = {
+        "device_clock_mhz": 1755,
+        "device_power_limit_w": 700,
+        "device_temperature_c": 55,
+        "device_energy_j": 5.5,
+    }
     told |= {"near_cores_share": 0.5, "peak_device_memory_bytes": 7, "device_used_bytes": 10}
     assert {name: read[name].read(meter) for name in told} == told
 

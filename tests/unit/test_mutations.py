@@ -1,4 +1,5 @@
-"""Many random changes to the files under config/: each ends in a plan or in one line, within seconds.
+"""Many random changes to the files under config/: each ends in a plan or in one line, within
+seconds.
 
 The seed is fixed, so that a failure can be made again: DDLBENCH_SEED=<seed> chooses another.
 """
@@ -42,13 +43,81 @@ for _level in "bcdefghij":
     BOMB = f"&{_level} [" + ", ".join([BOMB, *[f"*{chr(ord(_level) - 1)}"] * 9]) + "]"
 # What a value is replaced by, as YAML text.
 HOSTILE = (
-    *("null", "true", "no", "ON", "-1", "0", "1", "2", "100000", "1e308", ".nan", "-.inf", "0x10", "010", "1:30"),
+    *(
+        "null",
+        "true",
+        "no",
+        "ON",
+        "-1",
+        "0",
+        "1",
+        "2",
+        "100000",
+        "1e308",
+        ".nan",
+        "-.inf",
+        "0x10",
+        "010",
+        "1:30",
+    ),
     "1_000",
-    *("9" * 400, "9" * 5000, "1e999", "9223372036854775807", "5", "0.5", "''", "' '", '"a\\n"', '"a\\e[31m"', '"\\0"'),
-    *("~/x", "$HOME/x", "${NOPE}/x", "'{x}'", "'{input}'", "'{{'", "a" * 300, "ü", "../x", "'$(id)'", "2024-01-01"),
-    *("2024-13-45", "!!int x", "!!float x", "!!bool x", "!!binary x", "!!set {a}", "!!python/name:os.system", "!x y"),
-    *("[]", "{}", "[[]]", "[{}]", "{a: {b: c}}", "{1: 2, a: b}", "{NO: 1, A: b}", "{[1]: 2}", "[1, a, null]"),
-    *("&s [*s]", "&s {a: *s}", "{<<: 1}", "{<<: [a]}", "*nowhere", "[" * 5000, "[" * 60 + "]" * 60, BOMB),
+    *(
+        "9" * 400,
+        "9" * 5000,
+        "1e999",
+        "9223372036854775807",
+        "5",
+        "0.5",
+        "''",
+        "' '",
+        '"a\\n"',
+        '"a\\e[31m"',
+        '"\\0"',
+    ),
+    *(
+        "~/x",
+        "$HOME/x",
+        "${NOPE}/x",
+        "'{x}'",
+        "'{input}'",
+        "'{{'",
+        "a" * 300,
+        "ü",
+        "../x",
+        "'$(id)'",
+        "2024-01-01",
+    ),
+    *(
+        "2024-13-45",
+        "!!int x",
+        "!!float x",
+        "!!bool x",
+        "!!binary x",
+        "!!set {a}",
+        "!!python/name:os.system",
+        "!x y",
+    ),
+    *(
+        "[]",
+        "{}",
+        "[[]]",
+        "[{}]",
+        "{a: {b: c}}",
+        "{1: 2, a: b}",
+        "{NO: 1, A: b}",
+        "{[1]: 2}",
+        "[1, a, null]",
+    ),
+    *(
+        "&s [*s]",
+        "&s {a: *s}",
+        "{<<: 1}",
+        "{<<: [a]}",
+        "*nowhere",
+        "[" * 5000,
+        "[" * 60 + "]" * 60,
+        BOMB,
+    ),
     *(
         "[1, 1]",
         "[ddp, ddp]",
@@ -64,7 +133,9 @@ HOSTILE = (
 
 @contextmanager
 def at_most(seconds: int) -> Iterator[None]:
-    """Raises TimeoutError after so many seconds of work: other processes on this computer do not count."""
+    """Raises TimeoutError after so many seconds of work: other processes on this computer do not
+    count.
+    """
 
     def stop(*_: object) -> None:
         raise TimeoutError(f"longer than {seconds} s")
@@ -80,7 +151,13 @@ def at_most(seconds: int) -> Iterator[None]:
 
 def places(value: Any, here: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """The paths of all values inside this one."""
-    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    inside = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, part in inside:
         yield (*here, key)
         yield from places(part, (*here, key))
@@ -97,7 +174,9 @@ def changed_value(text: str, chance: random.Random) -> str:
     if kind < 0.1:
         del holder[last]
     elif kind < 0.2 and isinstance(holder, dict):
-        holder[chance.choice([f"{last}x", str(last)[:-1], 7, None, True, f"{last}\n"])] = holder.pop(last)
+        holder[chance.choice([f"{last}x", str(last)[:-1], 7, None, True, f"{last}\n"])] = (
+            holder.pop(last)
+        )
     elif kind < 0.25:
         holder[last] = {"x": holder[last]}
     else:
@@ -114,10 +193,16 @@ def changed_text(text: str, chance: random.Random) -> str:
     ways: list[Callable[[], str]] = [
         lambda: "".join(lines[:n] + lines[n + 1 :]),
         lambda: "".join([*lines[:n], lines[n], *lines[n:]]),
-        lambda: "".join(lines[m] if i == n else lines[n] if i == m else line for i, line in enumerate(lines)),
+        lambda: "".join(
+            lines[m] if i == n else lines[n] if i == m else line for i, line in enumerate(lines)
+        ),
         lambda: "".join([*lines[:n], "  " + lines[n], *lines[n + 1 :]]),
         lambda: text[:at],
-        lambda: text[:at] + chance.choice(":-[]{}#&*!|>'\"%@`,?\t\x00\x07\ud800 \n\r\ufeff\u2028é0~$") + text[at:],
+        lambda: (
+            text[:at]
+            + chance.choice(":-[]{}#&*!|>'\"%@`,?\t\x00\x07\ud800 \n\r\ufeff\u2028é0~$")
+            + text[at:]
+        ),
         lambda: text[:at] + text[at + 1 :],
         lambda: text + f"\nextra: {chance.choice(HOSTILE)}\n",
         lambda: f"{text}\n---\n{text}",
@@ -146,7 +231,11 @@ def test_each_change_is_a_plan_or_one_line(tmp_path: Path, monkeypatch: pytest.M
         (config / "config.yaml").write_text(f"study: {study}\nmachine: {machine}\naccount: a\n")
         says = yaml.safe_load((config / "studies" / f"{study}.yaml").read_text())
         named = sorted({one["recipe"] for one in (says, *says["runs"].values()) if "recipe" in one})
-        files = [config / "config.yaml", config / "studies" / f"{study}.yaml", config / "machines" / f"{machine}.yaml"]
+        files = [
+            config / "config.yaml",
+            config / "studies" / f"{study}.yaml",
+            config / "machines" / f"{machine}.yaml",
+        ]
         files += [config / "recipes" / f"{name}.yaml" for name in named]
         file = chance.choice(files)
         good = file.read_text(encoding="utf-8")
@@ -164,7 +253,9 @@ def test_each_change_is_a_plan_or_one_line(tmp_path: Path, monkeypatch: pytest.M
             assert said.startswith(str(config)), said
             assert len(said) < 1500, said
         except Exception as error:
-            raise AssertionError(f"change {number} of seed {SEED}, {file.name}:\n{bad[:3000]}") from error
+            raise AssertionError(
+                f"change {number} of seed {SEED}, {file.name}:\n{bad[:3000]}"
+            ) from error
         finally:
             file.write_text(good, encoding="utf-8")
     assert plans > CHANGES / 10

@@ -1,4 +1,6 @@
-"""Ranks with a cable between them: command lines as values, and, where root may make network namespaces, for real."""
+"""Ranks with a cable between them: command lines as values, and, where root may make network
+namespaces, for real.
+"""
 
 import json
 import os
@@ -35,14 +37,30 @@ def can_make_namespaces() -> bool:
     return namespaces.lacks() is None and subprocess.run(tried, capture_output=True).returncode == 0
 
 
-REAL = pytest.mark.skipif(not can_make_namespaces(), reason="this machine lets nobody make network namespaces")
+REAL = pytest.mark.skipif(
+    not can_make_namespaces(), reason="this machine lets nobody make network namespaces"
+)
 
 
 def test_a_cable_of_a_rate() -> None:
     one, two = (["nsenter", f"--target={pid}", "--net"] for pid in (71, 72))
     shape = ["tbf", "rate", "100mbit", "burst", "50000", "latency", "100ms"]
     assert namespaces.wiring([71, 72], 100) == [
-        ["ip", "link", "add", "veth0", "netns", "71", "type", "veth", "peer", "name", "veth0", "netns", "72"],
+        [
+            "ip",
+            "link",
+            "add",
+            "veth0",
+            "netns",
+            "71",
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "veth0",
+            "netns",
+            "72",
+        ],
         [*one, "ip", "address", "add", "10.77.0.1/24", "dev", "veth0"],
         [*one, "ip", "link", "set", "lo", "up"],
         [*one, "ip", "link", "set", "veth0", "up"],
@@ -60,7 +78,16 @@ def test_ranks_of_the_machine_are_started_in_namespaces() -> None:
     plan = make_plan(load_study(STUDY), NETEM)
     spec = pick(plan, framework="horovod", bandwidth_mbit=10)
     argv = launch.command(spec, NETEM)
-    start = ["python", "-m", "ddlbench.run.namespaces", "--nodes=2", "--mbit=10", "python", "-m", "ddlbench.train"]
+    start = [
+        "python",
+        "-m",
+        "ddlbench.run.namespaces",
+        "--nodes=2",
+        "--mbit=10",
+        "python",
+        "-m",
+        "ddlbench.train",
+    ]
     assert argv[-len(start) :] == start
     assert {"GLOO_SOCKET_IFNAME=veth0", "HOROVOD_GLOO_IFACE=veth0"} <= set(argv)
     assert "-2workers-10mbit-" in spec.id
@@ -82,7 +109,9 @@ def test_runs_without_a_bandwidth_are_written_as_before() -> None:
     ],
     ids=["local", "one-worker"],
 )
-def test_a_bandwidth_needs_a_cable(tmp_path: Path, machine: Any, workers: list[int], facts: tuple[str, ...]) -> None:
+def test_a_bandwidth_needs_a_cable(
+    tmp_path: Path, machine: Any, workers: list[int], facts: tuple[str, ...]
+) -> None:
     mine = yaml.safe_load((CONFIG / f"studies/{STUDY}.yaml").read_text()) | {"workers": workers}
     with refuses(ConfigError, *facts):
         make_plan(write_study(tmp_path, mine), machine)
@@ -108,8 +137,8 @@ def launched(*program: str, mbit: int | None = None) -> list[str]:
     return [sys.executable, "-m", "ddlbench.run.namespaces", "--nodes=2", *rate, *program]
 
 
-# Rank 0 sends a megabyte over the cable and says what its interfaces are, what it sent and how long it took. A megabyte
-# at 10 Mbit/s takes 0.8 s.
+# Rank 0 sends a megabyte over the cable and says what its interfaces are, what it sent and how long
+# it took. A megabyte at 10 Mbit/s takes 0.8 s.
 SENDER = """
 import json, os, socket, sys, time
 rank, sent = int(os.environ["RANK"]), lambda: int(open("/sys/class/net/veth0/statistics/tx_bytes").read())
@@ -131,7 +160,9 @@ print(json.dumps({"interfaces": sorted(os.listdir("/sys/class/net")), "sent": se
 
 @REAL
 def test_the_cable_carries_what_it_should_and_counts_it() -> None:
-    done = subprocess.run(launched(sys.executable, "-c", SENDER, mbit=10), capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        launched(sys.executable, "-c", SENDER, mbit=10), capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     assert said["interfaces"] == ["lo", "veth0"]
@@ -141,14 +172,18 @@ def test_the_cable_carries_what_it_should_and_counts_it() -> None:
 
 @REAL
 def test_the_first_failure_is_the_exit_code() -> None:
-    done = subprocess.run(launched("sh", "-c", "exit $((RANK * 3))"), capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        launched("sh", "-c", "exit $((RANK * 3))"), capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 3, done.stderr
 
 
 @REAL
 def test_nothing_is_left_after_a_kill(tmp_path: Path) -> None:
     """The ranks die with their launcher, and with them their namespaces and the cable."""
-    told = 'readlink /proc/self/ns/net > "$0/$RANK.new"; mv "$0/$RANK.new" "$0/$RANK"; exec sleep 300'
+    told = (
+        'readlink /proc/self/ns/net > "$0/$RANK.new"; mv "$0/$RANK.new" "$0/$RANK"; exec sleep 300'
+    )
     process = subprocess.Popen(launched("sh", "-c", told, str(tmp_path)))
     give_up = time.monotonic() + 30
     while not all((tmp_path / str(rank)).exists() for rank in (0, 1)):

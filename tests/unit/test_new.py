@@ -33,10 +33,11 @@ PartitionName=develbooster MaxNodes=UNLIMITED MaxTime=02:00:00 State=UP TotalNod
 PartitionName=closed MaxNodes=UNLIMITED MaxTime=02:00:00 State=DOWN TotalNodes=900
 """
 NODE = (
-    "NodeName={} Arch=x86_64 CoresPerSocket=24 CPUAlloc=0 CPUEfctv=96 CPUTot=96 CPULoad=0.01 Gres={} NodeAddr={} "
-    "OS=Linux 4.18.0-513.5.1.el8.x86_64 #1 SMP Fri Sep 29 RealMemory=502000 AllocMem=0 FreeMem=498000 Sockets=2 "
-    "Boards=1 MemSpecLimit=2000 State=IDLE ThreadsPerCore=2 TmpDisk=0 Weight=1 Partitions={} "
-    "CfgTRES=cpu=96,mem=502000M,billing=96,gres/gpu=4 Reason=fan CoresPerSocket=1 Gres=gpu:0 [root@2026-01-01]\n"
+    "NodeName={} Arch=x86_64 CoresPerSocket=24 CPUAlloc=0 CPUEfctv=96 CPUTot=96 CPULoad=0.01"
+    " Gres={} NodeAddr={} OS=Linux 4.18.0-513.5.1.el8.x86_64 #1 SMP Fri Sep 29 RealMemory=502000"
+    " AllocMem=0 FreeMem=498000 Sockets=2 Boards=1 MemSpecLimit=2000 State=IDLE ThreadsPerCore=2"
+    " TmpDisk=0 Weight=1 Partitions={} CfgTRES=cpu=96,mem=502000M,billing=96,gres/gpu=4 Reason=fan"
+    " CoresPerSocket=1 Gres=gpu:0 [root@2026-01-01]\n"
 )
 NODES = "".join(
     NODE.format(name, gres, name, partitions)
@@ -54,7 +55,10 @@ DefMemPerNode           = UNLIMITED
 SelectTypeParameters    = CR_CORE_MEMORY
 SLURM_VERSION           = 22.05.8
 """
-IP = "lo UNKNOWN 127.0.0.1/8\neth9 UP 10.2.0.1/16\nib0@x UP 10.0.0.1/16\neth1 DOWN\neth0 UP 10.1.0.1/16 fe80::1/64\n"
+IP = (
+    "lo UNKNOWN 127.0.0.1/8\neth9 UP 10.2.0.1/16\nib0@x UP 10.0.0.1/16\neth1 DOWN\neth0 UP"
+    " 10.1.0.1/16 fe80::1/64\n"
+)
 
 
 @pytest.fixture
@@ -66,7 +70,9 @@ def config(tmp_path: Path) -> Path:
 
 
 def made(folder: Path, monkeypatch: pytest.MonkeyPatch, **says: str) -> tuple[Machine, str]:
-    """The machine, and its file's text, on a cluster that says this; a command that is not given is not there."""
+    """The machine, and its file's text, on a cluster that says this; a command that is not given is
+    not there.
+    """
 
     def ask(command: list[str]) -> str:
         what = command[-1] if command[0] == "scontrol" else command[0]
@@ -83,11 +89,21 @@ def made(folder: Path, monkeypatch: pytest.MonkeyPatch, **says: str) -> tuple[Ma
     return load_machine("mine", folder / "machines"), path.read_text()
 
 
-def test_a_machine_file_is_what_the_cluster_says(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_file_is_what_the_cluster_says(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     says = {"sinfo": SINFO, "partition": PARTITIONS, "node": NODES, "config": SITE, "ip": IP}
     mine, text = made(config, monkeypatch, **says)
-    assert (mine.device, mine.device_name, mine.nodes, mine.workers_per_node) == ("cuda", "a100", 384, 4)
-    assert (mine.cores_per_worker, mine.loader_threads) == (12, 12)  # real cores, not hardware threads
+    assert (mine.device, mine.device_name, mine.nodes, mine.workers_per_node) == (
+        "cuda",
+        "a100",
+        384,
+        4,
+    )
+    assert (mine.cores_per_worker, mine.loader_threads) == (
+        12,
+        12,
+    )  # real cores, not hardware threads
     assert mine.slurm_flags == ("--hint=nomultithread",)
     assert [(p.name, p.max_nodes, p.max_minutes) for p in mine.partitions] == [
         ("booster", 384, 1440),
@@ -123,7 +139,10 @@ def test_types_of_gpus_are_types(gres: str, gpus: int, kind: str | None) -> None
 
 def test_a_partition_that_gives_way_comes_last_and_says_so() -> None:
     sinfo = "scavenge|9|02:00:00|16|gpu:4\nbooster|4|02:00:00|16|gpu:4"
-    said = "PartitionName=scavenge PreemptMode=REQUEUE State=UP\nPartitionName=booster PreemptMode=OFF State=UP"
+    said = (
+        "PartitionName=scavenge PreemptMode=REQUEUE State=UP\nPartitionName=booster PreemptMode=OFF"
+        " State=UP"
+    )
     site = {"PreemptType": "preempt/partition_prio"}
     found = cluster.queues(sinfo, said, site=site)
     assert [queue.name for queue in found] == ["booster", "scavenge"]
@@ -133,26 +152,42 @@ def test_a_partition_that_gives_way_comes_last_and_says_so() -> None:
     assert yaml.safe_load(entry) == [{"name": "scavenge", "max_nodes": 9, "max_minutes": 120}]
     assert missing(note, "give way", "PreemptMode=REQUEUE") == []
     assert text.count("give way") == 1
-    alone = cluster.queues(sinfo, said, site={"PreemptType": "preempt/none"})  # nobody is preempted here
+    alone = cluster.queues(
+        sinfo, said, site={"PreemptType": "preempt/none"}
+    )  # nobody is preempted here
     assert [queue.name for queue in alone] == ["scavenge", "booster"]
 
 
-def test_without_scontrol_and_ip_it_is_what_sinfo_says(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_scontrol_and_ip_it_is_what_sinfo_says(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mine, text = made(config, monkeypatch, sinfo=SINFO)
     assert (mine.nodes, mine.workers_per_node, mine.cores_per_worker) == (900, 4, 24)
     assert missing(text, "96 CPUs", "sinfo", "hardware threads") == []
     assert dict(mine.environment) == {} and mine.memory_mb_per_worker is None
 
 
-def test_what_others_may_have_written_there_does_no_harm(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    noise = "slurm_load_partitions: Unable to contact slurm controller\n\x00=\n= =\nNodeName= CPUTot=many Sockets=0\n"
-    says = {"sinfo": f"{noise}|||||\na|b|c|d|e\n{SINFO}", "partition": noise, "node": noise, "config": noise}
+def test_what_others_may_have_written_there_does_no_harm(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noise = (
+        "slurm_load_partitions: Unable to contact slurm controller\n\x00=\n= =\nNodeName="
+        " CPUTot=many Sockets=0\n"
+    )
+    says = {
+        "sinfo": f"{noise}|||||\na|b|c|d|e\n{SINFO}",
+        "partition": noise,
+        "node": noise,
+        "config": noise,
+    }
     mine, _ = made(config, monkeypatch, **says, ip="\n<script> UP 1.2.3.4\n")
     assert (mine.nodes, mine.workers_per_node, dict(mine.environment)) == (900, 4, {})
 
 
 @pytest.mark.parametrize("sinfo", ["", "closed|900|02:00:00|96|gpu:4\n", "nonsense\n"])
-def test_no_open_partition_is_an_error(config: Path, monkeypatch: pytest.MonkeyPatch, sinfo: str) -> None:
+def test_no_open_partition_is_an_error(
+    config: Path, monkeypatch: pytest.MonkeyPatch, sinfo: str
+) -> None:
     with refuses(ConfigError, "no partition"):
         made(config, monkeypatch, sinfo=sinfo, partition=PARTITIONS)
     assert [*(config / "machines").iterdir()] == []
@@ -167,15 +202,34 @@ def test_no_open_partition_is_an_error(config: Path, monkeypatch: pytest.MonkeyP
             125_000,
             "jobs that do not ask get DefMemPerCPU",
         ),
-        ("", "DefMemPerNode = 4000\nSelectTypeParameters = CR_CPU_MEMORY", 125_000, "get DefMemPerNode=4000"),
-        ("DefMemPerNode=4000", "SelectTypeParameters = CR_CORE", None, "SLURM does not count memory"),
+        (
+            "",
+            "DefMemPerNode = 4000\nSelectTypeParameters = CR_CPU_MEMORY",
+            125_000,
+            "get DefMemPerNode=4000",
+        ),
+        (
+            "DefMemPerNode=4000",
+            "SelectTypeParameters = CR_CORE",
+            None,
+            "SLURM does not count memory",
+        ),
         ("", "", None, "SET if jobs must ask"),
     ],
 )
 def test_jobs_ask_for_memory_where_they_would_get_a_part_of_it(
-    config: Path, monkeypatch: pytest.MonkeyPatch, partition: str, site: str, memory: int | None, words: str
+    config: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    partition: str,
+    site: str,
+    memory: int | None,
+    words: str,
 ) -> None:
-    says = {"partition": f"PartitionName=booster State=UP {partition}\n", "node": NODES, "config": site}
+    says = {
+        "partition": f"PartitionName=booster State=UP {partition}\n",
+        "node": NODES,
+        "config": site,
+    }
     mine, text = made(config, monkeypatch, sinfo=SINFO.splitlines()[1], **says)
     assert mine.memory_mb_per_worker == memory
     assert words in text
@@ -186,17 +240,25 @@ def test_infiniband_goes_first_then_what_is_fast(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "type").write_text(f"{kind}\n")
         (tmp_path / name / "speed").write_text(f"{speed}\n")
-    found = cluster.interfaces("lo UP 127.0.0.1/8\neth0 UP 1/8\neth9 UP 2/8\nhsn0 UP 3/8\ngone DOWN\nbare UP", tmp_path)
+    found = cluster.interfaces(
+        "lo UP 127.0.0.1/8\neth0 UP 1/8\neth9 UP 2/8\nhsn0 UP 3/8\ngone DOWN\nbare UP", tmp_path
+    )
     wanted = [("hsn0", True, None), ("eth9", False, 100_000), ("eth0", False, 1000)]
     assert [(one.name, one.infiniband, one.mbit_per_s) for one in found] == wanted
 
 
 def test_a_cluster_without_gpus(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mine, _ = made(config, monkeypatch, sinfo="cpu|4|infinite|2|(null)\n")
-    assert (mine.device, mine.workers_per_node, mine.partitions[0].max_minutes) == ("cpu", 2, 525600)
+    assert (mine.device, mine.workers_per_node, mine.partitions[0].max_minutes) == (
+        "cpu",
+        2,
+        525600,
+    )
 
 
-def test_where_there_is_no_slurm_it_says_what_to_do(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_there_is_no_slurm_it_says_what_to_do(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def absent(*_: object, **__: object) -> None:
         raise FileNotFoundError
 

@@ -1,4 +1,6 @@
-"""A program's file to begin with, from any --help, and a trial of it: what is read, and whatever the program does."""
+"""A program's file to begin with, from any --help, and a trial of it: what is read, and whatever
+the program does.
+"""
 
 import subprocess
 import sys
@@ -60,7 +62,8 @@ if os.fork() == 0:
 {then}
 """
 STEPS = (
-    'for step in range({steps}):\n    print(f"Epoch 1 | iter {{step}}: train loss {{1 / (step + 1):.3f}}", flush=True)'
+    'for step in range({steps}):\n    print(f"Epoch 1 | iter {{step}}: train loss {{1 / (step +'
+    ' 1):.3f}}", flush=True)'
 )
 
 PACED = f"{STEPS.format(steps=9)}; time.sleep(0.05)"
@@ -155,8 +158,9 @@ def test_another_python(config: Path) -> None:
     site = next(Path("own python/lib").iterdir()) / "site-packages"
     (site / "only_there.py").write_text("OPTION = '--batch-size'")
     Path("train.py").write_text(
-        "import argparse, only_there\nparser = argparse.ArgumentParser()\nparser.add_argument(only_there.OPTION)\n"
-        'parser.parse_args()\nfor step in range(4):\n    print(f"step {step} loss 1")\n'
+        "import argparse, only_there\nparser ="
+        " argparse.ArgumentParser()\nparser.add_argument(only_there.OPTION)\nparser.parse_args()\nfor"
+        ' step in range(4):\n    print(f"step {step} loss 1")\n'
     )
     path, problem = new_program.write("train.py", "there", "own python", config)
     assert problem is None and "--batch-size {batch_per_worker}" in path.read_text()
@@ -200,7 +204,9 @@ def test_how_it_is_read_stands_in_its_source(config: Path, source: str, reads: s
         ("done {n8} samples, loss {loss}", "seen_all"),
     ],
 )
-def test_a_pattern_is_found_for_what_many_programs_print(tmp_path: Path, line: str, unit: str) -> None:
+def test_a_pattern_is_found_for_what_many_programs_print(
+    tmp_path: Path, line: str, unit: str
+) -> None:
     """Steps of 0.5 s and 8 samples."""
     texts = [line.format(n=n, n4=4 * n, n8=8 * n, loss=f"-{n}.5") for n in range(1, 30)]
     told = [Line(1000 + n / 2, text) for n, text in enumerate(texts)]
@@ -213,9 +219,14 @@ def test_a_pattern_is_found_for_what_many_programs_print(tmp_path: Path, line: s
     assert one.proved is (unit == "seen_all")
 
 
-@pytest.mark.parametrize("rate", ["16.0/s (12.1/s)", "16.0/sec", "16.0 tokens/s", "16.0 imgs per second"])
+@pytest.mark.parametrize(
+    "rate", ["16.0/s (12.1/s)", "16.0/sec", "16.0 tokens/s", "16.0 imgs per second"]
+)
 def test_a_rate_that_it_prints_is_part_of_the_pattern(tmp_path: Path, rate: str) -> None:
-    texts = [f"Train: 0 [ {n:3}/50 ( 2%)]  Loss: {n}.5 (1.0)  Time: 0.5s, {rate}  LR: 1e-5" for n in range(30)]
+    texts = [
+        f"Train: 0 [ {n:3}/50 ( 2%)]  Loss: {n}.5 (1.0)  Time: 0.5s, {rate}  LR: 1e-5"
+        for n in range(30)
+    ]
     told = [Line(1000 + n / 2, text) for n, text in enumerate(texts)]
     run = replace(spec(tmp_path, patterns=()), global_batch=8)
     one = candidates.chosen(candidates.candidates(Output(run, tmp_path, tmp_path, told, texts)))
@@ -235,18 +246,27 @@ def test_where_two_patterns_fit_or_none_no_pattern_is_picked(tmp_path: Path, lin
     texts = [line.format(n=n, n3=3 * n, n8=8 * n, loss=f"{n % 2}.5") for n in range(1, 30)]
     told = [Line(1000 + n / 2, text) for n, text in enumerate(texts)]
     run = replace(spec(tmp_path, patterns=()), global_batch=8)
-    assert candidates.chosen(candidates.candidates(Output(run, tmp_path, tmp_path, told, texts))) is None
+    assert (
+        candidates.chosen(candidates.candidates(Output(run, tmp_path, tmp_path, told, texts)))
+        is None
+    )
 
 
 def test_a_trial_says_what_was_read(config: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    steps = 'import time\nfor step in range(1000):\n    time.sleep(0.05)\n    print(f"step {step}: loss {step}.5")\n'
+    steps = (
+        'import time\nfor step in range(1000):\n    time.sleep(0.05)\n    print(f"step {step}: loss'
+        ' {step}.5")\n'
+    )
     written(config, "import sys\n'--help' in sys.argv and sys.exit()\n" + steps)
     with pytest.raises(ConfigError, match='lines: "SET"'):
         load_program("train", config / "programs")
     assert trial.show(None, 16, 4.0, config) == 0
     said = capfd.readouterr().out
     assert missing(said, "batch_per_worker 16", "then it was ended") == []
-    assert all(one in said for one in ("no {batch_per_worker}", "no {seed}", "  step 0: loss 0.5", "loss 1.5 at first"))
+    assert all(
+        one in said
+        for one in ("no {batch_per_worker}", "no {seed}", "  step 0: loss 0.5", "loss 1.5 at first")
+    )
     rate = float(said.split(" samples per s by the clock")[0].rsplit("\n", 1)[1])
     assert 50 < rate <= 16 / 0.05
     assert missing(said, "ddlbench new study", "--program train") == []
@@ -292,7 +312,11 @@ def test_a_study_of_a_program(config: Path) -> None:
     block = load_study("mine", config / "studies").blocks[0]
     assert (block.programs, block.workers) == (("train",), (1, 2))
     lines = study.read_text().splitlines()
-    study.write_text("\n".join(line.removeprefix("# ") for line in lines if not line.startswith(("repeats:", "# A"))))
+    study.write_text(
+        "\n".join(
+            line.removeprefix("# ") for line in lines if not line.startswith(("repeats:", "# A"))
+        )
+    )
     until = load_study("mine", config / "studies").until
     assert until is not None and (until.at_least, until.at_most) == (3, 10)
 
@@ -302,8 +326,9 @@ def test_a_program_that_reads_what_lies_beside_it_is_asked_there(config: Path) -
     Path("theirs").mkdir()
     Path("theirs/options.txt").write_text("--batch-size")
     Path("theirs/train.py").write_text(
-        "import argparse\nparser = argparse.ArgumentParser()\n"
-        "parser.add_argument(open('options.txt').read())\nopen('log', 'w').write('')\nparser.parse_args()\n"
+        "import argparse\nparser ="
+        " argparse.ArgumentParser()\nparser.add_argument(open('options.txt').read())\nopen('log',"
+        " 'w').write('')\nparser.parse_args()\n"
     )
     path, problem = new_program.write("theirs/train.py", None, None, config)
     assert problem is None and "--batch-size {batch_per_worker}" in path.read_text()
@@ -322,7 +347,9 @@ def test_a_program_that_reads_what_lies_beside_it_is_asked_there(config: Path) -
         ("theirs/tools/train.py", "", "theirs/tools"),  # the project's own clone
     ],
 )
-def test_a_program_runs_where_people_run_it(config: Path, script: str, clone: str | None, home: str) -> None:
+def test_a_program_runs_where_people_run_it(
+    config: Path, script: str, clone: str | None, home: str
+) -> None:
     Path(script).parent.mkdir(parents=True, exist_ok=True)
     Path(script).write_text(ABSL)
     if clone is not None:
@@ -336,17 +363,25 @@ def test_a_program_runs_where_people_run_it(config: Path, script: str, clone: st
 def test_a_trial_runs_as_runs_do(
     config: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a folder of its own, on two workers, without what only this shell has on its PYTHONPATH."""
+    """In a folder of its own, on two workers, without what only this shell has on its
+    PYTHONPATH.
+    """
     Path("theirs").mkdir()
     Path("shell").mkdir()
     Path("shell/only_here.py").touch()
     monkeypatch.setenv("PYTHONPATH", str(Path("shell").resolve()))
     Path("theirs/words.txt").write_text("some words")
-    loop = "for step in range(12):\n    time.sleep(0.05); print(f'step {step} loss {1 / (step + 3):.5f}', flush=True)\n"
-    Path("theirs/train.py").write_text(f"import time\nopen('words.txt')\nopen('log', 'a').write('')\n{loop}")
+    loop = (
+        "for step in range(12):\n    time.sleep(0.05); print(f'step {step} loss {1 / (step +"
+        " 3):.5f}', flush=True)\n"
+    )
+    Path("theirs/train.py").write_text(
+        f"import time\nopen('words.txt')\nopen('log', 'a').write('')\n{loop}"
+    )
     file = config / "programs/theirs.yaml"
     file.write_text(
-        "command: python train.py\nfolder: theirs\nfiles: [theirs]\nlines: 'step (?P<step>.+) loss (?P<loss>.+)'"
+        "command: python train.py\nfolder: theirs\nfiles: [theirs]\nlines: 'step (?P<step>.+) loss"
+        " (?P<loss>.+)'"
     )
     assert trial.show("theirs", 8, 30.0, config, workers=2) == 0
     said = capfd.readouterr().out
@@ -363,16 +398,21 @@ def test_a_trial_shows_the_error_of_a_program_whose_files_are_read(
     config: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     Path("train.py").write_text("raise SystemExit('no tokens are left')")
-    (config / "programs/train.yaml").write_text("command: python train.py\nfiles: [train.py]\nreads: trainer\n")
+    (config / "programs/train.yaml").write_text(
+        "command: python train.py\nfiles: [train.py]\nreads: trainer\n"
+    )
     assert trial.show("train", 8, 30.0, config) == 1
     said = capfd.readouterr().out
     assert "no tokens are left" in said and "trainer_state.json" in said
 
 
-def test_a_trial_names_a_pattern_that_matched_nothing(config: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_trial_names_a_pattern_that_matched_nothing(
+    config: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     """Beside one that matched."""
     Path("train.py").write_text(
-        "import time\nfor step in range(9):\n    time.sleep(0.05); print(f'step {step} loss 1.5', flush=True)"
+        "import time\nfor step in range(9):\n    time.sleep(0.05); print(f'step {step} loss 1.5',"
+        " flush=True)"
     )
     (config / "programs/train.yaml").write_text(
         "command: python train.py\nfiles: [train.py]\n"

@@ -1,4 +1,6 @@
-"""The site's own check of a node: real commands that succeed, fail, are not there and hang, and what becomes of it."""
+"""The site's own check of a node: real commands that succeed, fail, are not there and hang, and
+what becomes of it.
+"""
 
 import json
 import os
@@ -64,7 +66,9 @@ def test_a_check_that_does_not_end_is_ended(tmp_path: Path) -> None:
     """With what it started; what it said before is in the error."""
     child = tmp_path / "child"
     began = time.monotonic()
-    found = node_check.failure(f"bash -c 'echo waiting; sleep 300 & echo $! > {child}; wait'", 2, tmp_path)
+    found = node_check.failure(
+        f"bash -c 'echo waiting; sleep 300 & echo $! > {child}; wait'", 2, tmp_path
+    )
     assert missing(found, "2 s", "node_check_timeout_s", "waiting") == []
     assert time.monotonic() - began < 60
     # It was killed with its parent, but nobody waits for it here: it may take a moment to end.
@@ -83,7 +87,13 @@ def scouted(folder: Path, **more: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     plan = make_plan(load_study("frameworks"), replace(LAPTOP, **more))
     of = promise.promised(plan) | {"workers": 1, "data": str(folder), "manifests": [], "models": []}
     (folder / scout.PROMISED).write_text(json.dumps(of))
-    alone = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    alone = {
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+        "LOCAL_RANK": "0",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "0",
+    }
     argv = [sys.executable, "-m", "ddlbench.preflight.scout", str(folder)]
     subprocess.run(argv, env=os.environ | alone, check=True, timeout=200)
     (facts,) = notes.read(folder, "rank").values()
@@ -94,10 +104,19 @@ def test_a_node_that_fails_its_check_keeps_training_from_starting(tmp_path: Path
     """The rank goes on and meets the others, so that all that is wrong is said at once."""
     facts, of = scouted(tmp_path, node_check="bash -c 'echo 2 GPUs are lost; exit 7'")
     found = "ended with exit code 7: 2 GPUs are lost"
-    assert (facts["node_check"], facts["doing"], facts["all_reduce"]["gloo"]["sum"]) == (found, None, 1)
+    assert (facts["node_check"], facts["doing"], facts["all_reduce"]["gloo"]["sum"]) == (
+        found,
+        None,
+        1,
+    )
     (problem,) = [problem for problem in judge([facts], of) if "node_check" in problem.text]
     assert problem.error
-    for part in ("config/machines/local.yaml: node_check", "exit 7", found, f"(on {facts['host']})"):
+    for part in (
+        "config/machines/local.yaml: node_check",
+        "exit 7",
+        found,
+        f"(on {facts['host']})",
+    ):
         assert part in problem.text
 
 
@@ -108,7 +127,9 @@ def test_a_node_that_passes_is_no_problem(tmp_path: Path) -> None:
     assert [problem for problem in judge([facts], of) if "node_check" in problem.text] == []
 
 
-def test_each_node_is_checked_by_its_first_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_node_is_checked_by_its_first_rank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rank 1 of a node does not check it a second time; it says no less than the first one."""
     monkeypatch.setattr(scout, "meet", lambda *_: None)
     asked: list[str] = []

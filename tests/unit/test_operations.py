@@ -1,5 +1,6 @@
-"""DeepSpeed's counts of operations and messages become tables. `deepspeed/` holds what DeepSpeed 0.19.6 really counted
-of resnet8_half and eight pictures of 32 pixels, its log of messages of three steps, and PyTorch's own count.
+"""DeepSpeed's counts of operations and messages become tables. `deepspeed/` holds what DeepSpeed
+0.19.6 really counted of resnet8_half and eight pictures of 32 pixels, its log of messages of three
+steps, and PyTorch's own count.
 
 Shares of kernel time: of profiled runs' records, and which kernel is of which kind.
 """
@@ -44,7 +45,11 @@ def test_every_module_of_the_model_is_there() -> None:
     # 9 modules, of which 3 hold one that holds 5
     assert len(table) == 1 + 9 + 3 * (1 + 5)
     assert table.index[0] == "(model)"
-    assert table.loc["5.convolutions.3", ["kind", "depth", "parameters"]].tolist() == ["Conv2d", 3, 9216]
+    assert table.loc["5.convolutions.3", ["kind", "depth", "parameters"]].tolist() == [
+        "Conv2d",
+        3,
+        9216,
+    ]
     assert table.loc["3", "kind"] == "_Residual"
 
 
@@ -68,8 +73,18 @@ def test_a_module_takes_as_long_as_its_parts_at_least() -> None:
         [],
         {"images": 8},
         PROFILE | {"images": 0},
-        {"images": 8, "modules": [{"module": "", "kind": "Linear", "parameters": 1, "macs": -1, "forward_s": 1.0}]},
-        {"images": 8, "modules": [{"module": "", "kind": "Linear", "parameters": 1, "macs": None, "forward_s": 1.0}]},
+        {
+            "images": 8,
+            "modules": [
+                {"module": "", "kind": "Linear", "parameters": 1, "macs": -1, "forward_s": 1.0}
+            ],
+        },
+        {
+            "images": 8,
+            "modules": [
+                {"module": "", "kind": "Linear", "parameters": 1, "macs": None, "forward_s": 1.0}
+            ],
+        },
         {"images": 8, "modules": [{"module": ""}]},
     ],
     ids=str,
@@ -101,11 +116,15 @@ def test_messages_by_operation_and_size() -> None:
     assert {row["operation"] for row in rows} == {"broadcast", "all_reduce"}
     gradients = rows[-1]
     weights = 4 * sum(p["parameters"] for p in operations.rows(PROFILE, {}, RESNET)[:1])
-    assert gradients["message_bytes"] == pytest.approx(weights, rel=0.001)  # one message of all gradients for each step
+    assert gradients["message_bytes"] == pytest.approx(
+        weights, rel=0.001
+    )  # one message of all gradients for each step
     assert (gradients["messages"], gradients["bytes"]) == (3, 3 * gradients["message_bytes"])
 
 
-@pytest.mark.parametrize("text", ["", "all_reduce\n", LOG.replace("KB", "kilobytes"), LOG.replace("all_reduce", "a b")])
+@pytest.mark.parametrize(
+    "text", ["", "all_reduce\n", LOG.replace("KB", "kilobytes"), LOG.replace("all_reduce", "a b")]
+)
 def test_a_damaged_log_of_messages_is_a_reason(text: str, tmp_path: Path) -> None:
     (tmp_path / COMMS).write_text(text)
     assert isinstance(messages.of_run(tmp_path, SPEC), Why)
@@ -130,7 +149,9 @@ def test_collect_writes_both_tables_and_reads_them_again_when_they_change(tmp_pa
     assert pd.read_csv(tmp_path / "tables/messages.csv")["messages"].tolist() == [6]
     assert pd.read_parquet(tmp_path / "tables/operations.parquet").empty
     assert len(pd.read_parquet(tmp_path / "tables/runs.parquet")) == 2
-    reasons = pd.read_parquet(tmp_path / "tables/not_measured.parquet").set_index("column")["reason"]
+    reasons = pd.read_parquet(tmp_path / "tables/not_measured.parquet").set_index("column")[
+        "reason"
+    ]
     assert reasons["operations"].startswith(FLOPS)
 
 
@@ -139,14 +160,29 @@ def test_the_figure_cuts_a_model_into_as_many_modules_as_can_be_read() -> None:
     shown = list(table.loc[shown_modules(table), "module"])
     leaves = [f"{block}.convolutions.{layer}" for block in (3, 4, 5) for layer in (0, 3)]
     assert shown == ["(model)", "0", *leaves, "8"]
-    wide = pd.concat([table, *(table[table["module"] == "8"].assign(module=f"9.{n}", depth=2) for n in range(25))])
+    wide = pd.concat(
+        [
+            table,
+            *(table[table["module"] == "8"].assign(module=f"9.{n}", depth=2) for n in range(25)),
+        ]
+    )
     wide = pd.concat([wide, table[table["module"] == "8"].assign(module="9")])
-    assert list(wide.loc[shown_modules(wide), "module"]) == ["(model)", "0", "3", "4", "5", "8", "9"]
+    assert list(wide.loc[shown_modules(wide), "module"]) == [
+        "(model)",
+        "0",
+        "3",
+        "4",
+        "5",
+        "8",
+        "9",
+    ]
 
 
 def test_the_figure_has_a_bar_of_each_counter_and_what_was_published() -> None:
     rows = operations.rows(PROFILE, COUNTED, RESNET)
-    rows = operations.add_published(rows, {("resnet8_half", RESNET.recipe.image_size): (7e6, "somebody")})
+    rows = operations.add_published(
+        rows, {("resnet8_half", RESNET.recipe.image_size): (7e6, "somebody")}
+    )
     member = registry.member("figures", "operations")
     data = member.data({"operations": pd.DataFrame(rows)}, OPTIONS)
     figure = member.draw(data, OPTIONS)
@@ -181,19 +217,30 @@ def test_kernel_shares_of_profiled_runs(tmp_path: Path) -> None:
     ]
     frame = pd.DataFrame(rows, columns=["name", "on", "self_s", "annotation"]).assign(calls=1)
     frame.to_parquet(folders[0] / "kernels.parquet")
-    frame[3:].to_parquet(folders[1] / "kernels.parquet")  # two workers, and no communication is to be seen
+    frame[3:].to_parquet(
+        folders[1] / "kernels.parquet"
+    )  # two workers, and no communication is to be seen
     for folder in folders[:2]:
         seal_again(folder)
     collect([*folders, write_record(tmp_path / "timed")], tmp_path / "tables")
     (row,) = pd.read_parquet(tmp_path / "tables/kernels.parquet").to_dict("records")
-    assert (row["run"], row["model"], row["workers"], row["loader"]) == (profiled[0].id, "lenet", 2, "native")
+    assert (row["run"], row["model"], row["workers"], row["loader"]) == (
+        profiled[0].id,
+        "lenet",
+        2,
+        "native",
+    )
     assert (row["on"], row["kernel_s"]) == ("device", 10)
     percent = [row[f"{name}_percent"] for name in CLASSES]
     assert percent == pytest.approx([30, 10, 30, 10, 20])
     table = pd.read_parquet(tmp_path / "tables/not_measured.parquet")
     why = table[table["column"] == "communication_percent"].set_index("run")["reason"].to_dict()
     assert [*why] == [profiled[1].id, profiled[2].id]
-    assert missing(why[profiled[1].id], "framework ddp") == missing(why[profiled[2].id], "kernels.parquet") == []
+    assert (
+        missing(why[profiled[1].id], "framework ddp")
+        == missing(why[profiled[2].id], "kernels.parquet")
+        == []
+    )
 
 
 def test_kernel_shares_without_a_device() -> None:
@@ -208,7 +255,9 @@ def test_kernel_shares_without_a_device() -> None:
     frame = pd.DataFrame(rows, columns=["name", "self_s", "annotation"]).assign(calls=1, on="cpu")
     found = shares(frame)
     percents = dict(zip(CLASSES, (25.0, 12.5, 37.5, 12.5, 12.5), strict=True))
-    assert found == {"on": "cpu", "kernel_s": 8.0} | {f"{name}_percent": share for name, share in percents.items()}
+    assert found == {"on": "cpu", "kernel_s": 8.0} | {
+        f"{name}_percent": share for name, share in percents.items()
+    }
     assert shares(frame[:0]) is None
 
 
@@ -233,7 +282,10 @@ KINDS = {
         "ampere_sgemm_128x64_tn",
         "void cutlass__5x_cudnn::Kernel<cutlass_tensorop_s1688wgrad_optimized>",
         "ampere_scudnn_128x64_relu_interior_nn_v1",  # a convolution of cuDNN's
-        "void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true, (cudnnKernelDataType_t)2>",
+        (
+            "void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true,"
+            " (cudnnKernelDataType_t)2>"
+        ),
         "aten::mkldnn_convolution",
         "autograd::engine::evaluate_function: AddmmBackward0",
         "aten::_scaled_dot_product_flash_attention_for_cpu",
@@ -263,14 +315,24 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize(("expected", "name"), [(k, name) for k, names in KINDS.items() for name in names])
+@pytest.mark.parametrize(
+    ("expected", "name"), [(k, name) for k, names in KINDS.items() for name in names]
+)
 def test_kernels_are_told_apart_by_name(expected: str, name: str) -> None:
     assert kind(name) == expected
 
 
 def test_ours_stand_beside_what_was_published_of_the_same() -> None:
-    """Table 2 of Aach et al. 2023: its communication and its cuDNN; its I/O is of something else. On CPUs none is."""
-    ours = {"model": "resnet50", "framework": "ddp", "workers": 512, "kernel_s": 1.0, "on": "device"}
+    """Table 2 of Aach et al. 2023: its communication and its cuDNN; its I/O is of something else.
+    On CPUs none is.
+    """
+    ours = {
+        "model": "resnet50",
+        "framework": "ddp",
+        "workers": 512,
+        "kernel_s": 1.0,
+        "on": "device",
+    }
     ours |= {f"{name}_percent": 20.0 for name in CLASSES}
     rows = [ours | {"run": f"{loader}-{on}", "loader": loader, "on": on} for loader, on in (
         ("torchvision", "device"), ("dali-cpu", "device"), ("synthetic", "device"), ("torchvision", "cpu"),
@@ -311,9 +373,13 @@ def test_rank_0_leaves_the_kernels_of_the_last_steps(tmp_path: Path, done: int) 
 
 
 def test_a_span_that_took_less_than_its_parts_has_no_time_of_its_own() -> None:
-    """PyTorch's profiler says so of FSDP's backward pass on GPUs; a record with a negative time would be refused."""
+    """PyTorch's profiler says so of FSDP's backward pass on GPUs; a record with a negative time
+    would be refused.
+    """
     of = SimpleNamespace(name="CPU")
-    event = SimpleNamespace(key="post", count=1, device_type=of, self_cpu_time_total=-29e3, is_async=False)
+    event = SimpleNamespace(
+        key="post", count=1, device_type=of, self_cpu_time_total=-29e3, is_async=False
+    )
     assert profiler._row(SimpleNamespace(**vars(event), is_user_annotation=True))["self_s"] == 0
 
 

@@ -46,7 +46,9 @@ def test_all_runs_have_a_place_and_first_repeats_come_first(tmp_path: Path) -> N
     assert made.places[made.order[0]] == 1
 
 
-def test_the_order_is_mixed_the_same_each_time_and_another_in_each_repeat_and_study(tmp_path: Path) -> None:
+def test_the_order_is_mixed_the_same_each_time_and_another_in_each_repeat_and_study(
+    tmp_path: Path,
+) -> None:
     made, again, other = plan(tmp_path), plan(tmp_path), plan(tmp_path, name="other")
     assert made.order == again.order != other.order
     assert list(made.order) != list(made.runs)
@@ -74,7 +76,10 @@ def test_a_run_more_moves_no_other(tmp_path: Path) -> None:
 def test_over_many_studies_each_run_is_first_about_as_often(tmp_path: Path) -> None:
     specs = [job.spec for job in plan(tmp_path).runs.values()]
     first = [mixed(f"study{n}", specs)[0].id for n in range(400)]
-    assert len(set(first)) == 8 and 30 < min(map(first.count, first)) <= max(map(first.count, first)) < 75
+    assert (
+        len(set(first)) == 8
+        and 30 < min(map(first.count, first)) <= max(map(first.count, first)) < 75
+    )
 
 
 def test_runs_have_their_place_as_it_was_and_as_it_was_planned(tmp_path: Path) -> None:
@@ -84,7 +89,11 @@ def test_runs_have_their_place_as_it_was_and_as_it_was_planned(tmp_path: Path) -
         fit_log(folder, pd.read_parquet(folder / STEPS), began)
     planned = Planned(order=[specs[2].id, specs[0].id], scaling={specs[1].id: "strong"})
     collect(folders, tmp_path / "tables", planned)
-    table = pd.read_parquet(tmp_path / "tables/runs.parquet").set_index("run").loc[[spec.id for spec in specs]]
+    table = (
+        pd.read_parquet(tmp_path / "tables/runs.parquet")
+        .set_index("run")
+        .loc[[spec.id for spec in specs]]
+    )
     assert table["started_s"].tolist() == [3.0, 1.0, 2.0]
     assert table["place"].tolist() == [3, 1, 2]
     assert table["planned_place"].tolist() == [2, pd.NA, 1]

@@ -1,4 +1,6 @@
-"""A reading that nothing confirms is proved by the same program at another batch, or stays unproved."""
+"""A reading that nothing confirms is proved by the same program at another batch, or stays
+unproved.
+"""
 
 from typing import Any
 
@@ -37,7 +39,9 @@ def runs(*sizes: tuple[int, int], **more: Any) -> list[dict[str, Any]]:
         ([*runs((8, 199)), *runs((16, 99), model="other")], False),
     ],
 )
-def test_as_many_samples_in_fewer_steps_prove_a_reading(table: list[dict[str, Any]], proved: bool) -> None:
+def test_as_many_samples_in_fewer_steps_prove_a_reading(
+    table: list[dict[str, Any]], proved: bool
+) -> None:
     prove_by_other_batches(table)
     assert {run["reading_proved"] for run in table} == {proved}
     assert {run["confirmed"] for run in table} == {proved}
@@ -46,7 +50,8 @@ def test_as_many_samples_in_fewer_steps_prove_a_reading(table: list[dict[str, An
 
 def test_what_is_wrong_beside_the_reading_stays_wrong() -> None:
     apart, denied = (
-        runs((8, 199), (16, 99), **more) for more in ({"ranks_together": "no"}, {"printed_rate_agrees": False})
+        runs((8, 199), (16, 99), **more)
+        for more in ({"ranks_together": "no"}, {"printed_rate_agrees": False})
     )
     for table in (apart, denied):
         prove_by_other_batches(table)
@@ -54,7 +59,9 @@ def test_what_is_wrong_beside_the_reading_stays_wrong() -> None:
 
 
 def test_others_are_left_as_they_are() -> None:
-    ours = [{"run": "a", "reading_proved": True, "reading": "counted", "steps": 9, "global_batch": 8}]
+    ours = [
+        {"run": "a", "reading_proved": True, "reading": "counted", "steps": 9, "global_batch": 8}
+    ]
     older = [UNPROVED | {"reading_proved": None, "reading": None, "global_batch": 8, "steps": 100}]
     before = [dict(run) for run in (*ours, *older)]
     prove_by_other_batches([*ours, *older])

@@ -1,4 +1,6 @@
-"""What other processes do beside a run: in its record and in the preflight; records of before do not say it."""
+"""What other processes do beside a run: in its record and in the preflight; records of before do
+not say it.
+"""
 
 import json
 import re
@@ -29,7 +31,9 @@ def others(ranks: list[dict[str, Any]]) -> float | Why:
 
 
 def test_others_are_what_a_node_did_less_what_its_ranks_did() -> None:
-    """The node where they took most: of 100 s there 200 s of CPU time, of which two ranks took 90 s each."""
+    """The node where they took most: of 100 s there 200 s of CPU time, of which two ranks took 90 s
+    each.
+    """
     busy = [rank("a", 90.0, node_cpu_s=200.0, wall_s=100.0), rank("a", 90.0)]
     calm = [rank("b", 90.0, node_cpu_s=181.0, wall_s=100.0), rank("b", 90.0)]
     assert others([*busy, *calm]) == pytest.approx(0.2)
@@ -44,16 +48,26 @@ def test_less_than_nothing_is_nothing() -> None:
 @pytest.mark.parametrize("missing", ["node_cpu_s", "cpu_s", "wall_s"])
 def test_records_of_before_do_not_say_it(missing: str) -> None:
     told = rank("a", 90.0, node_cpu_s=200.0, wall_s=100.0)
-    assert isinstance(others([{name: value for name, value in told.items() if name != missing}]), Why)
+    assert isinstance(
+        others([{name: value for name, value in told.items() if name != missing}]), Why
+    )
 
 
 def test_a_record_says_the_slowest_gpu_its_cores_and_when_it_began(tmp_path: Path) -> None:
-    levels = [{"device_clock_mhz": 1980, "near_cores_share": 1.0}, {"device_clock_mhz": 1200, "near_cores_share": 0.0}]
-    ranks = [old | new | {"started": 0.5, "host": "node7"} for old, new in zip(RANKS, levels, strict=True)]
+    levels = [
+        {"device_clock_mhz": 1980, "near_cores_share": 1.0},
+        {"device_clock_mhz": 1200, "near_cores_share": 0.0},
+    ]
+    ranks = [
+        old | new | {"started": 0.5, "host": "node7"}
+        for old, new in zip(RANKS, levels, strict=True)
+    ]
     record = write_record(tmp_path, ranks=ranks)
     log = record / MLLOG
     facts = '{"cores": 3, "environment": "NCCL_ALGO=Ring", "nccl_version": "2.21.5", '
-    log.write_text(re.sub(r'("key": "ddlbench_facts", "value": )\{', rf"\g<1>{facts}", log.read_text()))
+    log.write_text(
+        re.sub(r'("key": "ddlbench_facts", "value": )\{', rf"\g<1>{facts}", log.read_text())
+    )
     seal_again(record)
     assert collect([record], tmp_path / "tables") == []
     (run,) = pd.read_parquet(tmp_path / "tables/runs.parquet").to_dict("records")
@@ -65,7 +79,13 @@ def test_a_record_says_the_slowest_gpu_its_cores_and_when_it_began(tmp_path: Pat
 def test_a_record_of_before_is_read_and_leaves_them_null(tmp_path: Path) -> None:
     assert collect([write_record(tmp_path)], tmp_path / "tables") == []
     (run,) = pd.read_parquet(tmp_path / "tables/runs.parquet").to_dict("records")
-    for name in ("environment", "nccl_version", "others_cores", "cores_per_rank", "device_clock_least_mhz"):
+    for name in (
+        "environment",
+        "nccl_version",
+        "others_cores",
+        "cores_per_rank",
+        "device_clock_least_mhz",
+    ):
         assert pd.isna(run[name]), name
 
 
@@ -73,14 +93,18 @@ def test_a_run_that_learns_nothing_needs_no_accuracy(tmp_path: Path) -> None:
     """Records of before had one: of a single batch, learnt by heart."""
     before = write_record(tmp_path, replace(SPEC, loader="synthetic"))
     now = write_record(tmp_path, replace(SPEC, loader="synthetic", repeat=2))
-    lines = [line for line in (now / MLLOG).read_text().splitlines() if '"eval_accuracy"' not in line]
+    lines = [
+        line for line in (now / MLLOG).read_text().splitlines() if '"eval_accuracy"' not in line
+    ]
     text = "".join(f"{line}\n" for line in lines)
     (now / MLLOG).write_text(re.sub(r'"correct": 2, "correct_top5": \d, ', "", text))
     seal_again(now)
     assert collect([before, now], tmp_path / "tables") == []
     runs = pd.read_parquet(tmp_path / "tables/runs.parquet")
     assert runs["final_top1"].isna().all() and (runs["status"] == "success").all()
-    validated_s = pd.read_parquet(tmp_path / "tables/epochs.parquet").groupby("run")["validated_s"].count()
+    validated_s = (
+        pd.read_parquet(tmp_path / "tables/epochs.parquet").groupby("run")["validated_s"].count()
+    )
     assert (validated_s == SPEC.epochs).all()
 
 
@@ -100,11 +124,22 @@ def ticks(*values: float) -> Iterator[float]:
 
 
 def test_a_busy_node_is_a_warning_of_the_preflight(promised: dict[str, Any]) -> None:
-    facts = {"cores": [0], "modules": {}, "lacks": [], "elsewhere": [], "interfaces": [], "free_bytes": {"data": 1e15}}
+    facts = {
+        "cores": [0],
+        "modules": {},
+        "lacks": [],
+        "elsewhere": [],
+        "interfaces": [],
+        "free_bytes": {"data": 1e15},
+    }
     facts |= {"doing": None, "host": "node1"}
     asked = promised | {"modules": [], "environment": {}, "cores_per_worker": 1}
     texts = [
-        [text for is_error, text in judge._of_rank(facts | {"others_cores": busy}, asked, True) if not is_error]
+        [
+            text
+            for is_error, text in judge._of_rank(facts | {"others_cores": busy}, asked, True)
+            if not is_error
+        ]
         for busy in (0.1, 1.7)
     ]
     assert len(texts[1]) == len(texts[0]) + 1

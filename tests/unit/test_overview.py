@@ -1,4 +1,6 @@
-"""`results/index.html`: all studies of a folder of results, what was kept of them, and what cannot be read."""
+"""`results/index.html`: all studies of a folder of results, what was kept of them, and what cannot
+be read.
+"""
 
 import json
 from pathlib import Path
@@ -13,7 +15,9 @@ def point(rate: float | None, **settings: Any) -> dict[str, Any]:
     return {"settings": {"model": "lenet", "workers": 1} | settings, "quantities": quantities}
 
 
-def write_study(folder: Path, until: str = "2026-11-28 11:36 UTC", points: tuple[Any, ...] = (), **more: Any) -> None:
+def write_study(
+    folder: Path, until: str = "2026-11-28 11:36 UTC", points: tuple[Any, ...] = (), **more: Any
+) -> None:
     answer = {"question": "Which framework?", "take": "ddp", "certainty": "sure"}
     said = {"title": "Demo", "to": until, "answers": [answer], "points": list(points)} | more
     folder.mkdir(parents=True)
@@ -36,9 +40,15 @@ def test_each_study_has_a_line_with_its_answers_and_a_link_to_its_page(tmp_path:
 def test_a_kept_series_shows_the_rate_of_the_setting_that_all_dates_have(tmp_path: Path) -> None:
     slow, fast = point(90.0), point(200.0, workers=2)
     write_study(tmp_path / "kept/b/demo/local", "2026-02-01 00:00 UTC", (slow, fast))
-    write_study(tmp_path / "kept/a/demo/local", "2026-01-01 00:00 UTC", (point(80.0), point(100.0, workers=2)))
     write_study(
-        tmp_path / "demo/local", "2026-03-01 00:00 UTC", (point(95.0), point(150.0, workers=2), point(900.0, workers=4))
+        tmp_path / "kept/a/demo/local",
+        "2026-01-01 00:00 UTC",
+        (point(80.0), point(100.0, workers=2)),
+    )
+    write_study(
+        tmp_path / "demo/local",
+        "2026-03-01 00:00 UTC",
+        (point(95.0), point(150.0, workers=2), point(900.0, workers=4)),
     )
     (line,) = overview.lines(overview.entries(tmp_path))
     assert [entry.kept for entry in line.kept] == ["b", "a"]
@@ -50,12 +60,17 @@ def test_a_kept_series_shows_the_rate_of_the_setting_that_all_dates_have(tmp_pat
 
 
 @pytest.mark.parametrize(
-    "text", ["{", "[]", "null", '{"answers": 1}', '{"title": "x", "to": null, "answers": [3]}', b"\xff"]
+    "text",
+    ["{", "[]", "null", '{"answers": 1}', '{"title": "x", "to": null, "answers": [3]}', b"\xff"],
 )
-def test_what_cannot_be_read_is_said_and_the_others_are_shown(text: str | bytes, tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_said_and_the_others_are_shown(
+    text: str | bytes, tmp_path: Path
+) -> None:
     write_study(tmp_path / "demo/local")
     (tmp_path / "broken/x").mkdir(parents=True)
-    (tmp_path / "broken/x/study.json").write_bytes(text if isinstance(text, bytes) else text.encode())
+    (tmp_path / "broken/x/study.json").write_bytes(
+        text if isinstance(text, bytes) else text.encode()
+    )
     overview.write(tmp_path)
     broken, demo = overview.lines(overview.entries(tmp_path))
     assert broken.entry.problem and not demo.entry.problem

@@ -1,4 +1,6 @@
-"""What the tests themselves need: clusters of SLURM that are apart, and what is made once for all."""
+"""What the tests themselves need: clusters of SLURM that are apart, and what is made once for
+all.
+"""
 
 import re
 import subprocess
@@ -15,7 +17,9 @@ from tests.slurm import conftest
 from tests.slurm.conftest import CLUSTERS, PORT, SCRIPT, own_cluster
 
 
-def test_each_has_a_folder_and_ports_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_has_a_folder_and_ports_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(conftest, "STATE", str(tmp_path / "state"))
     with own_cluster() as first:
         with ExitStack() as others:
@@ -36,14 +40,22 @@ def test_each_has_a_folder_and_ports_of_its_own(tmp_path: Path, monkeypatch: pyt
 def test_ranks_of_jobs_on_different_clusters_meet_at_different_ports() -> None:
     """They follow from the job's id, and clusters of one machine share its network."""
     (line,) = re.findall(r"^FIRST_JOB=.*$", SCRIPT.read_text(), re.MULTILINE)
-    (count,) = re.findall(r"^MaxJobId=\$\(\(FIRST_JOB \+ (\d+)\)\)$", SCRIPT.read_text(), re.MULTILINE)
+    (count,) = re.findall(
+        r"^MaxJobId=\$\(\(FIRST_JOB \+ (\d+)\)\)$", SCRIPT.read_text(), re.MULTILINE
+    )
     task = {"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "SLURM_LOCALID": "0"}
     seen: set[str] = set()
     for number in range(len(CLUSTERS)):
         command = f"PORT={PORT + 10 * number}; {line}; echo $FIRST_JOB"
-        first = int(subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True).stdout)
+        first = int(
+            subprocess.run(
+                ["bash", "-c", command], capture_output=True, text=True, check=True
+            ).stdout
+        )
         jobs = range(first, first + int(count) + 1)
-        ports = {step.variables(task | {"SLURM_JOB_ID": str(job)}, "n")["MASTER_PORT"] for job in jobs}
+        ports = {
+            step.variables(task | {"SLURM_JOB_ID": str(job)}, "n")["MASTER_PORT"] for job in jobs
+        }
         assert len(ports) == len(jobs)
         assert not ports & seen
         seen |= ports

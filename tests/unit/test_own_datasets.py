@@ -1,4 +1,6 @@
-"""Pictures of users: `config/datasets/<name>.yaml`, prepared into any form without a file written beside theirs."""
+"""Pictures of users: `config/datasets/<name>.yaml`, prepared into any form without a file written
+beside theirs.
+"""
 
 import io
 import json
@@ -38,8 +40,12 @@ def pictures(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def described(tmp_path: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Manifest]:
-    """`described(form, validation_every=2)`: the manifest of data set `mine`, which the user's folder holds."""
+def described(
+    tmp_path: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Manifest]:
+    """`described(form, validation_every=2)`: the manifest of data set `mine`, which the user's
+    folder holds.
+    """
     for module in (_own, dataset):
         monkeypatch.setattr(module, "FOLDER", tmp_path / "datasets")
     (tmp_path / "datasets").mkdir()
@@ -51,7 +57,9 @@ def described(tmp_path: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch) -
         try:
             given = load_dataset("mine").to_json()
             folder = tmp_path / "data" / form
-            return prepare("mine", form, folder, place=Place(given, tmp_path / "cache"), on_error=on_error)
+            return prepare(
+                "mine", form, folder, place=Place(given, tmp_path / "cache"), on_error=on_error
+            )
         finally:
             assert times(pictures) == before
 
@@ -60,7 +68,11 @@ def described(tmp_path: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def times(folder: Path) -> dict[Path, int]:
     """When each file and folder was changed."""
-    return {path: path.lstat().st_mtime_ns for path in (folder, *folder.rglob("*"))} if folder.exists() else {}
+    return (
+        {path: path.lstat().st_mtime_ns for path in (folder, *folder.rglob("*"))}
+        if folder.exists()
+        else {}
+    )
 
 
 def classes(top: Path, **counts: int) -> None:
@@ -91,7 +103,9 @@ def sizes(manifest: Manifest) -> dict[str, dict[str, int]]:
 def test_one_in_so_many_is_for_validation(
     described: Callable[..., Manifest], pictures: Path, tmp_path: Path, form: str, where: str
 ) -> None:
-    """Of each class, in the order of names; a class with fewer has none. Names are in any alphabet."""
+    """Of each class, in the order of names; a class with fewer has none. Names are in any
+    alphabet.
+    """
     classes(pictures / where, **{"Äpfel": 7, "犬": 3, "ein Hund": 2})
     manifest = described(form, validation_every=3)
     assert sizes(manifest)["val"] == {"ein Hund": 0, "Äpfel": 2, "犬": 1}
@@ -102,12 +116,18 @@ def test_one_in_so_many_is_for_validation(
 
 
 def test_the_rule_is_said_and_takes_pictures_by_name(
-    described: Callable[..., Manifest], pictures: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    described: Callable[..., Manifest],
+    pictures: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     classes(pictures, a=5)
     rule = described(validation_every=2).source["validation"]
     assert missing(rule, 2) == [] and rule in capfd.readouterr().out
-    assert sorted(p.name for p in (tmp_path / "data/raw/val/a").iterdir()) == ["bild 01 ü.png", "bild 03 ü.png"]
+    assert sorted(p.name for p in (tmp_path / "data/raw/val/a").iterdir()) == [
+        "bild 01 ü.png",
+        "bild 03 ü.png",
+    ]
     with refuses(TargetError, rule, rule.replace("2", "5"), "rm -r"):
         described(validation_every=5)  # another rule is another form
     shutil.rmtree(tmp_path / "data/raw")
@@ -135,8 +155,15 @@ def test_shards_of_others(
     described: Callable[..., Manifest], pictures: Path, tmp_path: Path, form: str, layout: str
 ) -> None:
     """Keys come again in each shard; numbers of classes stay in their order."""
-    samples = [{"jpg": picture(n, kind="JPEG"), "cls": b"%d" % (n % 2 * 9 + 1), "json": b"{}"} for n in range(6)]
-    one, other = {"one": ("a", "b"), "named": ("train-0", "val-0"), "folders": ("train/0", "val/0")}[layout]
+    samples = [
+        {"jpg": picture(n, kind="JPEG"), "cls": b"%d" % (n % 2 * 9 + 1), "json": b"{}"}
+        for n in range(6)
+    ]
+    one, other = {
+        "one": ("a", "b"),
+        "named": ("train-0", "val-0"),
+        "folders": ("train/0", "val/0"),
+    }[layout]
     shard(pictures / f"{one}.tar", *samples[:4])
     shard(pictures / f"{other}.tar", *samples[4:])
     manifest = described(form, validation_every=3)
@@ -160,26 +187,44 @@ def test_one_class_one_picture(described: Callable[..., Manifest], pictures: Pat
         (lambda top: top.rmdir(), "pictures: .*No such file"),
         (lambda top: classes(top, a=3, b=0), "pictures/b: .*no pictures"),
         (lambda top: classes(top, a=5), "validation_every: 10: .*at most 5"),
-        (lambda top: (classes(top / "train", a=3), classes(top / "val", b=1)), "val/b: .*no class .*train"),
-        (lambda top: (classes(top, a=20), (top / "a/BILD 00 ü.png").write_bytes(b"")), "2 files of one name"),
+        (
+            lambda top: (classes(top / "train", a=3), classes(top / "val", b=1)),
+            "val/b: .*no class .*train",
+        ),
+        (
+            lambda top: (classes(top, a=20), (top / "a/BILD 00 ü.png").write_bytes(b"")),
+            "2 files of one name",
+        ),
         (lambda top: (top / "x.tar").write_bytes(b"no tar"), r"x\.tar: .*damaged"),
         (lambda top: shard(top / "x.tar", {"jpg": b"x"}), r"x\.tar: .*some/where/0 .*jpg.*cls"),
         (lambda top: shard(top / "x.tar", {"cls": b"1"}), r"x\.tar: .*some/where/0 has cls;"),
-        (lambda top: shard(top / "x.tar", {"jpg": b"x", "cls": b"../../up"}), r"cls is '\.\./\.\./up'"),
+        (
+            lambda top: shard(top / "x.tar", {"jpg": b"x", "cls": b"../../up"}),
+            r"cls is '\.\./\.\./up'",
+        ),
         (lambda top: shard(top / "x.tar", {"jpg": b"x", "cls": b"a" * 300}), "cls is 'aaa"),
         (
-            lambda top: [shard(top / f"{n}.tar", {"jpg": b"x", "cls": b"1"}) for n in ("train", "val", "more")],
+            lambda top: [
+                shard(top / f"{n}.tar", {"jpg": b"x", "cls": b"1"})
+                for n in ("train", "val", "more")
+            ],
             r"more\.tar: is of neither split",
         ),
         (
-            lambda top: [shard(top / f"{n}.tar", {"jpg": b"x", "cls": b"1"}) for n in ("set-0", "train-val-1")],
+            lambda top: [
+                shard(top / f"{n}.tar", {"jpg": b"x", "cls": b"1"})
+                for n in ("set-0", "train-val-1")
+            ],
             r"train-val-1\.tar: .*train and val",
         ),
         (
             lambda top: (classes(top / "train", a=3), classes(top, validation=3)),
             "validation: .*no class folders",
         ),
-        (lambda top: (classes(top / "train", a=3), classes(top, test=3)), "test: .*no class folders"),
+        (
+            lambda top: (classes(top / "train", a=3), classes(top, test=3)),
+            "test: .*no class folders",
+        ),
         (lambda top: classes(top, a=20, valid=20), "valid: .*no class folders"),
         (
             lambda top: (classes(top / "train", a=3), classes(top / "Training", a=3)),
@@ -199,7 +244,9 @@ def test_what_cannot_be_used_is_told(
     assert "\n" not in str(error.value)
 
 
-def test_bad_pictures_stop_or_are_skipped(described: Callable[..., Manifest], pictures: Path) -> None:
+def test_bad_pictures_stop_or_are_skipped(
+    described: Callable[..., Manifest], pictures: Path
+) -> None:
     classes(pictures, a=20)
     (pictures / "a/bild 00 ü.png").write_bytes(b"no picture")
     (pictures / "a/gone.png").symlink_to("nowhere")
@@ -277,7 +324,9 @@ def test_pictures_of_all_kinds_are_taken_from_wherever_they_lie_in_a_class(
             (top / junk / "thumb.jpg").write_bytes(b"no picture of the set")
     manifest = described(form, validation_every=2)
     total = sum(split.images for split in manifest.splits.values())
-    assert total == (20 if split else 10) and manifest.classes == ("a", "b") and manifest.root is None
+    assert (
+        total == (20 if split else 10) and manifest.classes == ("a", "b") and manifest.root is None
+    )
     assert verify([tmp_path / "data" / form]) == []
 
 

@@ -1,4 +1,6 @@
-"""The page: its sentences are verdicts and intervals, nothing from a study is markup, every link leads somewhere."""
+"""The page: its sentences are verdicts and intervals, nothing from a study is markup, every link
+leads somewhere.
+"""
 
 import base64
 import html
@@ -43,7 +45,9 @@ def embedded(text: str) -> list[dict[str, str | None]]:
     """The attributes of each image of a page."""
     images: list[dict[str, str | None]] = []
     parser = HTMLParser()
-    parser.handle_starttag = lambda tag, attributes: images.append(dict(attributes)) if tag == "img" else None  # type: ignore[method-assign]
+    parser.handle_starttag = lambda tag, attributes: (
+        images.append(dict(attributes)) if tag == "img" else None
+    )  # type: ignore[method-assign]
     parser.feed(text)
     return images
 
@@ -51,9 +55,16 @@ def embedded(text: str) -> list[dict[str, str | None]]:
 def test_a_picture_is_an_image_of_its_file_with_its_caption(page: Path) -> None:
     svg = page.parent / "figures/one.svg"
     (image,) = embedded(page.read_text())
-    assert base64.b64decode((image["src"] or "").removeprefix("data:image/svg+xml;base64,")) == svg.read_bytes()
+    assert (
+        base64.b64decode((image["src"] or "").removeprefix("data:image/svg+xml;base64,"))
+        == svg.read_bytes()
+    )
     assert (image["alt"] or "").split(". ")[-2:] == ["A caption", "Made up: a test"]
-    assert (image["width"], image["height"], image["class"]) == ("133", "67", "")  # pixels of 100 and 50 points
+    assert (image["width"], image["height"], image["class"]) == (
+        "133",
+        "67",
+        "",
+    )  # pixels of 100 and 50 points
     svg.write_text(svg.read_text().replace("100pt", "400pt"))
     (image,) = embedded(picture.image(svg, EVIL))
     assert (image["width"], image["class"], image["alt"]) == ("533", "wide", EVIL)
@@ -90,10 +101,21 @@ def part(text: str, name: str) -> str:
 def test_each_section_has_its_data(page: Path) -> None:
     text = page.read_text()
     names = re.findall(r'<details class="[^"]*part" id="([^"]*)">', text)  # none of them is open
-    assert {*names} >= {"runs", "comparisons", "losses", "verdicts", "planned", "nodes", "bill", "origin"}
+    assert {*names} >= {
+        "runs",
+        "comparisons",
+        "losses",
+        "verdicts",
+        "planned",
+        "nodes",
+        "bill",
+        "origin",
+    }
     sections = {name: part(text, name) for name in names}
     # Plan against what it took: 90 s of 60 on 2 workers, for the three runs that a plan could tell.
-    ((much, planned),) = re.findall(r"<dd>([\d.]+) <small>([^<]*they took[^<]*)</small>", sections["bill"])
+    ((much, planned),) = re.findall(
+        r"<dd>([\d.]+) <small>([^<]*they took[^<]*)</small>", sections["bill"]
+    )
     assert much == "0.1" and missing(planned, 3, 0.15) == []
     # What a column is can be read without a pointer that hovers.
     assert re.search(r"<dt>images/s</dt><dd>[^<]+</dd>", sections["runs"])
@@ -103,7 +125,8 @@ def test_each_section_has_its_data(page: Path) -> None:
     # Claims that no run can judge stand apart: each table has its head, and one claim.
     assert sections["verdicts"].count("<tr>") == sections["not-testable"].count("<tr>") == 2
     assert missing(sections["preflight"], "64 MiB", "gloo", "20.0 ms") == []
-    # From a number back to the record: each row that rests on runs leads to theirs, and these to the records.
+    # From a number back to the record: each row that rests on runs leads to theirs, and these to
+    # the records.
     for table in ("comparisons", "losses", "planned"):
         for row in re.findall(r"<tr>(<td.*?)</tr>", sections[table], re.S):
             assert 'href="#run-' in row, row
@@ -119,12 +142,18 @@ def test_what_models_cost_to_train_and_to_ask_is_on_the_page(page: Path, tmp_pat
     frame("inference", [asked]).to_parquet(page.parent / "tables/inference.parquet")
     text = make(tmp_path, again=True).read_text()
     costs, inference = (part(text, name) for name in ("costs", "inference"))
-    assert costs.count("<tr>") == 3 and "<td>horovod</td>" in costs  # one row per setting, none of the curve
+    assert (
+        costs.count("<tr>") == 3 and "<td>horovod</td>" in costs
+    )  # one row per setting, none of the curve
     assert "node hours" in costs and "0.0021" in inference
 
 
-def test_a_figure_says_how_many_of_its_runs_it_shows_and_names_those_that_have_a_row(page: Path) -> None:
-    table = pd.DataFrame({"run": ["a", "b", "c"], "status": ["success", "success", "failed"], "repeat": [1, 2, 1]})
+def test_a_figure_says_how_many_of_its_runs_it_shows_and_names_those_that_have_a_row(
+    page: Path,
+) -> None:
+    table = pd.DataFrame(
+        {"run": ["a", "b", "c"], "status": ["success", "success", "failed"], "repeat": [1, 2, 1]}
+    )
     figure = about.PageFigure("one", "T", "efficiency", "", ("a", "b", "c", "d"))
     shown = write._figure(figure, table, {"a"}, page.parent)
     assert missing(shown["made"], "2 runs", "2 more", "2 repeats") == []
@@ -151,14 +180,21 @@ def test_nothing_that_a_study_says_is_markup(tmp_path: Path) -> None:
     parser.feed(text)
     assert [tag for tag, _ in tags].count("script") == 1  # our own
     assert not {"iframe", "object"} & {tag for tag, _ in tags}
-    assert all((image["src"] or "").startswith("data:image/svg+xml;base64,") for image in embedded(text))
-    assert [name for _, names in tags for name in names if name.startswith("on") or name == "style"] == []
+    assert all(
+        (image["src"] or "").startswith("data:image/svg+xml;base64,") for image in embedded(text)
+    )
+    assert [
+        name for _, names in tags for name in names if name.startswith("on") or name == "style"
+    ] == []
 
 
 def test_what_frameworks_do_is_on_the_page(page: Path) -> None:
     text = html.unescape(page.read_text())
     for row in frameworks.rows():
-        assert f"<td>{row['framework']}</td><td>{row['splits']}</td><td>{row['communicates']}</td>" in text
+        assert (
+            f"<td>{row['framework']}</td><td>{row['splits']}</td><td>{row['communicates']}</td>"
+            in text
+        )
         assert f"<td>{row['package']}</td><td>{row['version']}</td>" in text
 
 
@@ -166,7 +202,9 @@ def test_shares_of_kernels_stand_beside_those_of_their_figures_reference() -> No
     shares = {f"{name}_percent": 20.0 for name in kernels.CLASSES}
     settings = {"model": "resnet50", "framework": "ddp", "loader": "torchvision", "workers": 4}
     table = pd.DataFrame([{"run": "a", "on": "device", "kernel_s": 1.0} | settings | shares])
-    figure = about.PageFigure("one", "", "kernel-shares", "", (), "config/references/aach2023-kernels.csv")
+    figure = about.PageFigure(
+        "one", "", "kernel-shares", "", (), "config/references/aach2023-kernels.csv"
+    )
     study = about.PageStudy("test", "", "local", "cuda", "GPU", "", (figure,), (), {})
     (row,) = page_tables._beside(study, table).to_dict("records")
     assert (row["communication_percent"], row["published_communication_percent"]) == (20, 22.4)
@@ -181,13 +219,21 @@ def test_a_study_of_which_no_run_ended_well_has_a_page(tmp_path: Path) -> None:
     (failed / "failed/failure.json").write_text('{"cause": "out of memory"}')
     text = make(tmp_path, figures=False, records=[failed]).read_text()
     assert 'class="ask"' not in text
-    assert "<td>failed-runs</td>" in part(text, "audit") and "0 errors, 1 warning, " in part(text, "audit")
+    assert "<td>failed-runs</td>" in part(text, "audit") and "0 errors, 1 warning, " in part(
+        text, "audit"
+    )
     assert missing(text, "1 failed run", "out of memory", 'href="#failures"') == []
     assert 'id="t-failures"' in text and 'id="figures"' not in text and "<figure>" not in text
 
 
 def test_values_of_a_run_are_in_the_unit_of_their_head(tmp_path: Path) -> None:
-    run = {"run": "a", "status": "success", "energy_j": 2500.0, "final_top1": 0.75, "peak_resident_bytes": 3.0e9}
+    run = {
+        "run": "a",
+        "status": "success",
+        "energy_j": 2500.0,
+        "final_top1": 0.75,
+        "peak_resident_bytes": 3.0e9,
+    }
     made = rows.runs(pd.DataFrame([run]), tmp_path, {})
     ((_, cells),) = made.rows
     shown = {head: cell.value for (head, _), cell in zip(made.columns, cells, strict=True)}

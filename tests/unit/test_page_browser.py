@@ -1,4 +1,5 @@
-"""The page in a real browser: nothing complains, tables sort and filter, it fits a phone, no study gets a script in.
+"""The page in a real browser: nothing complains, tables sort and filter, it fits a phone, no study
+gets a script in.
 
 Needs Chromium (Debian's `chromium`); without it these tests are skipped.
 """
@@ -18,7 +19,10 @@ from tests.unit.pages import EVIL, make
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium: apt-get install chromium")
 AXE = ROOT / "envs/axe.txt"
-COLUMN = "[...document.querySelectorAll('#t-runs tbody tr:not([hidden])')].map(row => row.cells[{}].textContent.trim())"
+COLUMN = (
+    "[...document.querySelectorAll('#t-runs tbody tr:not([hidden])')].map(row =>"
+    " row.cells[{}].textContent.trim())"
+)
 
 
 @pytest.fixture(scope="module")
@@ -34,13 +38,20 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("media", ["screen", "print"])
 @pytest.mark.parametrize("dark", [False, pytest.param(True, marks=pytest.mark.more)])
-def test_it_fits_a_phone_and_paper_and_nothing_complains(browser: Browser, page: Path, dark: bool, media: str) -> None:
+def test_it_fits_a_phone_and_paper_and_nothing_complains(
+    browser: Browser, page: Path, dark: bool, media: str
+) -> None:
     width = 390 if media == "screen" else 717  # A4 without Chromium's margins
     browser.open(page, width=width, height=844, dark=dark, media=media)
     assert browser.complaints == []
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
     # On paper nothing can be clicked, but names of runs are still there.
-    assert browser.evaluate("document.querySelector('#t-losses tbody a').getBoundingClientRect().width") > 0
+    assert (
+        browser.evaluate(
+            "document.querySelector('#t-losses tbody a').getBoundingClientRect().width"
+        )
+        > 0
+    )
     assert browser.evaluate("getComputedStyle(document.body).color") == (
         "rgb(230, 233, 238)"
         if dark and media == "screen"
@@ -61,7 +72,9 @@ def test_a_link_opens_what_is_folded_and_paper_shows_it(browser: Browser, page: 
     assert browser.evaluate(seen) is True
 
 
-def test_the_answer_is_on_the_first_screen_and_leaves_no_column_empty(browser: Browser, page: Path) -> None:
+def test_the_answer_is_on_the_first_screen_and_leaves_no_column_empty(
+    browser: Browser, page: Path
+) -> None:
     for width in (700, 1000, 1500):
         browser.open(page, width=width)
         ends = browser.evaluate(
@@ -72,8 +85,14 @@ def test_the_answer_is_on_the_first_screen_and_leaves_no_column_empty(browser: B
     browser.open(page, width=390, height=844)
     small = "document.querySelector('.dots').getBoundingClientRect()"
     assert browser.evaluate(f"{small}.top") < 844 and browser.evaluate(f"{small}.right") <= 390
-    apart = "[...document.querySelectorAll('.dots tfoot svg')].every(svg => [...svg.children].map(text => text"
-    apart += ".getBoundingClientRect()).filter(at => at.width).every((at, n, all) => !n || all[n - 1].right < at.left))"
+    apart = (
+        "[...document.querySelectorAll('.dots tfoot svg')].every(svg => [...svg.children].map(text"
+        " => text"
+    )
+    apart += (
+        ".getBoundingClientRect()).filter(at => at.width).every((at, n, all) => !n || all[n -"
+        " 1].right < at.left))"
+    )
     assert browser.evaluate(apart) is True
 
 
@@ -84,7 +103,9 @@ def test_tables_sort_and_filter_by_keyboard_too(browser: Browser, page: Path) ->
     browser.open(page)
     browser.evaluate(OPEN)
     head = "document.querySelectorAll('#t-runs th')[{}]"
-    names = browser.evaluate("[...document.querySelectorAll('#t-runs th')].map(one => one.textContent)")
+    names = browser.evaluate(
+        "[...document.querySelectorAll('#t-runs th')].map(one => one.textContent)"
+    )
     framework, repeat = names.index("framework"), names.index("repeat")
     browser.evaluate(f"{head.format(repeat)}.querySelector('button').focus()")
     browser.press("Enter", 13)
@@ -92,21 +113,28 @@ def test_tables_sort_and_filter_by_keyboard_too(browser: Browser, page: Path) ->
     browser.press("Enter", 13)
     assert browser.evaluate(COLUMN.format(repeat)) == ["2", "2", "1", "1"]
     assert browser.evaluate(f"{head.format(repeat)}.getAttribute('aria-sort')") == "descending"
-    assert browser.evaluate(COLUMN.format(framework)) == ["ddp", "horovod"] * 2  # equals keep their order
+    assert (
+        browser.evaluate(COLUMN.format(framework)) == ["ddp", "horovod"] * 2
+    )  # equals keep their order
     field = "document.querySelector('input[data-table=t-runs]')"
     browser.evaluate(f"{field}.value = 'HOROVOD r2'; {field}.dispatchEvent(new Event('input'))")
     assert browser.evaluate(COLUMN.format(framework)) == ["horovod"]
-    assert browser.evaluate("document.querySelector('output[data-of=t-runs]').textContent") == "1 of 4 rows"
+    assert (
+        browser.evaluate("document.querySelector('output[data-of=t-runs]').textContent")
+        == "1 of 4 rows"
+    )
     # A link to a run that the filter hides shows it.
     browser.evaluate(
-        "location.hash = document.querySelector('#t-runs tr[hidden]').id; new Promise(requestAnimationFrame)"
+        "location.hash = document.querySelector('#t-runs tr[hidden]').id; new"
+        " Promise(requestAnimationFrame)"
     )
     assert len(browser.evaluate(COLUMN.format(framework))) == 4
     # So does the same link when it is clicked again.
     browser.evaluate(f"{field}.value = 'nothing'; {field}.dispatchEvent(new Event('input'))")
     assert browser.evaluate(COLUMN.format(framework)) == []
     browser.evaluate(
-        "document.querySelector(`a[href='${location.hash}']`).click(); new Promise(done => setTimeout(done, 50))"
+        "document.querySelector(`a[href='${location.hash}']`).click(); new Promise(done =>"
+        " setTimeout(done, 50))"
     )
     assert len(browser.evaluate(COLUMN.format(framework))) == 4
     assert browser.complaints == []
@@ -120,14 +148,19 @@ def test_a_figure_is_enlarged_and_put_back(browser: Browser, page: Path) -> None
     assert browser.evaluate(wide) > 2 * before
     browser.press("Escape", 27)
     assert browser.evaluate("document.querySelector('dialog').open") is False
-    assert browser.evaluate("new Promise(done => setTimeout(done, 50)).then(() => " + wide + ")") == before
+    assert (
+        browser.evaluate("new Promise(done => setTimeout(done, 50)).then(() => " + wide + ")")
+        == before
+    )
     assert browser.complaints == []
 
 
 def test_a_figures_picture_is_drawn_and_can_be_saved(browser: Browser, page: Path) -> None:
     browser.open(page)
     of = "document.querySelector('.picture img')"
-    assert browser.evaluate(f"{of}.decode().then(() => [{of}.naturalWidth, {of}.naturalHeight])") == [133, 67]
+    assert browser.evaluate(
+        f"{of}.decode().then(() => [{of}.naturalWidth, {of}.naturalHeight])"
+    ) == [133, 67]
     link = browser.evaluate("(one => [one.download, one.href])(document.querySelector('a.same'))")
     assert link == ["one.svg", browser.evaluate(f"{of}.src")]
     assert browser.complaints == []
@@ -148,11 +181,15 @@ def test_series_can_be_explored(browser: Browser, page: Path) -> None:
     browser.evaluate(f"{box}.querySelector('circle').focus()")  # as by Tab
     assert browser.evaluate(f"{box}.querySelector('output').textContent") == names[0]
     for name in ("relative", "log"):
-        browser.evaluate(f"(one => {{ one.click(); {change}; }})({box}.querySelector('[name={name}]'))")
+        browser.evaluate(
+            f"(one => {{ one.click(); {change}; }})({box}.querySelector('[name={name}]'))"
+        )
     assert browser.evaluate(marks)[0].startswith("ddp and native, 2 workers: 1")
     browser.evaluate(f"(one => {{ one.click(); {change}; }})({box}.querySelector('[data-series]'))")
     assert len(browser.evaluate(marks)) == 1
-    browser.evaluate(f"(one => {{ one.value = 'speed'; {change}; }})({box}.querySelector('select'))")
+    browser.evaluate(
+        f"(one => {{ one.value = 'speed'; {change}; }})({box}.querySelector('select'))"
+    )
     assert browser.evaluate(marks) == ["horovod and native, 2 workers: 1"]
     assert browser.complaints == []
 
@@ -160,12 +197,17 @@ def test_series_can_be_explored(browser: Browser, page: Path) -> None:
 def test_no_study_gets_a_script_into_it(browser: Browser, tmp_path: Path) -> None:
     page = make(tmp_path, title=EVIL)
     browser.open(page)
-    assert browser.evaluate("document.querySelector('.picture img').decode().then(() => 'drawn')") == "drawn"
+    assert (
+        browser.evaluate("document.querySelector('.picture img').decode().then(() => 'drawn')")
+        == "drawn"
+    )
     assert browser.evaluate("typeof window.hacked") == "undefined"
     assert browser.complaints == []
     assert browser.evaluate("document.querySelector('h1').textContent") == EVIL
     # Were something to slip through, the page's policy would stop it.
-    text = page.read_text().replace("<main>", "<main><script>window.hacked=1</script><p onclick='1'>", 1)
+    text = page.read_text().replace(
+        "<main>", "<main><script>window.hacked=1</script><p onclick='1'>", 1
+    )
     (page.parent / "slipped.html").write_text(text)
     browser.open(page.parent / "slipped.html")
     assert browser.evaluate("typeof window.hacked") == "undefined"
@@ -173,7 +215,16 @@ def test_no_study_gets_a_script_into_it(browser: Browser, tmp_path: Path) -> Non
 
 
 def _fetch(wheels: Path) -> None:
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--timeout", "10", "--retries", "1"]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "--timeout",
+        "10",
+        "--retries",
+        "1",
+    ]
     asked = subprocess.run(
         [*pip, "download", "--no-deps", "--require-hashes", "-d", wheels, "-r", AXE],
         capture_output=True,
@@ -187,7 +238,9 @@ def _fetch(wheels: Path) -> None:
 
 @pytest.fixture(scope="module")
 def axe() -> str:
-    """axe-core's script, fetched once into the cache of tests; its pin and digest are in envs/axe.txt."""
+    """axe-core's script, fetched once into the cache of tests; its pin and digest are in
+    envs/axe.txt.
+    """
     pin = AXE.read_text().splitlines()[-1].split()[0]
     wheels = Path.home() / ".cache/ddlbench" / pin.replace("==", "-")
     wheels.mkdir(parents=True, exist_ok=True)
@@ -204,8 +257,13 @@ def axe() -> str:
 def test_axe_finds_nothing(browser: Browser, page: Path, axe: str, dark: bool) -> None:
     browser.open(page, dark=dark)
     browser.evaluate(f"{OPEN}; {axe};0")
-    found = "axe.run().then(all => all.violations.map(one => [one.id, one.impact, one.nodes[0].html]))"
+    found = (
+        "axe.run().then(all => all.violations.map(one => [one.id, one.impact, one.nodes[0].html]))"
+    )
     assert browser.evaluate(found) == []
     # It would find something.
-    browser.evaluate("document.querySelector('main').insertAdjacentHTML('beforeend', '<button></button><img src=x>')")
+    browser.evaluate(
+        "document.querySelector('main').insertAdjacentHTML('beforeend', '<button></button><img"
+        " src=x>')"
+    )
     assert [id for id, *_ in browser.evaluate(found)] == ["button-name", "image-alt"]

@@ -1,10 +1,12 @@
-"""A source's own table on the page, with what these runs say in its cells; and numbers with the digits that matter."""
+"""A source's own table on the page, with what these runs say in its cells; and numbers with the
+digits that matter.
+"""
 
 import math
 
 from ddlbench.analysis import claims
 from ddlbench.analysis.tables import frame
-from ddlbench.core.plural import around, four_digits, told_apart
+from ddlbench.core.formatting import around, four_digits, significant
 from ddlbench.settings.config import CONFIG, read_yaml
 from ddlbench.show.page.sections import sources
 
@@ -13,8 +15,14 @@ from tests.facts import missing
 
 
 def test_a_source_s_own_table_has_our_verdicts_in_its_cells() -> None:
-    """On hardware and models of the source's own they are verdicts; elsewhere the cell says that they are not."""
-    sides = [one for name, rate in (("horovod", 50.0), ("deepspeed-zero1", 100.0)) for one in ran(rate, framework=name)]
+    """On hardware and models of the source's own they are verdicts; elsewhere the cell says that
+    they are not.
+    """
+    sides = [
+        one
+        for name, rate in (("horovod", 50.0), ("deepspeed-zero1", 100.0))
+        for one in ran(rate, framework=name)
+    ]
     data = {"runs": frame("runs", sides), "kernels": frame("kernels", [])}
     (table,), _ = sources.tables("horovod-vs-deepspeed", data, [], set())
     (speed,) = [cells for _, cells in table.rows if cells[0].text == "Speed"]
@@ -38,6 +46,6 @@ def test_tables_of_sources_are_of_studies_and_claims_that_are_there() -> None:
 
 
 def test_numbers_have_as_many_digits_as_tell_them_apart() -> None:
-    assert told_apart(1.03, 1.5) == "1.03 to 1.5"  # not "1 to 1.5": it is told apart
+    assert significant(1.03, 1.5) == "1.03 to 1.5"  # not "1 to 1.5": it is told apart
     assert around(12_345.6, 8000.0, None) == "12,346 (8,000)" and around(1.0, None, None) == "1"
     assert (four_digits(math.nan), four_digits(0.951_23)) == ("unknown", "0.9512")

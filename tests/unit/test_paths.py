@@ -1,4 +1,6 @@
-"""Files that pages and docstrings name are there: a map that leads to a file that is gone is worse than none."""
+"""Files that pages and docstrings name are there: a map that leads to a file that is gone is worse
+than none.
+"""
 
 import ast
 import re
@@ -36,12 +38,25 @@ OF_OTHERS = {
 }
 PAGES = sorted(
     page
-    for pattern in ("*.md", "docs/*.md", "docs/measurements/*.md", "config/*.md", "bench/*.md", "results/*.md")
+    for pattern in (
+        "*.md",
+        "docs/*.md",
+        "docs/measurements/*.md",
+        "config/*.md",
+        "bench/*.md",
+        "results/*.md",
+    )
     for page in ROOT.glob(pattern)
     if page.name != "CHANGELOG.md"  # it tells of files that went
 )
-SOURCES = sorted([*registry.PACKAGE.rglob("*.py"), *ROOT.glob("tests/**/*.py"), *ROOT.glob("bench/*.py")])
-RULES = [ROOT / "Snakefile", ROOT / "workflow/Snakefile", *sorted(ROOT.glob("workflow/rules/*.smk"))]
+SOURCES = sorted(
+    [*registry.PACKAGE.rglob("*.py"), *ROOT.glob("tests/**/*.py"), *ROOT.glob("bench/*.py")]
+)
+RULES = [
+    ROOT / "Snakefile",
+    ROOT / "workflow/Snakefile",
+    *sorted(ROOT.glob("workflow/rules/*.smk")),
+]
 
 
 def docstrings(source: Path) -> Iterator[str]:
@@ -52,15 +67,25 @@ def docstrings(source: Path) -> Iterator[str]:
 
 
 def missing(text: str, beside: Path) -> list[str]:
-    """Return the paths in a text that lead nowhere, from none of the places where a path may begin."""
-    named = {name for name in PATH.findall(text) if not name.startswith(NOT_OURS)} - EXAMPLES - OF_OTHERS
+    """Return the paths in a text that lead nowhere, from none of the places where a path may
+    begin.
+    """
+    named = (
+        {name for name in PATH.findall(text) if not name.startswith(NOT_OURS)}
+        - EXAMPLES
+        - OF_OTHERS
+    )
     return sorted(
-        name for name in named if not any((start / name).exists() for start in (*BEGINNINGS, beside, beside.parent))
+        name
+        for name in named
+        if not any((start / name).exists() for start in (*BEGINNINGS, beside, beside.parent))
     )
 
 
 def test_a_path_that_leads_nowhere_is_found() -> None:
-    text = "`plan/bill.py`, [here](docs/gone.md), results/<study>/x.csv, {name}/y.py, core/nothing.py"
+    text = (
+        "`plan/bill.py`, [here](docs/gone.md), results/<study>/x.csv, {name}/y.py, core/nothing.py"
+    )
     assert missing(text, ROOT) == ["core/nothing.py", "docs/gone.md"]
 
 
@@ -70,7 +95,10 @@ def test_files_that_a_page_names_are_there(page: Path) -> None:
 
 
 def test_files_that_docstrings_name_are_there() -> None:
-    lost = {str(source.relative_to(ROOT)): missing(" ".join(docstrings(source)), source.parent) for source in SOURCES}
+    lost = {
+        str(source.relative_to(ROOT)): missing(" ".join(docstrings(source)), source.parent)
+        for source in SOURCES
+    }
     assert {source: names for source, names in lost.items() if names} == {}
 
 

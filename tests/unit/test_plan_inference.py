@@ -24,7 +24,12 @@ from tests.builders.plans import infer_spec, run_spec
 from tests.facts import missing, refuses
 
 IMAGES = {"mnist5k": 4000}
-RATED = replace(LAPTOP, images_per_s=(("lenet", 1000.0), ("resnet8_half", 500.0)), price_per_gpu_hour=3, currency="EUR")
+RATED = replace(
+    LAPTOP,
+    images_per_s=(("lenet", 1000.0), ("resnet8_half", 500.0)),
+    price_per_gpu_hour=3,
+    currency="EUR",
+)
 
 
 @pytest.fixture
@@ -40,12 +45,16 @@ def write(results: Path, spec: InferSpec, **record: object) -> Path:
     """A record of this job, with what the bill reads of it."""
     folder = results / "inference" / spec.id
     folder.mkdir(parents=True)
-    (folder / "inference.json").write_text(json.dumps({"spec": json.loads(spec.to_json()), **record}))
+    (folder / "inference.json").write_text(
+        json.dumps({"spec": json.loads(spec.to_json()), **record})
+    )
     return folder
 
 
 def one(plan: Plan, member: str, model: str = "lenet") -> InferSpec:
-    (spec,) = [j.spec for j in plan.beside.values() if (j.spec.member, j.spec.run.model) == (member, model)]
+    (spec,) = [
+        j.spec for j in plan.beside.values() if (j.spec.member, j.spec.run.model) == (member, model)
+    ]
     return spec
 
 
@@ -54,14 +63,21 @@ def test_every_job_has_a_row_after_the_runs(plan: Plan, tmp_path: Path) -> None:
     assert list(found) == [*plan.runs, *plan.beside]
     assert [row.place for row in found.values()] == [*range(1, 13)]
     sliced = found[one(plan, "tensor-slicing").id]
-    assert (sliced.rule, sliced.block, sliced.framework, sliced.workers) == ("infer", "inference", "tensor-slicing", 2)
+    assert (sliced.rule, sliced.block, sliced.framework, sliced.workers) == (
+        "infer",
+        "inference",
+        "tensor-slicing",
+        2,
+    )
     assert sliced.state == "missing"
     assert sliced.gpu_hours == pytest.approx(2 * sliced.wall_s / 3600)
     assert sliced.price == pytest.approx(3 * sliced.gpu_hours)
     assert missing(bill.counted([*found.values()]), "2 runs", "10 jobs") == []
 
 
-def test_without_records_a_forward_pass_is_a_third_of_a_training_step(plan: Plan, tmp_path: Path) -> None:
+def test_without_records_a_forward_pass_is_a_third_of_a_training_step(
+    plan: Plan, tmp_path: Path
+) -> None:
     slow, fast = (rows(plan, tmp_path)[one(plan, "plain", m).id] for m in ("resnet8_half", "lenet"))
     assert slow.estimate_by == fast.estimate_by == "guessed"
     spec = replace(one(plan, "plain"), batches=(1000,))
@@ -90,9 +106,17 @@ def test_records_of_like_jobs_are_measurements(plan: Plan, tmp_path: Path) -> No
     write(tmp_path, replace(spec, repeat=8), took_s=30.0)
     found = rows(plan, tmp_path)
     like, other = found[spec.id], found[one(plan, "int8").id]
-    assert (like.wall_s_low, like.wall_s, like.wall_s_high, like.estimate_by) == (20, 25, 30, "measured")
+    assert (like.wall_s_low, like.wall_s, like.wall_s_high, like.estimate_by) == (
+        20,
+        25,
+        30,
+        "measured",
+    )
     assert (other.wall_s_low, other.wall_s, other.wall_s_high) == pytest.approx((20 / 1.5, 25, 45))
-    assert other.estimate_by == "guessed" and missing(other.estimate, "2 measured jobs", "other ways") == []
+    assert (
+        other.estimate_by == "guessed"
+        and missing(other.estimate, "2 measured jobs", "other ways") == []
+    )
     assert missing(found[one(plan, "plain", "resnet8_half").id].estimate, "third") == []
 
 
@@ -104,21 +128,32 @@ def test_a_job_is_done_with_its_record_and_its_run(plan: Plan, tmp_path: Path) -
     write(tmp_path, spec, took_s=36.0)
     write(tmp_path, trained.spec, took_s=36.0)
     found = rows(mine, tmp_path)
-    assert (found[spec.id].state, found[spec.id].wall_s, found[spec.id].gpu_hours) == ("done", 36.0, 0.01)
-    assert found[trained.spec.id].state == "stale" and missing(found[trained.spec.id].why, "run") == []
+    assert (found[spec.id].state, found[spec.id].wall_s, found[spec.id].gpu_hours) == (
+        "done",
+        36.0,
+        0.01,
+    )
+    assert (
+        found[trained.spec.id].state == "stale" and missing(found[trained.spec.id].why, "run") == []
+    )
 
 
 def test_a_job_that_is_done_wants_no_data_that_are_gone(
     plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a run that is done: what no rule makes lets Snakemake take its record for a file that is there."""
+    """As a run that is done: what no rule makes lets Snakemake take its record for a file that is
+    there.
+    """
     monkeypatch.chdir(tmp_path)
     spec, other = one(plan, "plain"), one(plan, "int8")
     write(Path("results"), spec)
     start: Any = object.__new__(Start)
     start.plan, start.kept = plan, [spec.run.id]
     dag = SimpleNamespace(forcerules=[], forcefiles=set(), targetfiles=set())
-    start.workflow, start.waits = SimpleNamespace(is_main_process=True, dag=dag, executor_plugin=None), False
+    start.workflow, start.waits = (
+        SimpleNamespace(is_main_process=True, dag=dag, executor_plugin=None),
+        False,
+    )
     start._settled = True
     serving = JobRule(start, "infer", None)
     manifest = str(plan.beside[spec.id].manifest)
@@ -138,7 +173,9 @@ def test_a_job_that_is_done_wants_no_data_that_are_gone(
     assert reads(spec, True) == manifest
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"spec": 1}', '{"spec": {"run": {}}}', '{"took_s": 5}'])
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"spec": 1}', '{"spec": {"run": {}}}', '{"took_s": 5}']
+)
 def test_a_record_that_cannot_be_read_counts_as_none(text: str, plan: Plan, tmp_path: Path) -> None:
     spec = one(plan, "plain")
     (write(tmp_path, spec) / "inference.json").write_text(text)
@@ -146,7 +183,9 @@ def test_a_record_that_cannot_be_read_counts_as_none(text: str, plan: Plan, tmp_
 
 
 @pytest.mark.parametrize("took", [None, -1, "5", float("inf"), float("nan")])
-def test_a_record_that_says_no_time_is_done_all_the_same(took: object, plan: Plan, tmp_path: Path) -> None:
+def test_a_record_that_says_no_time_is_done_all_the_same(
+    took: object, plan: Plan, tmp_path: Path
+) -> None:
     spec = replace(one(plan, "plain"), trained=False)
     job = replace(next(iter(plan.beside.values())), spec=spec, weights_of=None)
     write(tmp_path, spec, took_s=took)
@@ -170,11 +209,16 @@ def test_snakemake_counts_the_jobs_that_it_will_run(
     monkeypatch.chdir(tmp_path)
     jobs = [
         SimpleNamespace(rule=SimpleNamespace(name=rule), wildcards=SimpleNamespace(**{of: name}))
-        for rule, of, name in (("infer", "job", one(plan, "plain").id), ("figure", "figure", "latency"))
+        for rule, of, name in (
+            ("infer", "job", one(plan, "plain").id),
+            ("figure", "figure", "latency"),
+        )
     ]
     start = object.__new__(Start)
     start.plan = plan
-    start.given = SimpleNamespace(config={"max_gpu_hours": limit, "data": {"sources": {}}}, images=IMAGES)  # type: ignore[assignment]
+    start.given = SimpleNamespace(
+        config={"max_gpu_hours": limit, "data": {"sources": {}}}, images=IMAGES
+    )  # type: ignore[assignment]
     start.workflow = SimpleNamespace(dag=SimpleNamespace(needrun_jobs=lambda: jobs))
     if limit > 1:
         start.keep_limit()
@@ -207,8 +251,16 @@ def test_status_shows_them(plan: Plan, tmp_path: Path) -> None:
 
 
 def test_a_queues_limit_grows_with_attempts_and_ends_at_the_queues() -> None:
-    """JUWELS has a rate of ResNet-50; of models whose operations nobody counted it is all that the queue gives."""
-    run = run_spec(machine="juwels-booster", device="cuda", model="resnet50", recipe="aach2023", dataset="imagenet")
+    """JUWELS has a rate of ResNet-50; of models whose operations nobody counted it is all that the
+    queue gives.
+    """
+    run = run_spec(
+        machine="juwels-booster",
+        device="cuda",
+        model="resnet50",
+        recipe="aach2023",
+        dataset="imagenet",
+    )
     spec = infer_spec(run=run)
     first, second = (guess_minutes(spec, JUWELS, attempt) for attempt in (1, 2))
     assert 30 <= first < 60

@@ -24,7 +24,8 @@ from tests.unit import programs
 from tests.unit.spoiled import bad_input
 
 PROGRAM = {
-    "command": shlex.quote(sys.executable) + " train.py --batch-size {batch_per_worker} --precision {precision}",
+    "command": shlex.quote(sys.executable)
+    + " train.py --batch-size {batch_per_worker} --precision {precision}",
     "files": ["train.py"],
     "settings": {"precision": ["bf16", "fp32"]},
     "lines": "step (?P<step>\\d+)",
@@ -43,7 +44,13 @@ for step in range(20):
     time.sleep(0.01)
     print("step", step, flush=True)
 """
-OURS = {"dataset": "mnist5k", "recipe": "demo", "models": ["lenet"], "frameworks": ["ddp"], "loaders": ["native"]}
+OURS = {
+    "dataset": "mnist5k",
+    "recipe": "demo",
+    "models": ["lenet"],
+    "frameworks": ["ddp"],
+    "loaders": ["native"],
+}
 OURS |= {"schedules": ["step"], "epochs": 1}
 OURS_RECIPE = "base_lr: 0.1\nbase_batch: 64\nwarmup_epochs: 0\nimage_size: 32\n"
 Planned = Callable[..., Plan]
@@ -74,25 +81,39 @@ def rows(plan: Plan, results: Path) -> list[Row]:
 def test_its_settings_are_axes_and_its_rule_is_that_of_trainings(planned: Planned) -> None:
     plan = planned(repeats=2)
     assert len(plan.runs) == 2 * 2 * 2
-    assert "laptop-plain-precision_bf16-2workers-bs128-r1".replace("laptop", LAPTOP.name) in plan.runs
+    assert (
+        "laptop-plain-precision_bf16-2workers-bs128-r1".replace("laptop", LAPTOP.name) in plan.runs
+    )
     for job in plan.runs.values():
         assert (job.kind, job.rule, job.manifest) == ("program", "train", None)
-        assert str(job.resources["launch"]).endswith(f"ddlbench.run.rank --start {job.spec.workers}")
+        assert str(job.resources["launch"]).endswith(
+            f"ddlbench.run.rank --start {job.spec.workers}"
+        )
         assert json.loads(job.spec.to_json())["program"]["digest"]
     assert figure_runs(plan, "throughput") == [*plan.runs]
     assert promise.promised(plan)["models"] == promise.promised(plan)["frameworks"] == []
 
 
 def test_axes_say_what_is_counted(planned: Planned, tmp_path: Path) -> None:
-    """Pictures of our trainings, what its file says of a program, and samples where a figure shows both."""
-    (tmp_path / "config/programs/plain.yaml").write_text(yaml.safe_dump(PROGRAM | {"sample": "tokens"}))
+    """Pictures of our trainings, what its file says of a program, and samples where a figure shows
+    both.
+    """
+    (tmp_path / "config/programs/plain.yaml").write_text(
+        yaml.safe_dump(PROGRAM | {"sample": "tokens"})
+    )
     (tmp_path / "config/recipes/demo.yaml").write_text(OURS_RECIPE)
     blocks = {"own": {}, "ours": OURS}
-    figures = {name: {"plot": "throughput", "runs": runs} for name, runs in (("a", ["own"]), ("b", ["ours"]))}
+    figures = {
+        name: {"plot": "throughput", "runs": runs}
+        for name, runs in (("a", ["own"]), ("b", ["ours"]))
+    }
     plan = planned(runs=blocks, figures=figures | {"c": {"plot": "throughput"}})
     said = [json.loads(figure_options(plan, name))["sample"] for name in "abc"]
     assert said == ["tokens", "images", "samples"]
-    assert Counter(row.block for row in bill.rows(plan, {"mnist5k": 4000}, tmp_path)) == {"own": 4, "ours": 2}
+    assert Counter(row.block for row in bill.rows(plan, {"mnist5k": 4000}, tmp_path)) == {
+        "own": 4,
+        "ours": 2,
+    }
 
 
 def test_a_change_of_its_files_makes_its_runs_stale(planned: Planned, tmp_path: Path) -> None:
@@ -106,7 +127,9 @@ def test_a_change_of_its_files_makes_its_runs_stale(planned: Planned, tmp_path: 
     assert row.wall_s is None  # its record tells what the old files took
 
 
-def test_before_records_nobody_knows_what_it_takes_and_then_they_say(planned: Planned, tmp_path: Path) -> None:
+def test_before_records_nobody_knows_what_it_takes_and_then_they_say(
+    planned: Planned, tmp_path: Path
+) -> None:
     plan = planned(repeats=2)
     assert {(row.wall_s, row.gpu_hours) for row in rows(plan, tmp_path)} == {(None, None)}
     with refuses(ConfigError, "max_gpu_hours: 1 ", "8 runs", "plain"):
@@ -121,7 +144,9 @@ def test_before_records_nobody_knows_what_it_takes_and_then_they_say(planned: Pl
 
 
 def test_a_programs_minutes_are_its_time_limit(planned: Planned, tmp_path: Path) -> None:
-    """In place of all that the queue gives; a block's go before them, and no run is another for them."""
+    """In place of all that the queue gives; a block's go before them, and no run is another for
+    them.
+    """
 
     def on_queue(of_program: int | None, **changes: object) -> tuple[str, ...]:
         said = {} if of_program is None else {"minutes": of_program}
@@ -132,7 +157,12 @@ def test_a_programs_minutes_are_its_time_limit(planned: Planned, tmp_path: Path)
         return tuple(job.spec.to_json() for job in plan.runs.values())
 
     limits: list[set[str | int | None]] = []
-    specs = {on_queue(None), on_queue(90), on_queue(90, minutes=45), on_queue(None, runs={"all": {"minutes": 45}})}
+    specs = {
+        on_queue(None),
+        on_queue(90),
+        on_queue(90, minutes=45),
+        on_queue(None, runs={"all": {"minutes": 45}}),
+    }
     assert len(specs) == 1
     assert limits == [{1440}, {90}, {45}, {45}]
     with refuses(ConfigError, "plain.yaml: minutes: 2000 ", 1440):
@@ -144,11 +174,15 @@ def test_what_failed_is_a_failed_run(planned: Planned, tmp_path: Path) -> None:
     first, *_ = plan.runs
     left = tmp_path / "runs" / first / "failed"
     left.mkdir(parents=True)
-    (left / "failure.json").write_text(json.dumps({"cause": "exited", "message": "it printed last: no tokens"}))
+    (left / "failure.json").write_text(
+        json.dumps({"cause": "exited", "message": "it printed last: no tokens"})
+    )
     found = rows(plan, tmp_path)
     states, _ = status.now(plan, found, tmp_path, tmp_path)
     assert states[first].state == "failed"
-    assert f"failed  {first}: exited" in "\n".join(status.lines(plan, found, states, tmp_path, None))
+    assert f"failed  {first}: exited" in "\n".join(
+        status.lines(plan, found, states, tmp_path, None)
+    )
     assert kinds.of_folder(left.parent).name == "train"
 
 

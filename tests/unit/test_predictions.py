@@ -28,7 +28,11 @@ PRIORS = prediction_priors.read()
 
 
 def made_up(
-    rates: dict[int, float], batch: float = 64.0, node: int = 4, spread: float | None = None, **of: Any
+    rates: dict[int, float],
+    batch: float = 64.0,
+    node: int = 4,
+    spread: float | None = None,
+    **of: Any,
 ) -> Series:
     named = dict.fromkeys(NAMED, "x") | {"machine": "juwels-booster", "precision": "fp32", **of}
     name, points = "throughput_images_per_s", []
@@ -47,7 +51,9 @@ def scaled(*workers: int) -> Series:
 def of_study(rates: dict[int, float], batch: int = 64, **columns: Any) -> pd.DataFrame:
     """Runs of a batch per worker that draw 100 W a worker."""
     table = runs_table(*((sized(n, batch * n), rate) for n, rate in rates.items()))
-    return table.assign(**{"of_epochs": 90, "energy_j": 3600.0 * table["workers"], "train_s": 36.0, **columns})
+    return table.assign(
+        **{"of_epochs": 90, "energy_j": 3600.0 * table["workers"], "train_s": 36.0, **columns}
+    )
 
 
 def found(runs: pd.DataFrame) -> list[dict[str, Any]]:
@@ -75,7 +81,9 @@ class TestMoreWorkers:
         table = found(of_study({1: 100.0, 4: 390.0}))
         assert [row["images_per_s"] for row in table] == [100, 390, None, None, None]
         (_, line, *series) = lines([*table, *(row | {"series": "another"} for row in table)])
-        assert len(series) == 2 and all("(measured: 1 4 workers)" in title for title in series)  # said once
+        assert len(series) == 2 and all(
+            "(measured: 1 4 workers)" in title for title in series
+        )  # said once
         assert "  not 8, 16, 32 workers: " in line and "measure 8 workers" in line
 
     def test_a_node_is_the_machines_not_the_runs(self) -> None:
@@ -85,11 +93,15 @@ class TestMoreWorkers:
         assert (beyond["workers"], beyond["images_per_s"]) == (8, None)
 
     def test_a_batch_that_changes_is_predicted(self) -> None:
-        """Of strong scaling each worker has its share, an image at least; what a smaller batch costs is the line's."""
+        """Of strong scaling each worker has its share, an image at least; what a smaller batch
+        costs is the line's.
+        """
         table = runs_table(*((sized(n, 32), rate) for n, rate in {4: 4000.0, 8: 7000.0}.items()))
         *_, row, _, none = found(table.assign(scaling="strong"))
         assert row["batch_per_worker"] == 2 and 7000 < row["images_per_s"] < 14_000
-        assert "batch 32 of all workers" in lines([row])[1] and "give each an image" in none["why_not"]
+        assert (
+            "batch 32 of all workers" in lines([row])[1] and "give each an image" in none["why_not"]
+        )
 
     def test_nothing_to_predict(self) -> None:
         assert found(of_study({4: 400.0}, status="failed")) == found(pd.DataFrame()) == []
@@ -102,7 +114,9 @@ class TestRefusals:
 
     def test_more_than_an_interval_can_say(self) -> None:
         one = scaled(4, 8, 16, 32)
-        widths = [high / low for n in (64, 128, 256) for _, low, high in [predicted(one, n, PRIORS)]]
+        widths = [
+            high / low for n in (64, 128, 256) for _, low, high in [predicted(one, n, PRIORS)]
+        ]
         assert widths == sorted(widths)
         with refuses(TooLittleError, "factor of 10", "measure 16 workers"):
             predicted(scaled(4, 8), 100_000, PRIORS)
@@ -113,21 +127,29 @@ def test_others_records_have_the_batch_that_they_had() -> None:
     runs = runs_table((sized(8, 8 * 400), 8000.0), (sized(64, 64 * 51), 60000.0))
     ours = all_series(runs, 4)
     assert {one.measured.workers for one in ours} == {(8,), (64,)}  # two batches, two series
-    (one,) = all_series(runs.assign(records="mlperf", workers_per_node=8, of_epochs=None, images_seen=42_000), 4)
+    (one,) = all_series(
+        runs.assign(records="mlperf", workers_per_node=8, of_epochs=None, images_seen=42_000), 4
+    )
     assert one.images * one.epochs == 42_000  # hours are those of the whole training
     assert one.measured == Measured((8, 64), (8000.0, 60000.0), (400.0, 51.0), 8)
 
 
 def test_series_are_named_by_the_settings_in_which_they_differ() -> None:
     both = [(sized(4, 256, schedule=schedule), 80.0) for schedule in ("step", "cosine")]
-    assert [one.name.split(", ")[-2] for one in all_series(runs_table(*both), 4)] == ["cosine", "step"]
+    assert [one.name.split(", ")[-2] for one in all_series(runs_table(*both), 4)] == [
+        "cosine",
+        "step",
+    ]
     (alone,) = all_series(runs_table(*both[:1]), 4)
     assert "step" not in alone.name
 
 
 @pytest.fixture(scope="module")
 def table() -> list[dict[str, Any]]:
-    of = [made_up({4: 400.0, 8: 780.0}), made_up({4: 400.0, 8: 780.0, 16: 1500.0}, spread=1.02, framework="y")]
+    of = [
+        made_up({4: 400.0, 8: 780.0}),
+        made_up({4: 400.0, 8: 780.0, 16: 1500.0}, spread=1.02, framework="y"),
+    ]
     return rows(of, replace(JUWELS, price_per_gpu_hour=2.0, currency="EUR"), planned=[24])
 
 
@@ -138,13 +160,19 @@ def test_the_table(table: list[dict[str, Any]]) -> None:
     assert (frame["images_per_s_low"] <= frame["images_per_s"]).all()
     assert (frame["images_per_s"] <= frame["images_per_s_high"]).all()
     hours = frame["train_h"]
-    assert hours.to_list() == pytest.approx((1_281_167 * 90 / frame["images_per_s"] / 3600).to_list())
+    assert hours.to_list() == pytest.approx(
+        (1_281_167 * 90 / frame["images_per_s"] / 3600).to_list()
+    )
     assert frame["price"].to_list() == pytest.approx((hours * frame["workers"] * 2).to_list())
 
 
 def test_a_step_larger_than_an_epoch_has_rates_but_no_hours() -> None:
     *_, row = rows([replace(scaled(4, 8), images=300.0)], JUWELS)
-    assert row["images_per_s"] > 0 and row["train_h"] is None and missing(row["basis"], "more images") == []
+    assert (
+        row["images_per_s"] > 0
+        and row["train_h"] is None
+        and missing(row["basis"], "more images") == []
+    )
     assert lines([row])[2].endswith(", and no hours")
 
 
@@ -160,7 +188,9 @@ def test_the_picture(table: list[dict[str, Any]]) -> None:
 
 def test_records_become_rows(tmp_path: Path) -> None:
     specs = [run_spec(workers=n, global_batch=4 * n, repeat=r) for n in (1, 2) for r in (1, 2)]
-    runs, _ = tables(tmp_path / "tables", *(write_record(tmp_path / "runs", spec) for spec in specs))
+    runs, _ = tables(
+        tmp_path / "tables", *(write_record(tmp_path / "runs", spec) for spec in specs)
+    )
     (series,) = all_series(runs, 4)
     assert series.measured.workers == (1, 2) and series.batch_at(8) == 4
     table = rows([series], JUWELS)
@@ -174,11 +204,16 @@ CONFIG: dict[str, Any] = check_config({"study": "demo", "machine": "local"})
 def test_files_are_written_and_named(tmp_path: Path) -> None:
     specs = [run.spec for run in make_plan(load_study("demo"), load_machine("local")).runs.values()]
     wanted = [spec for spec in specs if spec.loader == "native" and spec.adapter == "ddp"]
-    folders = [write_record(tmp_path / "runs", spec, images=8 * spec.global_batch) for spec in wanted]
+    folders = [
+        write_record(tmp_path / "runs", spec, images=8 * spec.global_batch) for spec in wanted
+    ]
     said = predictions.make(CONFIG, folders, tmp_path / "results")
     home = tmp_path / "results/demo/local"
     figures = [f"figures/predictions.{suffix}" for suffix in ("pdf", "png", "svg")]
-    assert sorted(str(path.relative_to(home)) for path in home.rglob("*.*")) == [*figures, "tables/predictions.csv"]
+    assert sorted(str(path.relative_to(home)) for path in home.rglob("*.*")) == [
+        *figures,
+        "tables/predictions.csv",
+    ]
     assert f"{home}/tables/predictions.csv" in said and f"{home}/figures/predictions.png" in said
     assert set(pd.read_csv(home / "tables/predictions.csv")["model"]) & {"resnet8_half", "lenet"}
 

@@ -1,4 +1,6 @@
-"""What a preflight makes of what ranks found; facts are those of eight ranks on two nodes with four GPUs each."""
+"""What a preflight makes of what ranks found; facts are those of eight ranks on two nodes with four
+GPUs each.
+"""
 
 import copy
 from collections.abc import Iterable
@@ -39,10 +41,16 @@ def ranks(promised: dict[str, Any]) -> Facts:
             "interfaces": ["lo", "eth0", "ib0"],
             "free_bytes": {"results": 10**12, "data": 10**13},
             "gpus": ["NVIDIA A100-SXM4-40GB"] * 4,
-            "gpu": {"name": "NVIDIA A100-SXM4-40GB", "memory_bytes": 40 << 30, "uuid": f"GPU-{rank}"},
+            "gpu": {
+                "name": "NVIDIA A100-SXM4-40GB",
+                "memory_bytes": 40 << 30,
+                "uuid": f"GPU-{rank}",
+            },
             "cuda": "12.6",
             "all_reduce": {"gloo": {"sum": 8.0, "bytes": 1 << 24, "seconds": 0.01}},
-            "clocks": {"node2": {"offset_s": 0.0004, "uncertainty_s": 0.0001, "trips": 101}} if rank == 0 else {},
+            "clocks": {"node2": {"offset_s": 0.0004, "uncertainty_s": 0.0001, "trips": 101}}
+            if rank == 0
+            else {},
             "read": [],
             "doing": None,
         }
@@ -98,20 +106,38 @@ def test_one_machine_tries_two_workers_at_most() -> None:
     ],
 )
 def test_the_machines_file_is_compared_with_slurms_nodes(
-    monkeypatch: pytest.MonkeyPatch, threads: int, cores: int, gpus: int, said: list[tuple[str, ...]]
+    monkeypatch: pytest.MonkeyPatch,
+    threads: int,
+    cores: int,
+    gpus: int,
+    said: list[tuple[str, ...]],
 ) -> None:
     """In a job of Snakemake's plugin, which has no SLURM_JOB_NODELIST."""
     line = f"n1|{threads}|2|{cores // 2}|gpu:a100:{gpus}(S:0-1),tmp:100G"
     answers = {
-        ("squeue", "--noheader", "--jobs=7", f"--format={slurm.marked('%N')}"): f"hi\n{slurm.marked('n[1]')}\n",
-        ("sinfo", "--noheader", "--all", "--Node", "--nodes=n[1]", "--format=%N|%c|%X|%Y|%G"): f"{line}\n{line}\nhi\n",
+        (
+            "squeue",
+            "--noheader",
+            "--jobs=7",
+            f"--format={slurm.marked('%N')}",
+        ): f"hi\n{slurm.marked('n[1]')}\n",
+        (
+            "sinfo",
+            "--noheader",
+            "--all",
+            "--Node",
+            "--nodes=n[1]",
+            "--format=%N|%c|%X|%Y|%G",
+        ): f"{line}\n{line}\nhi\n",
     }
     monkeypatch.setattr(slurm, "printed", lambda *command: answers[command])
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.delenv("SLURM_JOB_NODELIST", raising=False)
     problems = judge.judge_nodes(JUWELS, slurm.nodes_of_this_job())
     assert len(problems) == len(said) and not any(problem.error for problem in problems)
-    assert [missing(problem, *facts) for facts, problem in zip(said, problems, strict=True)] == [[]] * len(said)
+    assert [missing(problem, *facts) for facts, problem in zip(said, problems, strict=True)] == [
+        []
+    ] * len(said)
 
 
 def test_a_machine_as_promised_has_no_problem(ranks: Facts, promised: dict[str, Any]) -> None:
@@ -122,7 +148,10 @@ FILE = "config/machines/juwels-booster.yaml: "
 SECOND, ALL = [4, 5, 6, 7], range(8)
 HERE, THERE, EVERYWHERE = "(on node1)", "(on node2)", "(on all nodes)"
 GPU = "NVIDIA A100-SXM4-40GB"
-NOT_MET = ("do not reach each other", f"{FILE}environment: GLOO_SOCKET_IFNAME=ib0, NCCL_SOCKET_IFNAME=ib0, host_suffix")
+NOT_MET = (
+    "do not reach each other",
+    f"{FILE}environment: GLOO_SOCKET_IFNAME=ib0, NCCL_SOCKET_IFNAME=ib0, host_suffix",
+)
 # One thing is wrong: (what to set, in which ranks, is it an error, what the message names).
 WRONG: dict[str, tuple[dict[str, Any], Iterable[int], bool, tuple[str, ...]]] = {
     "a module that did not load": (
@@ -137,16 +166,41 @@ WRONG: dict[str, tuple[dict[str, Any], Iterable[int], bool, tuple[str, ...]]] = 
         True,
         ("horovod is not installed", "envs/build-horovod.sh", EVERYWHERE),
     ),
-    "a package of another Python": ({"elsewhere": ["numpy would be"]}, SECOND, True, ("numpy would be", THERE)),
-    "an NCCL that was written over": ({"nccl": "libnccl.so.2 is not"}, [7], False, ("libnccl.so.2 is not", THERE)),
-    "a framework without what GPUs need": ({"unable": ["without NCCL"]}, ALL, True, ("without NCCL", EVERYWHERE)),
+    "a package of another Python": (
+        {"elsewhere": ["numpy would be"]},
+        SECOND,
+        True,
+        ("numpy would be", THERE),
+    ),
+    "an NCCL that was written over": (
+        {"nccl": "libnccl.so.2 is not"},
+        [7],
+        False,
+        ("libnccl.so.2 is not", THERE),
+    ),
+    "a framework without what GPUs need": (
+        {"unable": ["without NCCL"]},
+        ALL,
+        True,
+        ("without NCCL", EVERYWHERE),
+    ),
     "threads in place of cores": (
         {"cores": [*range(6)], "hardware_threads": 12},
         [3],
         False,
-        (f"{FILE}cores_per_worker: 12", "6 cores (12 hardware threads)", "slurm_flags: [--hint=nomultithread]", HERE),
+        (
+            f"{FILE}cores_per_worker: 12",
+            "6 cores (12 hardware threads)",
+            "slurm_flags: [--hint=nomultithread]",
+            HERE,
+        ),
     ),
-    "a GPU that is missing": ({"gpus": [GPU] * 3, "gpu": None}, [7], True, ("rank 3", "(3 visible)", THERE)),
+    "a GPU that is missing": (
+        {"gpus": [GPU] * 3, "gpu": None},
+        [7],
+        True,
+        ("rank 3", "(3 visible)", THERE),
+    ),
     "a PyTorch without CUDA": (
         {"gpus": [], "gpu": None, "cuda": None, "local_rank": 0},
         [0],
@@ -157,7 +211,11 @@ WRONG: dict[str, tuple[dict[str, Any], Iterable[int], bool, tuple[str, ...]]] = 
         {"interfaces": ["lo", "eth0"]},
         SECOND,
         True,
-        (f"{FILE}environment: GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME: ", "there are lo, eth0", THERE),
+        (
+            f"{FILE}environment: GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME: ",
+            "there are lo, eth0",
+            THERE,
+        ),
     ),
     "a full disk": (
         {"free_bytes": {"results": 1000, "data": 10**13}},
@@ -177,15 +235,27 @@ WRONG: dict[str, tuple[dict[str, Any], Iterable[int], bool, tuple[str, ...]]] = 
         True,
         (f"{FILE}data: folder {JUWELS.data} is not there", THERE),
     ),
-    "too few cores": ({"cores": [0, 1, 2]}, [1], False, (f"{FILE}cores_per_worker: 12", "3 cores", HERE)),
+    "too few cores": (
+        {"cores": [0, 1, 2]},
+        [1],
+        False,
+        (f"{FILE}cores_per_worker: 12", "3 cores", HERE),
+    ),
     "another world": (
-        {"error": "WorldError: expected 8 ranks, the launcher started 4", "doing": "finding out who it is"},
+        {
+            "error": "WorldError: expected 8 ranks, the launcher started 4",
+            "doing": "finding out who it is",
+        },
         [0],
         True,
         ("expected 8 ranks, the launcher started 4", HERE),
     ),
     "ranks that do not meet": (
-        {"error": "DistNetworkError: timed out", "doing": "meeting the other ranks by Gloo", "met": None},
+        {
+            "error": "DistNetworkError: timed out",
+            "doing": "meeting the other ranks by Gloo",
+            "met": None,
+        },
         [4],
         True,
         (*NOT_MET, "meeting the other ranks by Gloo", "DistNetworkError: timed out", THERE),
@@ -214,7 +284,12 @@ WRONG: dict[str, tuple[dict[str, Any], Iterable[int], bool, tuple[str, ...]]] = 
         True,
         ("torch: 2.12.0 on node2; 2.13.0 on node1",),
     ),
-    "another Python on a node": ({"python": "3.12.1"}, SECOND, True, ("Python: 3.11.7 on node1; 3.12.1 on node2",)),
+    "another Python on a node": (
+        {"python": "3.12.1"},
+        SECOND,
+        True,
+        ("Python: 3.11.7 on node1; 3.12.1 on node2",),
+    ),
     "a clock that is off": (
         {"clocks": {"node2": {"offset_s": 2.0, "uncertainty_s": 0.001, "trips": 101}}},
         [0],
@@ -238,7 +313,12 @@ WRONG: dict[str, tuple[dict[str, Any], Iterable[int], bool, tuple[str, ...]]] = 
 
 @pytest.mark.parametrize(("changes", "where", "error", "named"), WRONG.values(), ids=WRONG)
 def test_what_is_wrong_is_said_once(
-    ranks: Facts, promised: dict[str, Any], changes: dict[str, Any], where: list[int], error: bool, named: tuple
+    ranks: Facts,
+    promised: dict[str, Any],
+    changes: dict[str, Any],
+    where: list[int],
+    error: bool,
+    named: tuple,
 ) -> None:
     for rank in where:
         for key, value in copy.deepcopy(changes).items():
@@ -250,7 +330,9 @@ def test_what_is_wrong_is_said_once(
     assert len(problems) == (2 if "gpu_name" in said.text else 1), problems
 
 
-def test_different_gpus_are_a_warning_where_none_is_promised(ranks: Facts, promised: dict[str, Any]) -> None:
+def test_different_gpus_are_a_warning_where_none_is_promised(
+    ranks: Facts, promised: dict[str, Any]
+) -> None:
     for facts in ranks[4:]:
         facts["gpu"] |= {"name": "NVIDIA H100"}
     (problem,) = judge.judge(ranks, promised | {"gpu_name": None})
@@ -270,19 +352,27 @@ def test_ranks_that_share_cores(ranks: Facts, promised: dict[str, Any]) -> None:
 def test_ranks_that_say_nothing(ranks: Facts, promised: dict[str, Any]) -> None:
     (unseen,) = judge.judge(ranks[:4], promised)
     assert unseen.error
-    assert missing(unseen.text, "ranks 4, 5, 6, 7", "on node2", "see this folder", "exclude_nodes") == []
+    assert (
+        missing(unseen.text, "ranks 4, 5, 6, 7", "on node2", "see this folder", "exclude_nodes")
+        == []
+    )
     for facts in ranks:
         facts |= {"met": None, "doing": "finding out who it is"}  # they waited for the others
     for allocated, where in (([], ()), (["node1", "node3"], ("on node3",))):
         (problem,) = judge.judge(ranks[:4], promised, allocated)
-        assert missing(problem.text, "ranks 4, 5, 6, 7", *where, "did not start", "exclude_nodes") == []
+        assert (
+            missing(problem.text, "ranks 4, 5, 6, 7", *where, "did not start", "exclude_nodes")
+            == []
+        )
         assert where or "(on " not in problem.text
     (none,) = judge.judge([], promised)
     assert none.error
 
 
 @pytest.mark.parametrize(("launcher", "wrong"), [("slurm", True), ("namespaces", False)])
-def test_ranks_on_one_host_instead_of_two(ranks: Facts, promised: dict[str, Any], launcher: str, wrong: bool) -> None:
+def test_ranks_on_one_host_instead_of_two(
+    ranks: Facts, promised: dict[str, Any], launcher: str, wrong: bool
+) -> None:
     """Nodes that are namespaces share their host's name."""
     for facts in ranks:
         facts["host"] = "node1"
@@ -316,5 +406,7 @@ def test_errors_come_first(ranks: Facts, promised: dict[str, Any]) -> None:
         ({"NCCL_SOCKET_IFNAME": "hsn,eno"}, ["NCCL_SOCKET_IFNAME"]),
     ],
 )
-def test_interfaces_are_named_as_the_libraries_read_them(environment: dict[str, str], absent: list[str]) -> None:
+def test_interfaces_are_named_as_the_libraries_read_them(
+    environment: dict[str, str], absent: list[str]
+) -> None:
     assert list(judge._absent_interfaces(["lo", "eth0", "ib0"], environment)) == absent

@@ -1,4 +1,6 @@
-"""What a preflight measures on a node, and what is kept of it; `test_preflight.py` has what is made of that."""
+"""What a preflight measures on a node, and what is kept of it; `test_preflight.py` has what is made
+of that.
+"""
 
 import json
 import os
@@ -25,7 +27,9 @@ from tests.sources import some
 
 
 def test_clock_offsets_are_within_their_uncertainty() -> None:
-    """A clock 2 s ahead, trips of 1 to 3 ms, of which the way there takes any part; one trip met a pause."""
+    """A clock 2 s ahead, trips of 1 to 3 ms, of which the way there takes any part; one trip met a
+    pause.
+    """
     trips = []
     for i in range(51):
         sent, length, there = i * 0.1, 0.001 + i % 3 * 0.001, (i * 7 % 11) / 10
@@ -53,7 +57,9 @@ def test_two_processes_measure_their_clocks(tmp_path: Path) -> None:
     """One pretends that it is 1.5 s later."""
     argv = [sys.executable, "-c", CLOCKS]
     both = [
-        subprocess.Popen([*argv, str(rank), str(tmp_path / "meet")], stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [*argv, str(rank), str(tmp_path / "meet")], stdout=subprocess.PIPE, text=True
+        )
         for rank in (0, 1)
     ]
     said = [json.loads(process.communicate(timeout=100)[0]) for process in both]
@@ -63,11 +69,15 @@ def test_two_processes_measure_their_clocks(tmp_path: Path) -> None:
     assert abs(found["offset_s"] - 1.5) <= found["uncertainty_s"] + 1e-3
 
 
-def test_reading_says_how_much_and_whether_it_was_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_says_how_much_and_whether_it_was_cached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(scout, "READ_S", 100.0)  # to its end, on any disk
     for form in ("raw", "tfrecord"):
         manifest = write_form(lambda: some(60, 20), "some", form, tmp_path / form)
-        files = 80 if form == "raw" else sum(len(split.sha256) for split in manifest.splits.values())
+        files = (
+            80 if form == "raw" else sum(len(split.sha256) for split in manifest.splits.values())
+        )
         found = scout.read(tmp_path / form)
         assert found["bytes"] == sum(split.bytes for split in manifest.splits.values())
         assert found["files"] == files
@@ -97,11 +107,18 @@ def test_cached_pages_are_counted(tmp_path: Path) -> None:
 
 def test_a_record_cites_the_preflight_before_it(tmp_path: Path) -> None:
     file = tmp_path / "preflight.json"
-    found = {"time": time.time(), "problems": [{"error": False, "text": "slow"}], "ranks": [], "promised": {}}
+    found = {
+        "time": time.time(),
+        "problems": [{"error": False, "text": "slow"}],
+        "ranks": [],
+        "promised": {},
+    }
     file.write_text(json.dumps(found))
     assert cite(file) == {
         "path": str(file),
-        "sha256": subprocess.run(["sha256sum", file], capture_output=True, text=True).stdout.split()[0],
+        "sha256": (
+            subprocess.run(["sha256sum", file], capture_output=True, text=True).stdout.split()[0]
+        ),
         "time": found["time"],
         "warnings": ["slow"],
     }
@@ -111,7 +128,9 @@ def test_a_preflight_is_current_for_what_it_was_made_for(
     paper: Plan, promised: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    small = replace(paper.study, blocks=(replace(paper.study.blocks[0], loaders=("synthetic",)),), figures=())
+    small = replace(
+        paper.study, blocks=(replace(paper.study.blocks[0], loaders=("synthetic",)),), figures=()
+    )
     of = make_plan(small, JUWELS)
     assert not promise.is_current(of)
     file = Path(promise.path(of))
@@ -149,9 +168,21 @@ def test_what_frameworks_need_is_promised_once_for_all_their_runs() -> None:
 def test_models_are_asked_for_the_studys_picture_sizes(tmp_path: Path) -> None:
     """By all ranks together, before training; the line goes to people as it is."""
     study, machine = load_study("frameworks"), LAPTOP
-    of = promise.promised(make_plan(study, machine)) | {"workers": 1, "data": str(tmp_path), "manifests": []}
-    (tmp_path / scout.PROMISED).write_text(json.dumps(of | {"models": [["lenet", 8], ["lenet", 32]]}))
-    alone = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    of = promise.promised(make_plan(study, machine)) | {
+        "workers": 1,
+        "data": str(tmp_path),
+        "manifests": [],
+    }
+    (tmp_path / scout.PROMISED).write_text(
+        json.dumps(of | {"models": [["lenet", 8], ["lenet", 32]]})
+    )
+    alone = {
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+        "LOCAL_RANK": "0",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "0",
+    }
     argv = [sys.executable, "-m", "ddlbench.preflight.scout", str(tmp_path)]
     subprocess.run(argv, env=os.environ | alone, check=True, timeout=200)
     (facts,) = notes.read(tmp_path, "rank").values()

@@ -1,4 +1,6 @@
-"""One price and one energy, by hand: what a run blocks, what that costs, and what the site draws for it."""
+"""One price and one energy, by hand: what a run blocks, what that costs, and what the site draws
+for it.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +36,9 @@ SOLD = replace(JUWELS, price_per_gpu_hour=2.0, currency="EUR", pue=1.1)  # four 
         (1, 1, False, True, 4),
     ],
 )
-def test_what_nobody_else_can_use_is_paid_for(workers: int, nodes: int, timed: bool, whole: bool, blocked: int) -> None:
+def test_what_nobody_else_can_use_is_paid_for(
+    workers: int, nodes: int, timed: bool, whole: bool, blocked: int
+) -> None:
     sold = Tariff(2.0, "EUR", 4, whole)
     assert sold.workers_blocked(workers, nodes, timed) == blocked
     assert sold.price(3.0, blocked) == 6.0 * blocked
@@ -57,7 +61,9 @@ def test_a_machines_file_says_whether_nodes_are_billed_whole() -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_plan_comparison_and_prediction_ask_the_same_price_of_a_part_of_a_node(workers: int, tmp_path: Path) -> None:
+def test_plan_comparison_and_prediction_ask_the_same_price_of_a_part_of_a_node(
+    workers: int, tmp_path: Path
+) -> None:
     """An hour of 1 or 2 of four workers, at 2 EUR each: 8 EUR, because the node is taken."""
     study = load_study("aach2023")
     block = replace(study.blocks[0], workers=(workers,))
@@ -65,14 +71,21 @@ def test_plan_comparison_and_prediction_ask_the_same_price_of_a_part_of_a_node(w
     (row, *_) = bill.rows(plan, {"imagenet": 1_281_167}, tmp_path)
     assert row.wall_s and row.price
     assert row.price / (row.wall_s / 3600) == pytest.approx(8.0)
-    assert row.gpu_hours == pytest.approx(workers * row.wall_s / 3600)  # hours of workers are those of its own
-    assert budget.amount(row, replace(SOLD, budget_unit="GPU hours")) == pytest.approx(4 * row.wall_s / 3600)
+    assert row.gpu_hours == pytest.approx(
+        workers * row.wall_s / 3600
+    )  # hours of workers are those of its own
+    assert budget.amount(row, replace(SOLD, budget_unit="GPU hours")) == pytest.approx(
+        4 * row.wall_s / 3600
+    )
 
     one, *_ = predictions.rows(all_series(of_study({workers: 100.0}), 4), SOLD)
     assert one["price"] == pytest.approx(8.0 * one["train_h"])
     assert one["worker_hours"] == pytest.approx(workers * one["train_h"])
 
-    sides = [*repeats(101.0, 0.97, 1.0, 1.02), *repeats(100.0, 1.01, 0.99, 1.0, framework="horovod")]
+    sides = [
+        *repeats(101.0, 0.97, 1.0, 1.02),
+        *repeats(100.0, 1.01, 0.99, 1.0, framework="horovod"),
+    ]
     of_node = {"run_s": 3600.0, "workers": workers, "workers_per_node": workers, "nodes": 1}
     (pair,) = comparisons.rows(pd.DataFrame([side | of_node for side in sides]), tariff(SOLD))
     assert pair["more_worker_hours"] == pytest.approx(2 * pair["more_repeats"] * workers)
@@ -110,7 +123,12 @@ ONE, TWO, FOUR = Draw(1, 1, 300.0), Draw(2, 1, 400.0), Draw(4, 1, 600.0)
         ([ONE, TWO], 6, 2, 1000),
         ([ONE, FOUR], 2, 1, 400),
         ([Draw(1, 1, 300.0), Draw(2, 1, 290.0)], 4, 1, 295),  # more workers never draw less
-        ([Draw(1, 1, 100.0), Draw(2, 1, 300.0)], 4, 1, 560),  # nor does a node draw less than nothing
+        (
+            [Draw(1, 1, 100.0), Draw(2, 1, 300.0)],
+            4,
+            1,
+            560,
+        ),  # nor does a node draw less than nothing
         ([Draw(1, 1, 300.0, 100.0)], 4, 1, 600),  # GPUs have counters of their own
         ([Draw(8, 2, 1100.0, 400.0)], 4, 2, 900),  # 200 W of 550 W of a node are its four GPUs'
         ([Draw(1, 1, 300.0, 500.0)], 2, 1, 600),  # which draw no more than their node
@@ -123,15 +141,25 @@ ONE, TWO, FOUR = Draw(1, 1, 300.0), Draw(2, 1, 400.0), Draw(4, 1, 600.0)
         ([], 1, 1, None),
     ],
 )
-def test_power_of_nodes_and_workers_apart(draws: list[Draw], workers: int, nodes: int, watts: float | None) -> None:
+def test_power_of_nodes_and_workers_apart(
+    draws: list[Draw], workers: int, nodes: int, watts: float | None
+) -> None:
     assert power_w(draws, workers, nodes) == (None if watts is None else pytest.approx(watts))
 
 
 def test_one_number_of_workers_is_shared_as_the_machines_file_says() -> None:
     assert power_w([FOUR], 1, 1, (100.0, 200.0)) == pytest.approx(300)
-    assert power_w([Draw(4, 1, 1200.0)], 1, 1, (100.0, 200.0)) == pytest.approx(600)  # of what was measured
-    assert power_w([FOUR], 1, 1, (100.0, None)) == power_w([FOUR], 1, 1, (None, 200.0)) == pytest.approx(150)
-    assert power_w([Draw(4, 1, 600.0, 200.0)], 1, 1, (100.0, 200.0)) == pytest.approx(450)  # counters know better
+    assert power_w([Draw(4, 1, 1200.0)], 1, 1, (100.0, 200.0)) == pytest.approx(
+        600
+    )  # of what was measured
+    assert (
+        power_w([FOUR], 1, 1, (100.0, None))
+        == power_w([FOUR], 1, 1, (None, 200.0))
+        == pytest.approx(150)
+    )
+    assert power_w([Draw(4, 1, 600.0, 200.0)], 1, 1, (100.0, 200.0)) == pytest.approx(
+        450
+    )  # counters know better
 
 
 def test_predicted_energy_is_the_sites_and_of_the_run_itself_where_it_was_measured() -> None:
@@ -142,4 +170,7 @@ def test_predicted_energy_is_the_sites_and_of_the_run_itself_where_it_was_measur
     for row in predictions.rows(all_series(runs, 4), SOLD):
         watts = 200 * -(-row["workers"] // 4) + 100 * row["workers"]
         assert row["energy_kwh"] == pytest.approx(1.1 * watts / 1000 * row["train_h"])
-    assert {row["by"] for row in predictions.rows(all_series(runs, 4), SOLD)} == {"measured", "predicted"}
+    assert {row["by"] for row in predictions.rows(all_series(runs, 4), SOLD)} == {
+        "measured",
+        "predicted",
+    }

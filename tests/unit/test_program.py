@@ -1,4 +1,6 @@
-"""A user's own program: its file, the lines about what is wrong in it, its digest, its value in a run."""
+"""A user's own program: its file, the lines about what is wrong in it, its digest, its value in a
+run.
+"""
 
 import json
 import os
@@ -17,7 +19,9 @@ from tests.facts import refuses
 from tests.unit.spoiled import bad_input
 
 GIVEN = {
-    "command": "python 'my train.py' --batch {batch_per_worker} --precision {precision} --out {folder}",
+    "command": (
+        "python 'my train.py' --batch {batch_per_worker} --precision {precision} --out {folder}"
+    ),
     "files": ["my train.py", "net"],
     "settings": {"precision": ["bf16", "fp32"], "layers": [2, 4]},
     "sample": "tokens",
@@ -49,7 +53,16 @@ def test_its_settings_make_runs_and_fill_the_command(tmp_path: Path) -> None:
     programs = load(tmp_path).programs()
     settings = [dict(one.settings) for one in programs]
     assert settings == [{"precision": p, "layers": n} for p in ("bf16", "fp32") for n in (2, 4)]
-    words = ["python", "my train.py", "--batch", "8", "--precision", "bf16", "--out", "/a folder/out"]
+    words = [
+        "python",
+        "my train.py",
+        "--batch",
+        "8",
+        "--precision",
+        "bf16",
+        "--out",
+        "/a folder/out",
+    ]
     assert programs[0].argv(VALUES) == words
     assert programs[0].argv(VALUES, resumes=True) == [*words, "--resume", "/a folder/out/last.pt"]
     assert len({spec(one).id for one in programs}) == 4
@@ -70,19 +83,30 @@ def test_a_change_of_its_files_changes_its_digest_and_nothing_else_does(tmp_path
     assert load(tmp_path).digest == before
     (tmp_path / "net/deep/er.py").write_text("c")
     changed = load(tmp_path).digest
-    (tmp_path / "net/deep/er.py").rename(tmp_path / "net/deep" / os.fsdecode(b"\xff.py"))  # no UTF-8
+    (tmp_path / "net/deep/er.py").rename(
+        tmp_path / "net/deep" / os.fsdecode(b"\xff.py")
+    )  # no UTF-8
     assert len({before, changed, load(tmp_path).digest}) == 3
 
 
 def test_its_run_is_a_value_that_comes_back_from_json(tmp_path: Path) -> None:
-    modules = load(tmp_path, environment=["GCC/13", "PyTorch"], lines=[r"(?P<step>\d+)", r"top1 (?P<top1>\S+)"])
+    modules = load(
+        tmp_path, environment=["GCC/13", "PyTorch"], lines=[r"(?P<step>\d+)", r"top1 (?P<top1>\S+)"]
+    )
     for program in (modules.at({"precision": "bf16", "layers": 2}), load(tmp_path).programs()[3]):
         run = spec(program, repeat=3)
         assert RunSpec.from_json(run.to_json()) == run
         columns = run.columns()
         assert columns["model"] == columns["framework"] == "mine"
-        assert columns["settings"] == "precision={precision}, layers={layers}".format(**dict(program.settings))
-        assert (columns["loader"], columns["dataset"], columns["form"], columns["seed"]) == ("own", "own", "own", 3)
+        assert columns["settings"] == "precision={precision}, layers={layers}".format(
+            **dict(program.settings)
+        )
+        assert (columns["loader"], columns["dataset"], columns["form"], columns["seed"]) == (
+            "own",
+            "own",
+            "own",
+            3,
+        )
 
 
 def test_a_setting_framework_is_its_framework(tmp_path: Path) -> None:
@@ -98,23 +122,41 @@ def test_a_setting_framework_is_its_framework(tmp_path: Path) -> None:
     [
         ("train --token S3CRET", (), "train --token ..."),
         ("train --hf-token=S3CRET --lr 0.1", (), "train --hf-token=... --lr 0.1"),
-        ("env HF_TOKEN=S3CRET WANDB_API_KEY=S3 train", (), "env HF_TOKEN=... WANDB_API_KEY=... train"),
+        (
+            "env HF_TOKEN=S3CRET WANDB_API_KEY=S3 train",
+            (),
+            "env HF_TOKEN=... WANDB_API_KEY=... train",
+        ),
         ("train --Password 'a b'", (), "train --Password ..."),
         ("train --licence S3CRET -k S", ("--licence", "k"), "train --licence ... -k ..."),
         *(
             (text, (), text)
-            for text in ("train --tokens 512", "train --pad-token  x", "a --token {token}", "a --token 3")
+            for text in (
+                "train --tokens 512",
+                "train --pad-token  x",
+                "a --token {token}",
+                "a --token 3",
+            )
         ),
-        *((text, (), text) for text in ("train  --tokenizer t5", "train --token --fast", "--max-token=many")),
+        *(
+            (text, (), text)
+            for text in ("train  --tokenizer t5", "train --token --fast", "--max-token=many")
+        ),
     ],
 )
-def test_what_an_option_of_a_secret_s_name_says_is_hidden(command: str, names: tuple[str, ...], shown: str) -> None:
+def test_what_an_option_of_a_secret_s_name_says_is_hidden(
+    command: str, names: tuple[str, ...], shown: str
+) -> None:
     assert hide(command, names) == shown
     assert (secrets(command, names) != []) is (command != shown)
 
 
 def test_a_secret_is_in_no_run_and_its_program_gets_it(tmp_path: Path) -> None:
-    words = {"command": "train --token S3CRET --licence 'L 1' {folder}", "secret": ["--licence"], "settings": None}
+    words = {
+        "command": "train --token S3CRET --licence 'L 1' {folder}",
+        "secret": ["--licence"],
+        "settings": None,
+    }
     file = load(tmp_path, **words, resume="--api-key=K")
     (program,) = file.programs()
     run = spec(program)
@@ -128,7 +170,11 @@ def test_a_secret_is_in_no_run_and_its_program_gets_it(tmp_path: Path) -> None:
         "--api-key=K",
     ]
     assert said == ["S3CRET", "L 1", "K"]
-    other = load(tmp_path, **words | {"command": "train --token NEW --licence 'L 1' {folder}"}, resume="--api-key=K")
+    other = load(
+        tmp_path,
+        **words | {"command": "train --token NEW --licence 'L 1' {folder}"},
+        resume="--api-key=K",
+    )
     assert spec(other.programs()[0]) == run  # another token makes no run stale
     load(tmp_path, **words | {"command": "train --token S3CRET"})
     with refuses(ConfigError, "mine.yaml: command: "):

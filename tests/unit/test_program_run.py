@@ -24,7 +24,19 @@ from ddlbench.settings.program import reveal
 from tests.conftest import ROOT
 from tests.facts import missing
 from tests.kills import killed_at
-from tests.unit.programs import MODULES, PRINT, STEP, failure, launch, made, make, module, script, spec, stopped
+from tests.unit.programs import (
+    MODULES,
+    PRINT,
+    STEP,
+    failure,
+    launch,
+    made,
+    make,
+    module,
+    script,
+    spec,
+    stopped,
+)
 
 pytestmark = pytest.mark.usefixtures("handlers")
 
@@ -43,7 +55,9 @@ def test_its_lines_become_a_record_that_tables_read(tmp_path: Path) -> None:
     assert record.images == 11 * 8
     of = summary.make(record)
     assert of["run"]["framework"] == of["run"]["model"] == "mine"
-    assert of["values"]["step_median_s"] == pytest.approx(record.steps["forward_s"].median(), rel=0.5, abs=1e-3)
+    assert of["values"]["step_median_s"] == pytest.approx(
+        record.steps["forward_s"].median(), rel=0.5, abs=1e-3
+    )
     assert of["values"]["final_top1"] == 0.625
     assert "recorder" in of["why"]["forward_s"]
     assert of["step_times"]["forward_s"] is None
@@ -103,23 +117,36 @@ def test_no_daemon_of_it_outlives_it_and_other_processes_live_on(tmp_path: Path)
     assert not psutil.pid_exists(daemon) or psutil.Process(daemon).status() == psutil.STATUS_ZOMBIE
 
 
-def test_one_that_removes_its_folder_leaves_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_removes_its_folder_leaves_a_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Though its lines do not fit on the disk."""
-    monkeypatch.setattr(program, "write_text", Mock(side_effect=OSError(28, "No space left on device")))
-    assert len(made(tmp_path, spec(script(tmp_path, after="import shutil; shutil.rmtree(out)"))).steps) == 11
+    monkeypatch.setattr(
+        program, "write_text", Mock(side_effect=OSError(28, "No space left on device"))
+    )
+    assert (
+        len(made(tmp_path, spec(script(tmp_path, after="import shutil; shutil.rmtree(out)"))).steps)
+        == 11
+    )
 
 
 @pytest.mark.parametrize(
     ("reads", "body", "says"),
     [
         ("mllog", """print(':::MLL {"value": 1}')""", "KeyError"),
-        ("recorder", "rows.write(struct.pack('<q6d', step, *[float('nan')] * 6)), rows.flush()", "no finite numbers"),
+        (
+            "recorder",
+            "rows.write(struct.pack('<q6d', step, *[float('nan')] * 6)), rows.flush()",
+            "no finite numbers",
+        ),
     ],
 )
 def test_what_cannot_be_read_is_a_failure_and_nothing_runs_again(
     tmp_path: Path, reads: str, body: str, says: str
 ) -> None:
-    before = f"import struct; {RAN}; open(out + '/../recorder-0.jsonl', 'w').write('{{\"world\": 1}}'); "
+    before = (
+        f"import struct; {RAN}; open(out + '/../recorder-0.jsonl', 'w').write('{{\"world\": 1}}'); "
+    )
     before += "rows = open(out + '/../recorder-0.steps', 'ab')"
     for _ in (1, 2):
         code, place = make(tmp_path, spec(script(tmp_path, body, before=before), reads=reads))
@@ -136,7 +163,8 @@ def test_a_mended_pattern_reads_the_output_again_and_trains_nothing(tmp_path: Pa
     assert (code, failure(folder)["cause"]) == (1, "no steps read")
     assert program.read_again(run, folder) is not None and not (folder / "run.mllog").exists()
     count, loss = (
-        spec(place, patterns=(rf"at (?P<step>\d+) of (\d+){rest}",)) for rest in ("", r" loss (?P<loss>\S+)")
+        spec(place, patterns=(rf"at (?P<step>\d+) of (\d+){rest}",))
+        for rest in ("", r" loss (?P<loss>\S+)")
     )
     assert missing(program.read_again(count, folder), "read: ", "made") == []
     assert [*summary.make(ours.record(folder))["why"]].count("final_loss") == 1
@@ -151,7 +179,10 @@ def test_a_mended_pattern_reads_the_output_again_and_trains_nothing(tmp_path: Pa
 
 def test_a_loss_that_is_no_number_is_a_failed_run(tmp_path: Path) -> None:
     body = "print('step', step, 'loss', 'nan' if step > 5 else 1.5)"
-    code, folder = make(tmp_path, spec(script(tmp_path, body), patterns=(r"step (?P<step>\d+) loss (?P<loss>[\d.]+)",)))
+    code, folder = make(
+        tmp_path,
+        spec(script(tmp_path, body), patterns=(r"step (?P<step>\d+) loss (?P<loss>[\d.]+)",)),
+    )
     assert (code, failure(folder)["cause"], failure(folder)["step"]) == (1, "loss is not finite", 6)
 
 
@@ -164,7 +195,9 @@ def test_whenever_it_is_killed_the_next_call_makes_the_record_and_runs_nothing(
     body += " % (1e3 * time.time(), step), file=open(out + '/log', 'a'))"
     run = spec(script(tmp_path, body, before=RAN), reads="mllog")
     with monkeypatch.context() as full, pytest.raises(OSError, match="No space"):
-        full.setattr(finish, "make_record", Mock(side_effect=OSError(28, "No space left on device")))
+        full.setattr(
+            finish, "make_record", Mock(side_effect=OSError(28, "No space left on device"))
+        )
         make(tmp_path, run)
     given, place, kills = tmp_path / "given", tmp_path / run.id, 0
     place.rename(given)
@@ -187,7 +220,10 @@ def test_whenever_it_is_killed_before_it_goes_on_it_still_goes_on(tmp_path: Path
         (partial / "program").mkdir(parents=True, exist_ok=True)
         (partial / "program/state").touch()
         (partial / "rank-0.json").touch()
-        write_json(partial / "program.json", {"spec": json.loads(run.to_json()), "began_s": [1.0], "resumes": False})
+        write_json(
+            partial / "program.json",
+            {"spec": json.loads(run.to_json()), "began_s": [1.0], "resumes": False},
+        )
         if not killed_at(kills + 1, lambda: program._prepare(tmp_path, partial, run)):
             break
         kills += 1
@@ -195,7 +231,9 @@ def test_whenever_it_is_killed_before_it_goes_on_it_still_goes_on(tmp_path: Path
     assert kills > 0
 
 
-SAVES = f'open(out + "/new", "w").write(str(step)); os.replace(out + "/new", out + "/began"); {PRINT}'
+SAVES = (
+    f'open(out + "/new", "w").write(str(step)); os.replace(out + "/new", out + "/began"); {PRINT}'
+)
 GOES_ON = "start = int(open(sys.argv[2]).read()) if len(sys.argv) > 2 else 0; "
 
 
@@ -204,10 +242,21 @@ def test_lines_are_there_when_the_supervisor_was_killed(tmp_path: Path) -> None:
     run = spec(script(tmp_path, body, steps=200, before=GOES_ON), resume="{folder}/began")
     place = tmp_path / run.id
     place.mkdir()
-    words = ["-m", "ddlbench.run", "--folder", str(place), "--spec", run.to_json(), "--", *launch(run)]
+    words = [
+        "-m",
+        "ddlbench.run",
+        "--folder",
+        str(place),
+        "--spec",
+        run.to_json(),
+        "--",
+        *launch(run),
+    ]
     for folder in ("programs", "studies"):
         (tmp_path / "config" / folder).mkdir(parents=True)
-    (tmp_path / "config/programs/mine.yaml").write_text(f"command: x\nfiles: [x]\nlines: '{STEP}'\n")
+    (tmp_path / "config/programs/mine.yaml").write_text(
+        f"command: x\nfiles: [x]\nlines: '{STEP}'\n"
+    )
     environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
     supervisor = subprocess.Popen([sys.executable, *words], cwd=tmp_path, env=environment)
     while not (place / ".partial/program/began").exists():
@@ -219,18 +268,35 @@ def test_lines_are_there_when_the_supervisor_was_killed(tmp_path: Path) -> None:
     with (place / ".partial/printed.jsonl").open("a") as lines:
         lines.write('["cut off')
     record = made(tmp_path, run)
-    assert record.steps["step"].tolist() == list(range(199)) and record.steps["end_s"].is_monotonic_increasing
+    assert (
+        record.steps["step"].tolist() == list(range(199))
+        and record.steps["end_s"].is_monotonic_increasing
+    )
 
 
-def test_one_that_ends_well_when_slurm_asks_is_not_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SLURM's warning reaches the ranks and not their supervisor: the record would be that of a whole training."""
+def test_one_that_ends_well_when_slurm_asks_is_not_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SLURM's warning reaches the ranks and not their supervisor: the record would be that of a
+    whole training.
+    """
     for name, value in {"PROCID": "0", "NTASKS": "1", "LOCALID": "0", "NODEID": "0"}.items():
         monkeypatch.setenv(f"SLURM_{name}", value)
-    obeys = "signal.signal(signal.SIGUSR1, lambda *_: sys.exit(0)); out_ = os.path.join(out, 'began')"
-    body = f"open(out_, 'w').write(str(step)), {PRINT}, step == 5 and [os.kill(pid, 10) for pid in children()]"
+    obeys = (
+        "signal.signal(signal.SIGUSR1, lambda *_: sys.exit(0)); out_ = os.path.join(out, 'began')"
+    )
+    body = (
+        f"open(out_, 'w').write(str(step)), {PRINT}, step == 5 and [os.kill(pid, 10) for pid in"
+        " children()]"
+    )
     children = "import pathlib\ndef children():\n    own = os.getpid()\n    "
-    children += "return [int(i) for i in pathlib.Path(f'/proc/{own}/task/{own}/children').read_text().split()] + [own]"
-    run = spec(script(tmp_path, body, steps=300, before=f"{children}\n{obeys}"), resume="{folder}/began")
+    children += (
+        "return [int(i) for i in"
+        " pathlib.Path(f'/proc/{own}/task/{own}/children').read_text().split()] + [own]"
+    )
+    run = spec(
+        script(tmp_path, body, steps=300, before=f"{children}\n{obeys}"), resume="{folder}/began"
+    )
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/srun").write_text('#!/bin/sh\nexec "$@"\n')
     (tmp_path / "bin/srun").chmod(0o755)
@@ -245,10 +311,20 @@ def test_one_that_ends_well_when_slurm_asks_is_not_done(tmp_path: Path, monkeypa
 def test_variables_of_a_shell_that_srun_started_do_not_reach_the_ranks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left = {"JOB_ID": "7", "PROCID": "0", "NTASKS": "1", "LOCALID": "0", "NODEID": "0", "NNODES": "1", "STEP_ID": "0"}
+    left = {
+        "JOB_ID": "7",
+        "PROCID": "0",
+        "NTASKS": "1",
+        "LOCALID": "0",
+        "NODEID": "0",
+        "NNODES": "1",
+        "STEP_ID": "0",
+    }
     for name, value in left.items():
         monkeypatch.setenv(f"SLURM_{name}", value)
-    lacks = "assert not {'SLURM_PROCID', 'SLURM_NTASKS', 'SLURM_STEP_ID'} & {*os.environ}, os.environ"
+    lacks = (
+        "assert not {'SLURM_PROCID', 'SLURM_NTASKS', 'SLURM_STEP_ID'} & {*os.environ}, os.environ"
+    )
     keeps = "assert os.environ['SLURM_JOB_ID'] == '7' and os.environ['WORLD_SIZE'] == '2'"
     assert len(made(tmp_path, spec(script(tmp_path, before=f"{lacks}\n{keeps}"), 2)).steps) == 22
 
@@ -261,7 +337,9 @@ def test_one_that_ignores_signals_and_cannot_go_on_is_killed(tmp_path: Path) -> 
     assert failure(place)["cause"] == "ended by a signal"
 
 
-@pytest.mark.parametrize("size", [1 << 20, pytest.param(1 << 25, marks=pytest.mark.slow)])  # 30 MB, 1 GB
+@pytest.mark.parametrize(
+    "size", [1 << 20, pytest.param(1 << 25, marks=pytest.mark.slow)]
+)  # 30 MB, 1 GB
 def test_much_output_is_read_and_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], size: int
 ) -> None:
@@ -276,21 +354,34 @@ def test_it_runs_in_a_python_of_its_own(tmp_path: Path, monkeypatch: pytest.Monk
     """A second environment, which has none of our packages."""
     venv.create(tmp_path / "its env", symlinks=True)
     monkeypatch.chdir(tmp_path)
-    lacks = "import importlib.util as u; assert not any(map(u.find_spec, ('numpy', 'ddlbench', 'psutil')))"
-    run = spec(script(tmp_path, before=lacks), command="python 'my train.py' {folder}", environment="its env")
+    lacks = (
+        "import importlib.util as u; assert not any(map(u.find_spec, ('numpy', 'ddlbench',"
+        " 'psutil')))"
+    )
+    run = spec(
+        script(tmp_path, before=lacks),
+        command="python 'my train.py' {folder}",
+        environment="its env",
+    )
     record = made(tmp_path, run)
     facts = record.value("ddlbench_facts")
     assert facts["python"] is None
     assert "torch" not in facts["versions"]
 
 
-@pytest.mark.skipif(not MODULES.exists(), reason=f"no {MODULES}: apt-get install environment-modules, or lmod")
+@pytest.mark.skipif(
+    not MODULES.exists(), reason=f"no {MODULES}: apt-get install environment-modules, or lmod"
+)
 def test_it_runs_with_modules_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = module(tmp_path / "modules", "Own/1.0", ITS_OWN="here")
     monkeypatch.setenv("MODULEPATH", str(own))
-    run = spec(script(tmp_path, before="assert os.environ['ITS_OWN'] == 'here'"), environment=("Own/1.0",))
+    run = spec(
+        script(tmp_path, before="assert os.environ['ITS_OWN'] == 'here'"), environment=("Own/1.0",)
+    )
     assert len(made(tmp_path, run).steps) == 11
-    code, place = make(tmp_path, spec(script(tmp_path), environment=("Own/1.0", "Other/2.0"), name="lacks"))
+    code, place = make(
+        tmp_path, spec(script(tmp_path), environment=("Own/1.0", "Other/2.0"), name="lacks")
+    )
     assert code != 0
     assert "Other/2.0" in (said := failure(place)["message"]), said
 
@@ -299,15 +390,23 @@ NAMES = ("run.mllog", "steps.rows", "steps.parquet")
 WRITES = "; ".join(f"open(out + '/../{name}', 'w').write('mine')" for name in NAMES)
 
 
-@pytest.mark.parametrize(("ranks", "before"), [("each", WRITES), ("own", "assert 'RANK' not in os.environ")])
-def test_one_that_writes_into_our_folder_or_starts_its_own_ranks(tmp_path: Path, ranks: str, before: str) -> None:
+@pytest.mark.parametrize(
+    ("ranks", "before"), [("each", WRITES), ("own", "assert 'RANK' not in os.environ")]
+)
+def test_one_that_writes_into_our_folder_or_starts_its_own_ranks(
+    tmp_path: Path, ranks: str, before: str
+) -> None:
     assert len(made(tmp_path, spec(script(tmp_path, before=before), 2, ranks=ranks)).steps) == 22
 
 
 def test_a_secret_of_its_command_is_in_no_file_and_no_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    path = script(tmp_path, before="assert sys.argv[3] == 'S3CRET'; print('step 0 loss 1 token', sys.argv[3])", first=1)
+    path = script(
+        tmp_path,
+        before="assert sys.argv[3] == 'S3CRET'; print('step 0 loss 1 token', sys.argv[3])",
+        first=1,
+    )
     command = f"{sys.executable} '{path}' {{folder}} --token S3CRET"
     file = tmp_path / "config/programs/mine.yaml"
     file.parent.mkdir(parents=True)
@@ -340,7 +439,11 @@ def test_each_run_has_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.Mo
     """It reads what lies beside it, and what it writes is neither there nor another run's."""
     monkeypatch.chdir(tmp_path)
     beside = tmp_path / "theirs"
-    for name, text in (("data/corpus.txt", "words"), ("configurator.py", "a = 1"), ("out/old.pt", "")):
+    for name, text in (
+        ("data/corpus.txt", "words"),
+        ("configurator.py", "a = 1"),
+        ("out/old.pt", ""),
+    ):
         (beside / name).parent.mkdir(parents=True, exist_ok=True)
         (beside / name).write_text(text)
     for batch in ("1", "2"):
@@ -359,7 +462,9 @@ def test_each_run_has_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.Mo
     ]
 
 
-def test_a_table_is_found_where_the_program_ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_is_found_where_the_program_ran(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And not that of an earlier run by hand, which lies in the folder."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "theirs").mkdir()
@@ -374,7 +479,9 @@ def test_a_table_is_found_where_the_program_ran(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(("limit", "of", "steps"), [("20 steps", 1000, 20), ("200 steps", 30, 29)])
-def test_a_run_that_is_ended_after_its_steps_is_whole(tmp_path: Path, limit: str, of: int, steps: int) -> None:
+def test_a_run_that_is_ended_after_its_steps_is_whole(
+    tmp_path: Path, limit: str, of: int, steps: int
+) -> None:
     """One that ends before has the steps that it made."""
     run = spec(script(tmp_path, f"time.sleep(0.1), {PRINT}", steps=of), stop_after=limit)
     began = time.monotonic()
@@ -393,17 +500,25 @@ def test_a_run_is_ended_after_minutes_and_read_as_far_as_it_came(
 
 
 def test_one_that_fails_before_its_limit_is_a_failure(tmp_path: Path) -> None:
-    code, place = make(tmp_path, spec(script(tmp_path, after="sys.exit(3)"), stop_after="500 steps"))
+    code, place = make(
+        tmp_path, spec(script(tmp_path, after="sys.exit(3)"), stop_after="500 steps")
+    )
     assert code == 3 and failure(place)["cause"] == "exited"
 
 
 @pytest.mark.parametrize(("factor", "agrees"), [(1.0, True), (1.35, False)])
-def test_a_printed_rate_that_the_clock_denies_is_in_the_tables(tmp_path: Path, factor: float, agrees: bool) -> None:
+def test_a_printed_rate_that_the_clock_denies_is_in_the_tables(
+    tmp_path: Path, factor: float, agrees: bool
+) -> None:
     before = "times = [time.time()]"
     body = "times.append(time.time()); print(f'step {step} loss 1.5 {RATE:.4g} img/s', flush=True)"
     rate = f"{factor} * 8 / (times[-1] - times[-2] if step else 0.05)"
-    place = script(tmp_path, f"time.sleep(0.05); {body.replace('RATE', rate)}", steps=30, before=before)
-    run = spec(place, patterns=(r"step (?P<step>\d+) loss (?P<loss>\S+) (?P<samples_per_s>\S+) img/s",))
+    place = script(
+        tmp_path, f"time.sleep(0.05); {body.replace('RATE', rate)}", steps=30, before=before
+    )
+    run = spec(
+        place, patterns=(r"step (?P<step>\d+) loss (?P<loss>\S+) (?P<samples_per_s>\S+) img/s",)
+    )
     of = summary.make(made(tmp_path, run))
     assert of["values"]["printed_rate_agrees"] is agrees
     ratio = of["values"]["printed_samples_per_s"] / of["values"]["clock_samples_per_s"]
@@ -418,17 +533,29 @@ def test_a_program_imports_torchvision(tmp_path: Path) -> None:
     assert len(made(tmp_path, spec(script(tmp_path, before=before))).steps) == 11
 
 
-def test_what_python_runs_at_its_start_is_run_still(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_python_runs_at_its_start_is_run_still(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "site").mkdir()
     (tmp_path / "site/sitecustomize.py").write_text("import os\nos.environ['SITE'] = 'was run'\n")
     monkeypatch.setenv(
-        "PYTHONPATH", os.pathsep.join([str(tmp_path / "site"), *filter(None, [os.environ.get("PYTHONPATH")])])
+        "PYTHONPATH",
+        os.pathsep.join([str(tmp_path / "site"), *filter(None, [os.environ.get("PYTHONPATH")])]),
     )
-    assert len(made(tmp_path, spec(script(tmp_path, before="assert os.environ['SITE'] == 'was run'"))).steps) == 11
+    assert (
+        len(
+            made(
+                tmp_path, spec(script(tmp_path, before="assert os.environ['SITE'] == 'was run'"))
+            ).steps
+        )
+        == 11
+    )
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_one_that_starts_its_ranks_itself_and_ends_with_an_error_was_not_killed(tmp_path: Path, workers: int) -> None:
+def test_one_that_starts_its_ranks_itself_and_ends_with_an_error_was_not_killed(
+    tmp_path: Path, workers: int
+) -> None:
     path = script(tmp_path, before="raise SystemExit('no such package')")
     code, place = make(tmp_path, spec(path, workers, ranks="own"))
     told = failure(place)

@@ -1,4 +1,6 @@
-"""What confirms a reading, and what contradicts it: numbers in, a verdict out; bursts of lines, pauses, accuracies."""
+"""What confirms a reading, and what contradicts it: numbers in, a verdict out; bursts of lines,
+pauses, accuracies.
+"""
 
 import itertools
 from pathlib import Path
@@ -24,7 +26,10 @@ BOTH = {"steps", "samples"}
         ({"printed_rate": 40.0, "workers": 2, "whole_s": 10.0}, set()),  # of one worker?
         ({"printed_rate": 41.0, "rate_of": "worker", "workers": 2}, BOTH),
         ({"printed_rate": 80.0, "rate_of": "all", "workers": 2}, BOTH),
-        ({"printed_rate": 80.0, "workers": 2}, {"samples"}),  # of one worker, if half of the steps were read?
+        (
+            {"printed_rate": 80.0, "workers": 2},
+            {"samples"},
+        ),  # of one worker, if half of the steps were read?
         ({"printed_rate": 80.0, "printed_step_s": 0.104, "workers": 2}, BOTH),
         ({"printed_step_s": 0.104}, {"steps"}),
         ({"printed_step_s": 0.104, "counts_samples": True}, BOTH),
@@ -39,7 +44,9 @@ BOTH = {"steps", "samples"}
         ({"by_construction": "the recorder"}, BOTH),
     ],
 )
-def test_what_agrees_confirms_steps_or_samples_or_both(more: dict[str, Any], confirms: set[str]) -> None:
+def test_what_agrees_confirms_steps_or_samples_or_both(
+    more: dict[str, Any], confirms: set[str]
+) -> None:
     proof = _proof.prove(_proof.Facts(**(FACTS | more)))
     assert (proof.against, proof.confirms, proof.proved) == (None, confirms, confirms == BOTH)
     assert proof.text.startswith("proved by" if proof.proved else "read, not proved")
@@ -61,7 +68,9 @@ def test_what_agrees_confirms_steps_or_samples_or_both(more: dict[str, Any], con
         ({"steps_per_epoch": 600, "samples_per_epoch": 600}, ["600", "75"]),
     ],
 )
-def test_a_contradiction_has_both_numbers_and_a_reason(more: dict[str, Any], says: list[str]) -> None:
+def test_a_contradiction_has_both_numbers_and_a_reason(
+    more: dict[str, Any], says: list[str]
+) -> None:
     proof = _proof.prove(_proof.Facts(**(FACTS | more)))
     assert proof.against is not None and not proof.proved
     assert [word for word in says if word not in proof.against] == []
@@ -91,10 +100,16 @@ def test_lines_that_come_in_bursts_have_no_times_of_their_own() -> None:
         ({50: 4.0}, 4.0, False),
         ({50: 2.0, 70: 2.0}, 0.0, False),  # slow steps, which count
         ({20: 4.0, 40: 4.0, 60: 4.0, 80: 4.0}, 16.0, False),
-        (dict.fromkeys(range(3, 100, 4), 4.0), 0.0, True),  # a loader with four workers looks like that
+        (
+            dict.fromkeys(range(3, 100, 4), 4.0),
+            0.0,
+            True,
+        ),  # a loader with four workers looks like that
     ],
 )
-def test_gaps_are_pauses_where_they_are_rare(gaps: dict[int, float], pause_s: float, doubt: bool) -> None:
+def test_gaps_are_pauses_where_they_are_rare(
+    gaps: dict[int, float], pause_s: float, doubt: bool
+) -> None:
     at_s, times = 0.0, []
     for n in range(100):
         at_s += 1.0 + gaps.get(n, 0.0)
@@ -105,7 +120,9 @@ def test_gaps_are_pauses_where_they_are_rare(gaps: dict[int, float], pause_s: fl
 
 
 def test_slow_steps_beside_a_printed_time_of_a_step_are_pauses(tmp_path: Path) -> None:
-    """Each fifth line is late by a checkpoint: the program's own time of a step says that it is none."""
+    """Each fifth line is late by a checkpoint: the program's own time of a step says that it is
+    none.
+    """
     at_s, printed = 0.0, []
     for n in range(40):
         at_s += 1.0 + (3.0 if n % 5 == 4 else 0.0)
@@ -131,7 +148,9 @@ def test_accuracies_are_fractions_or_left_out(
     told: list[float], unit: str | None, percent: bool, are: list[float | None]
 ) -> None:
     made = as_fractions([Evaluation(1.0, one) for one in told], unit, percent)
-    assert [one.top1 for one in made] == [None if one is None else pytest.approx(one) for one in are]
+    assert [one.top1 for one in made] == [
+        None if one is None else pytest.approx(one) for one in are
+    ]
 
 
 def test_a_fraction_above_1_is_refused() -> None:

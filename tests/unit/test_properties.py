@@ -1,4 +1,5 @@
-"""What must hold for whatever is given, with inputs that hypothesis makes up; it shows the smallest one that fails.
+"""What must hold for whatever is given, with inputs that hypothesis makes up; it shows the smallest
+one that fails.
 
 The same inputs come each time, so a test that passes here passes elsewhere.
 """
@@ -50,7 +51,12 @@ TEXTS = st.text(max_size=40)
 def test_a_run_is_the_same_after_it_was_written_down(
     framework: str, schedule: str, workers: int, share_of_one: int, repeat: int, epochs: int
 ) -> None:
-    said = {"framework": framework, "schedule": schedule, "workers": workers, "workers_per_node": workers}
+    said = {
+        "framework": framework,
+        "schedule": schedule,
+        "workers": workers,
+        "workers_per_node": workers,
+    }
     spec = run_spec(**said, global_batch=workers * share_of_one, repeat=repeat, epochs=epochs)
     back = RunSpec.from_json(spec.to_json())
     assert back == spec
@@ -103,7 +109,9 @@ def test_a_rate_is_never_below_nothing_nor_above_its_peak(
 
 @FEW
 @given(values=SEVERAL, factor=st.floats(0.001, 1000))
-def test_an_interval_goes_with_its_unit_and_holds_its_middle(values: list[float], factor: float) -> None:
+def test_an_interval_goes_with_its_unit_and_holds_its_middle(
+    values: list[float], factor: float
+) -> None:
     seen = statistics.over_repeats(values)
     other = statistics.over_repeats([value * factor for value in reversed(values)])
     assert other.middle == pytest.approx(seen.middle * factor, rel=1e-9)
@@ -115,7 +123,9 @@ def test_an_interval_goes_with_its_unit_and_holds_its_middle(values: list[float]
 
 @FEW
 @given(pairs=st.lists(st.tuples(RATES, RATES), min_size=1, max_size=12))
-def test_a_ratio_turned_round_is_its_inverse_with_the_other_verdict(pairs: list[tuple[float, float]]) -> None:
+def test_a_ratio_turned_round_is_its_inverse_with_the_other_verdict(
+    pairs: list[tuple[float, float]],
+) -> None:
     left, right = (dict(enumerate(side)) for side in zip(*pairs, strict=True))
     ratio, turned = statistics.ratio(left, right), statistics.ratio(right, left)
     if len(pairs) % 2:  # the middle of an even number lies between two, evenly
@@ -128,7 +138,9 @@ def test_a_ratio_turned_round_is_its_inverse_with_the_other_verdict(pairs: list[
 
 @FEW
 @given(rows=st.lists(st.fixed_dictionaries({"a": TEXTS, "b": TEXTS}), max_size=5))
-def test_texts_of_a_table_come_back_and_none_is_a_formula(rows: list[dict[str, str]], tmp_path: Path) -> None:
+def test_texts_of_a_table_come_back_and_none_is_a_formula(
+    rows: list[dict[str, str]], tmp_path: Path
+) -> None:
     # No reader of tables tells these line ends apart.
     rows = [{name: value.replace("\r", "") for name, value in row.items()} for row in rows]
     write_csv(tmp_path / "table.csv", rows, ["a", "b"])
@@ -140,9 +152,13 @@ def test_texts_of_a_table_come_back_and_none_is_a_formula(rows: list[dict[str, s
 
 @FEW
 @given(text=st.text(max_size=200) | st.binary(max_size=200))
-def test_a_file_of_settings_is_a_mapping_or_one_line_says_why_not(text: str | bytes, tmp_path: Path) -> None:
+def test_a_file_of_settings_is_a_mapping_or_one_line_says_why_not(
+    text: str | bytes, tmp_path: Path
+) -> None:
     path = tmp_path / "any.yaml"
-    path.write_bytes(text if isinstance(text, bytes) else text.encode("utf-8", errors="surrogatepass"))
+    path.write_bytes(
+        text if isinstance(text, bytes) else text.encode("utf-8", errors="surrogatepass")
+    )
     try:
         assert isinstance(read_yaml(path), dict)
     except ConfigError as error:
@@ -160,10 +176,15 @@ PLAIN = (
 @FEW
 @given(
     said=st.dictionaries(
-        st.text("abcdef", min_size=1, max_size=5), PLAIN | st.lists(PLAIN, max_size=3), min_size=1, max_size=5
+        st.text("abcdef", min_size=1, max_size=5),
+        PLAIN | st.lists(PLAIN, max_size=3),
+        min_size=1,
+        max_size=5,
     )
 )
-def test_settings_are_the_same_after_they_were_written_down(said: dict[str, object], tmp_path: Path) -> None:
+def test_settings_are_the_same_after_they_were_written_down(
+    said: dict[str, object], tmp_path: Path
+) -> None:
     path = tmp_path / "written.yaml"
     path.write_text(yaml.safe_dump(said))
     assert read_yaml(path) == said

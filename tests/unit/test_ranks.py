@@ -1,4 +1,6 @@
-"""Who a rank is, by its launcher; what the supervisor tells it, and when a run goes on from an earlier try."""
+"""Who a rank is, by its launcher; what the supervisor tells it, and when a run goes on from an
+earlier try.
+"""
 
 import json
 from contextlib import nullcontext
@@ -52,7 +54,11 @@ def test_srun_variables_are_translated() -> None:
 
 def test_each_rank_of_two_nodes_is_told_its_node_and_its_place_there() -> None:
     for rank in range(8):
-        e = SRUN | {"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank % 4), "SLURM_NODEID": str(rank // 4)}
+        e = SRUN | {
+            "SLURM_PROCID": str(rank),
+            "SLURM_LOCALID": str(rank % 4),
+            "SLURM_NODEID": str(rank // 4),
+        }
         horovods = horovod.variables(e | step.variables(e, "node1"))
         told = [horovods[f"HOROVOD_{name}"] for name in ("RANK", "LOCAL_RANK", "CROSS_RANK")]
         assert told == [str(rank), str(rank % 4), str(rank // 4)]
@@ -65,7 +71,9 @@ def test_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_horovodrun_within_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A launcher's own words go before SLURM's, which say of all its ranks that they are the job's first."""
+    """A launcher's own words go before SLURM's, which say of all its ranks that they are the job's
+    first.
+    """
     said = {"HOROVOD_RANK": "1", "HOROVOD_SIZE": "2", "HOROVOD_LOCAL_RANK": "1"}
     for name, value in (SRUN | {"SLURM_PROCID": "0"} | said).items():
         monkeypatch.setenv(name, value)
@@ -74,7 +82,11 @@ def test_horovodrun_within_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_another_world_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"HOROVOD_RANK": "0", "HOROVOD_SIZE": "1", "HOROVOD_LOCAL_RANK": "0"}.items():
+    for name, value in {
+        "HOROVOD_RANK": "0",
+        "HOROVOD_SIZE": "1",
+        "HOROVOD_LOCAL_RANK": "0",
+    }.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(place.WorldError, match=r"expected 2 ranks.* 1$"):
         place.here(2)
@@ -87,12 +99,24 @@ def test_no_launcher_is_said() -> None:
 
 @pytest.mark.parametrize(
     ("local_rank", "visible", "named", "takes"),
-    [(3, 1, "3", [0]), (3, 4, "0,1,2,3", [3]), (3, 8, None, [3]), (3, 3, "0,1,2", []), (1, 1, None, [])],
+    [
+        (3, 1, "3", [0]),
+        (3, 4, "0,1,2,3", [3]),
+        (3, 8, None, [3]),
+        (3, 3, "0,1,2", []),
+        (1, 1, None, []),
+    ],
 )
 def test_a_rank_takes_its_own_gpu_of_those_that_it_sees(
-    monkeypatch: pytest.MonkeyPatch, local_rank: int, visible: int, named: str | None, takes: list[int]
+    monkeypatch: pytest.MonkeyPatch,
+    local_rank: int,
+    visible: int,
+    named: str | None,
+    takes: list[int],
 ) -> None:
-    """psslurm shows a rank one GPU, SLURM all of them. It takes no other rank's, and two do not share the only one."""
+    """psslurm shows a rank one GPU, SLURM all of them. It takes no other rank's, and two do not
+    share the only one.
+    """
     taken: list[int] = []
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if named:
@@ -141,7 +165,9 @@ def test_the_same_run_goes_on_from_its_checkpoint(tmp_path: Path, name: str) -> 
     assert {path.name for path in (tmp_path / ".partial").iterdir()} == {checkpoint.FOLDER, FILE}
 
 
-@pytest.mark.parametrize("content", [None, "", "{", "{}", "[]", json.dumps({"spec": {}, "data": None})])
+@pytest.mark.parametrize(
+    "content", [None, "", "{", "{}", "[]", json.dumps({"spec": {}, "data": None})]
+)
 def test_what_cannot_be_read_is_not_gone_on_from(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str | None
 ) -> None:
@@ -154,7 +180,9 @@ def test_what_cannot_be_read_is_not_gone_on_from(
     assert supervisor._prepare_folder(tmp_path, tmp_path / ".partial", SPEC, DATA) is None
     assert list((tmp_path / ".partial").iterdir()) == []
     said = capsys.readouterr().out.splitlines()
-    assert [line.partition(": ")[0] for line in said] == [f"{tmp_path}/.partial/{FILE}"] * (content is not None)
+    assert [line.partition(": ")[0] for line in said] == [f"{tmp_path}/.partial/{FILE}"] * (
+        content is not None
+    )
 
 
 def test_a_key_that_the_run_does_not_use_loses_no_checkpoint(tmp_path: Path) -> None:
@@ -164,7 +192,9 @@ def test_a_key_that_the_run_does_not_use_loses_no_checkpoint(tmp_path: Path) -> 
 
 
 def test_another_run_or_other_data_begin_anew(tmp_path: Path) -> None:
-    for number, (spec, data) in enumerate(((replace(SPEC, epochs=9), DATA), (SPEC, Path("elsewhere")), (SPEC, None))):
+    for number, (spec, data) in enumerate(
+        ((replace(SPEC, epochs=9), DATA), (SPEC, Path("elsewhere")), (SPEC, None))
+    ):
         folder = tmp_path / str(number)
         leave(folder / ".partial", spec, data)
         assert supervisor._prepare_folder(folder, folder / ".partial", SPEC, DATA) is None

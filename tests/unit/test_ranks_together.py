@@ -1,4 +1,6 @@
-"""Ranks of a program that train each for itself are found, and ranks that train together are not accused."""
+"""Ranks of a program that train each for itself are found, and ranks that train together are not
+accused.
+"""
 
 import json
 import random
@@ -32,7 +34,11 @@ def ranks(
     for rank, (each_s, seed) in enumerate(zip(step_s, seeds, strict=True)):
         random_of = random.Random(seed)
         told[rank] = [
-            Told((None, float(step)), 1e9 + rank * late_s + step * each_s, f"{2.5 + random_of.random():.4f}")
+            Told(
+                (None, float(step)),
+                1e9 + rank * late_s + step * each_s,
+                f"{2.5 + random_of.random():.4f}",
+            )
             for step in range(0, count * every, every)
         ]
     return told
@@ -40,7 +46,9 @@ def ranks(
 
 def shuffled(told: dict[int, list[Told]]) -> dict[int, list[Told]]:
     """The lines as one stream in which nobody says whose they are."""
-    return {0: sorted((one for of_rank in told.values() for one in of_rank), key=lambda one: one.time_s)}
+    return {
+        0: sorted((one for of_rank in told.values() for one in of_rank), key=lambda one: one.time_s)
+    }
 
 
 @pytest.mark.parametrize(
@@ -63,10 +71,17 @@ def shuffled(told: dict[int, list[Told]]) -> dict[int, list[Told]]:
         (ranks((0.02, 0.024), 60, every=5), JOINED, None, "unclear"),
         (ranks(), JOINED, 1, "no"),
         (shuffled(ranks((0.2, 0.21), 60)), NOT_SEEN, None, "no"),
-        (shuffled(ranks(seeds=(1, 1), late_s=0.03)), NOT_SEEN, None, "unconfirmed"),  # may be one that prints twice
+        (
+            shuffled(ranks(seeds=(1, 1), late_s=0.03)),
+            NOT_SEEN,
+            None,
+            "unconfirmed",
+        ),  # may be one that prints twice
     ],
 )
-def test_the_verdict(told: dict[int, list[Told]], met: Met, says: int | None, together: str) -> None:
+def test_the_verdict(
+    told: dict[int, list[Told]], met: Met, says: int | None, together: str
+) -> None:
     verdict = judge(2, told, met, says)
     if together == "unclear":  # lines every 5 steps of 0.02 s: the rank is ahead by 30 steps
         together = "no"
@@ -75,7 +90,9 @@ def test_the_verdict(told: dict[int, list[Told]], met: Met, says: int | None, to
 
 @pytest.mark.parametrize("seed", range(200))
 def test_made_up_ranks(seed: int) -> None:
-    """Ranks that wait for each other are never accused; those that drift by more than two steps always are."""
+    """Ranks that wait for each other are never accused; those that drift by more than two steps
+    always are.
+    """
     rng = random.Random(seed)
     workers, each_s = rng.choice([2, 3, 4, 8]), 10 ** rng.uniform(-1.2, 0.5)
     count, every = rng.randint(8, 200), rng.choice([1, 1, 5, 10])
@@ -84,7 +101,10 @@ def test_made_up_ranks(seed: int) -> None:
     own = [1e9 + rng.random() * each_s for _ in range(workers)]
     speed = [1.0 + 0.1 * rank for rank in range(workers)]
     for step in range(count * every):
-        took = [each_s * rng.uniform(0.7, 1.3) * (5 if rng.random() < 0.02 else 1) for _ in range(workers)]
+        took = [
+            each_s * rng.uniform(0.7, 1.3) * (5 if rng.random() < 0.02 else 1)
+            for _ in range(workers)
+        ]
         begun = max(at)  # the average waits for all
         at = [begun + one for one in took]
         end_s = max(at)
@@ -159,7 +179,9 @@ EACH_ITS_OWN = 'print(f"step {step} loss {1 / (step + 1 + rank):.4f}", flush=Tru
         (JOIN, f"time.sleep(0.1 * rank); {EACH_ITS_OWN}", "no"),
     ],
 )
-def test_the_record_says_whether_ranks_trained_together(tmp_path: Path, before: str, body: str, together: str) -> None:
+def test_the_record_says_whether_ranks_trained_together(
+    tmp_path: Path, before: str, body: str, together: str
+) -> None:
     run = spec(script(tmp_path, body, before=before), 2)
     columns = summary.make(made(tmp_path, run))["run"]
     assert columns["ranks_together"] in together.split(), columns["ranks_evidence"]
@@ -171,7 +193,11 @@ def test_reading_again_keeps_how_ranks_met(tmp_path: Path) -> None:
     assert record.value("ddlbench_reading")["together"]["met"] == [True, 2]
     again = spec(place, 2, patterns=(r"step (?P<step>\d+)",))
     assert missing(read_again(again, record.folder), "read again: ", "anew") == []
-    log = [line for line in (record.folder / "run.mllog").read_text().splitlines() if "ddlbench_reading" in line]
+    log = [
+        line
+        for line in (record.folder / "run.mllog").read_text().splitlines()
+        if "ddlbench_reading" in line
+    ]
     assert json.loads(log[-1].partition(" ")[2])["value"]["together"]["met"] == [True, 2]
 
 
@@ -187,7 +213,9 @@ def test_a_step_s_unit_may_be_samples(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("parts", "together"), [(8, "yes"), (None, "no")])
-def test_within_a_step_ranks_need_not_wait(tmp_path: Path, parts: int | None, together: str) -> None:
+def test_within_a_step_ranks_need_not_wait(
+    tmp_path: Path, parts: int | None, together: str
+) -> None:
     """Lines of parts of a step, of which one rank is five ahead."""
     lines = [
         Line(1e9 + 0.1 * part + 0.5 * rank, f"part {part} loss {1 / (part + 2 + rank):.4f}", rank)
@@ -195,6 +223,8 @@ def test_within_a_step_ranks_need_not_wait(tmp_path: Path, parts: int | None, to
         for rank in range(2)
     ]
     lines.sort(key=lambda line: line.time_s)
-    run = spec(tmp_path, 2, patterns=(r"part (?P<step>\d+) loss (?P<loss>\S+)",), parts_per_step=parts)
+    run = spec(
+        tmp_path, 2, patterns=(r"part (?P<step>\d+) loss (?P<loss>\S+)",), parts_per_step=parts
+    )
     made_of = reading_of_lines.read(Output(run, tmp_path, tmp_path, lines, []))
     assert judge(2, made_of.told, JOINED).together == together

@@ -1,4 +1,6 @@
-"""How files under config/ are read: hard or hostile YAML ends in one line, text stays text, and data have a source."""
+"""How files under config/ are read: hard or hostile YAML ends in one line, text stays text, and
+data have a source.
+"""
 
 import sys
 import time
@@ -20,7 +22,9 @@ from tests.unit.spoiled import Files, bad_input
 
 @pytest.mark.parametrize("kind", ["study", "machine", "recipe", "config"])
 @pytest.mark.parametrize(("text", "facts"), bad_input("no mapping"))
-def test_a_file_that_is_no_mapping(files: Files, kind: str, text: str, facts: tuple[str, ...]) -> None:
+def test_a_file_that_is_no_mapping(
+    files: Files, kind: str, text: str, facts: tuple[str, ...]
+) -> None:
     files.spoil("study", "recipe: demo", "recipe: mine")
     files.path[kind].write_text(text, encoding="utf-8")
     message = files.complaint()
@@ -35,7 +39,8 @@ def bomb() -> str:
     return "[" + ", ".join(levels) + "]"
 
 
-# Text of a title, then what is said of it: these hung, ended in a traceback, or were taken for something else.
+# Text of a title, then what is said of it: these hung, ended in a traceback, or were taken for
+# something else.
 HARD_TO_READ = [
     (bomb(), "100000 values"),
     ("[" * 5000 + "]" * 5000, "50 levels"),
@@ -47,10 +52,14 @@ HARD_TO_READ = [
 ]
 
 
-@pytest.mark.parametrize(("text", "says"), HARD_TO_READ, ids=[text[:20] for text, _ in HARD_TO_READ])
+@pytest.mark.parametrize(
+    ("text", "says"), HARD_TO_READ, ids=[text[:20] for text, _ in HARD_TO_READ]
+)
 def test_what_is_hard_to_read_is_refused_at_once(files: Files, text: str, says: str) -> None:
     study = files.path["study"].read_text(encoding="utf-8")
-    files.path["study"].write_text(study.replace("title: A study", f"title: {text}", 1), encoding="utf-8")
+    files.path["study"].write_text(
+        study.replace("title: A study", f"title: {text}", 1), encoding="utf-8"
+    )
     before, began = sys.getrecursionlimit(), time.process_time()
     sys.setrecursionlimit(2**14)  # as mypy does, and others
     said = files.complaint()
@@ -90,7 +99,9 @@ def test_words_mean_what_they_look_like(tmp_path: Path, text: str, value: object
 
 
 @pytest.mark.parametrize("text", ["010", "-010", "00", "1:30", "12:30:45.5", "1000000000000000000"])
-def test_numbers_that_readers_of_yaml_take_for_others_are_refused(tmp_path: Path, text: str) -> None:
+def test_numbers_that_readers_of_yaml_take_for_others_are_refused(
+    tmp_path: Path, text: str
+) -> None:
     """In YAML 1.1, as which Snakemake reads config.yaml, 010 is 8 and 1:30 is 90."""
     (tmp_path / "a.yaml").write_text(f"a:\n  b: [1, {text}]\n", encoding="utf-8")
     with refuses(ConfigError, f'a.yaml: a.b.1: "{text}" '):
@@ -116,7 +127,9 @@ def test_aliases_and_merges(tmp_path: Path, text: str, value: object) -> None:
     (tmp_path / "a.yaml").write_text(text, encoding="utf-8")
     made = read_yaml(tmp_path / "a.yaml")
     assert made == value
-    assert len({id(inner) for inner in made.values()}) == len(made)  # a change of one is no change of the other
+    assert len({id(inner) for inner in made.values()}) == len(
+        made
+    )  # a change of one is no change of the other
 
 
 @pytest.mark.parametrize(
@@ -166,7 +179,9 @@ def test_a_folder_where_a_file_should_be(files: Files) -> None:
     assert f"{files.path['study']}: cannot be read: " in files.complaint()
 
 
-@pytest.mark.parametrize(("key", "folder", "right"), [("study", "studies", "demo"), ("machine", "machines", "local")])
+@pytest.mark.parametrize(
+    ("key", "folder", "right"), [("study", "studies", "demo"), ("machine", "machines", "local")]
+)
 def test_a_missing_file(files: Files, key: str, folder: str, right: str) -> None:
     files.spoil("config", f"{key}: mine", f"{key}: {right}x")
     message = files.complaint()
@@ -208,7 +223,9 @@ def test_hostile_text_is_only_text(files: Files, text: str) -> None:
         ("${SET:-$(touch x)}", "here"),
     ],
 )
-def test_variables_in_data(files: Files, monkeypatch: pytest.MonkeyPatch, text: str, expected: str) -> None:
+def test_variables_in_data(
+    files: Files, monkeypatch: pytest.MonkeyPatch, text: str, expected: str
+) -> None:
     monkeypatch.setenv("SET", "here")
     monkeypatch.setenv("HOME", "/home/x")
     monkeypatch.delenv("UNSET", raising=False)
@@ -226,7 +243,13 @@ def test_values_of_the_command_line_are_those_of_a_file() -> None:
         "as": "3 x",
     }
     made = typed(given)
-    assert made == {"minutes": 10, "epochs": None, "bandwidth": [0.5, 2, 0.1, "<<"], "model": "resnet18", "as": "3 x"}
+    assert made == {
+        "minutes": 10,
+        "epochs": None,
+        "bandwidth": [0.5, 2, 0.1, "<<"],
+        "model": "resnet18",
+        "as": "3 x",
+    }
     assert typed(10) == 10 and typed(None) is None
     with pytest.raises(ConfigError, match="--config: "):
         typed("010")
@@ -242,7 +265,10 @@ def checked(data: dict[str, Any]) -> dict[str, Any]:
 def test_what_is_left_out_has_its_default() -> None:
     assert checked({}) == {"on_error": "stop", "sources": {}}
     assert checked({"data": {"on_error": "skip"}}) == {"on_error": "skip", "sources": {}}
-    assert checked({"data": {"sources": {"imagenet": "/d"}}}) == {"on_error": "stop", "sources": {"imagenet": "/d"}}
+    assert checked({"data": {"sources": {"imagenet": "/d"}}}) == {
+        "on_error": "stop",
+        "sources": {"imagenet": "/d"},
+    }
 
 
 def test_every_data_set_may_have_a_source() -> None:
@@ -263,7 +289,9 @@ def test_helpers_are_no_data_sets() -> None:
     files = {path.name for path in registry.folder("datasets").glob("*.py")}
     helpers = {name for name in files if name.startswith("_")}
     assert len(helpers) > 4
-    assert {registry.path("datasets", name).name for name in registry.members("datasets")} == files - helpers
+    assert {
+        registry.path("datasets", name).name for name in registry.members("datasets")
+    } == files - helpers
 
 
 @pytest.mark.parametrize(
@@ -279,6 +307,8 @@ def test_helpers_are_no_data_sets() -> None:
     ],
 )
 def test_what_yaml_1_1_makes_of_words_is_one_line(config: dict[Any, Any], complaint: str) -> None:
-    """Snakemake reads config.yaml and the command line as YAML 1.1: keys may be numbers, values dates."""
+    """Snakemake reads config.yaml and the command line as YAML 1.1: keys may be numbers, values
+    dates.
+    """
     with pytest.raises(ConfigError, match=rf"^{FILE}: {complaint}"):
         checked(config)

@@ -1,4 +1,6 @@
-"""How steps of a user's program are read: from lines, MLPerf's log, a Trainer's state, TensorBoard, the recorder."""
+"""How steps of a user's program are read: from lines, MLPerf's log, a Trainer's state, TensorBoard,
+the recorder.
+"""
 
 import json
 import struct
@@ -17,8 +19,12 @@ from tests.unit.programs import STEP, spec
 RATE = r"step (?P<step>\d+) loss (?P<loss>\S+)(?: lr (?P<lr>\S+))? at (?P<samples_per_s>.+?) tok/s"
 
 
-def source(folder: Path, texts: list[str], *patterns: str, every_s: float = 0.1, **more: Any) -> Output:
-    """A program of two ranks that printed these lines, one each 0.1 s from second 1000 on; its batch is 8."""
+def source(
+    folder: Path, texts: list[str], *patterns: str, every_s: float = 0.1, **more: Any
+) -> Output:
+    """A program of two ranks that printed these lines, one each 0.1 s from second 1000 on; its
+    batch is 8.
+    """
     own = folder / "program"
     own.mkdir(exist_ok=True)
     keys = {name: more.pop(name) for name in [*more] if name in READS}
@@ -58,18 +64,29 @@ def test_steps_told_now_and_then_share_the_time_between(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "count"), [([0, 1, 2, 3] * 3, 11), ([1, 2, 3, 4] * 3, 11), ([0, 0, 1, 1, 2, 3, 2, 3, 4, 4], 4)]
+    ("told", "count"),
+    [([0, 1, 2, 3] * 3, 11), ([1, 2, 3, 4] * 3, 11), ([0, 0, 1, 1, 2, 3, 2, 3, 4, 4], 4)],
 )
-def test_epochs_that_count_anew_and_ranks_that_print_in_turns(tmp_path: Path, told: list[int], count: int) -> None:
+def test_epochs_that_count_anew_and_ranks_that_print_in_turns(
+    tmp_path: Path, told: list[int], count: int
+) -> None:
     texts = [f"step {step} loss 1" for step in told]
     assert [step for step, _ in taken(read("lines", source(tmp_path, texts)))] == list(range(count))
 
 
 def test_a_program_may_count_samples_in_place_of_steps(tmp_path: Path) -> None:
-    """Two ranks of 4 samples each; the last batch of an epoch is smaller, so its line says less than the one before."""
-    texts = [f"Train Epoch: {epoch} [{seen}/14 (0%)] Loss: 1" for epoch in (1, 2) for seen in (0, 4, 8, 6)]
+    """Two ranks of 4 samples each; the last batch of an epoch is smaller, so its line says less
+    than the one before.
+    """
+    texts = [
+        f"Train Epoch: {epoch} [{seen}/14 (0%)] Loss: 1"
+        for epoch in (1, 2)
+        for seen in (0, 4, 8, 6)
+    ]
     made = read("lines", source(tmp_path, texts, r"\[(?P<seen>\d+)/.*Loss: (?P<loss>\S+)"))
-    assert [(row.step, row.images) for row in made.rows if row.rank == 0] == [(step, 4) for step in range(7)]
+    assert [(row.step, row.images) for row in made.rows if row.rank == 0] == [
+        (step, 4) for step in range(7)
+    ]
 
 
 def test_an_interruption_takes_no_time_and_steps_made_again_count_once(tmp_path: Path) -> None:
@@ -80,10 +97,25 @@ def test_an_interruption_takes_no_time_and_steps_made_again_count_once(tmp_path:
 
 @pytest.mark.parametrize(
     ("rate", "agrees"),
-    [("80", True), ("0.08k", True), ("79.9", True), ("110", False), ("80,000", None), ("0.01M", None), ("8", None)],
+    [
+        ("80", True),
+        ("0.08k", True),
+        ("79.9", True),
+        ("110", False),
+        ("80,000", None),
+        ("0.01M", None),
+        ("8", None),
+    ],
 )
-def test_a_rate_is_never_believed_against_the_clock(tmp_path: Path, rate: str, agrees: bool | None) -> None:
-    of = source(tmp_path, [f"step {step} loss 1 lr 1e-3 at {rate} tok/s" for step in range(6)], RATE, rate_of="all")
+def test_a_rate_is_never_believed_against_the_clock(
+    tmp_path: Path, rate: str, agrees: bool | None
+) -> None:
+    of = source(
+        tmp_path,
+        [f"step {step} loss 1 lr 1e-3 at {rate} tok/s" for step in range(6)],
+        RATE,
+        rate_of="all",
+    )
     if agrees is None:
         with pytest.raises(UnreadError, match=r"its clock says 80: "):
             read("lines", of)
@@ -96,7 +128,19 @@ def test_a_rate_is_never_believed_against_the_clock(tmp_path: Path, rate: str, a
     assert {row.lr for row in made.rows} == {0.001}
 
 
-TEXTS = ["1,234.5", "12'345", "1_000", "1.5k", "2.5M", "-3e-4", "62.5 %", "12.5ms", "3,", "loss", ""]
+TEXTS = [
+    "1,234.5",
+    "12'345",
+    "1_000",
+    "1.5k",
+    "2.5M",
+    "-3e-4",
+    "62.5 %",
+    "12.5ms",
+    "3,",
+    "loss",
+    "",
+]
 VALUES = [1234.5, 12345.0, 1000.0, 1500.0, 2.5e6, -3e-4, 0.625, 12.5, None, None, None]
 
 
@@ -106,8 +150,15 @@ def test_numbers_as_people_print_them(text: str, value: float | None) -> None:
 
 
 def test_numbers_that_count_nothing_are_passed_over(tmp_path: Path) -> None:
-    texts = [f"step {step} loss 1 tokens {much}" for step in ("nan", "1e999", 1, 2) for much in ("nan", -1, "1e999")]
-    made = read("lines", source(tmp_path, texts, r"step (?P<step>\S+) loss (?P<loss>\S+) tokens (?P<samples>\S+)"))
+    texts = [
+        f"step {step} loss 1 tokens {much}"
+        for step in ("nan", "1e999", 1, 2)
+        for much in ("nan", -1, "1e999")
+    ]
+    made = read(
+        "lines",
+        source(tmp_path, texts, r"step (?P<step>\S+) loss (?P<loss>\S+) tokens (?P<samples>\S+)"),
+    )
     assert [(row.step, row.images) for row in made.rows] == [(0, 4), (0, 4)]
     with refuses(UnreadError, "from 1", "to 1700000000"):
         read("lines", source(tmp_path, ["step 1 loss 1", "step 1700000000 loss 1"]))
@@ -131,8 +182,16 @@ def test_samples_and_validations_of_lines_of_their_own(tmp_path: Path) -> None:
         ("lines", ["Schritt 1"], ["(?P<step>", "Schritt 1"]),
         ("lines", [], ["printed nothing"]),
         ("lines", ["among 2", "step 1 loss 1"], ["read: 1;"]),
-        ("lines", ["step 1 loss 1", "among 1", "step 2 loss 1"], ["rank 0", "'among 1'", "1 workers, and not 2"]),
-        ("mllog", [':::MLL {"key": "seed", "value": 1, "time_ms": 1, "metadata": {}}'], ["samples_count"]),
+        (
+            "lines",
+            ["step 1 loss 1", "among 1", "step 2 loss 1"],
+            ["rank 0", "'among 1'", "1 workers, and not 2"],
+        ),
+        (
+            "mllog",
+            [':::MLL {"key": "seed", "value": 1, "time_ms": 1, "metadata": {}}'],
+            ["samples_count"],
+        ),
         ("trainer", [], ["trainer_state.json", "{folder}"]),
         ("recorder", [], ["Recorder()"]),
         ("tensorboard", [], ["tfevents"]),
@@ -152,11 +211,16 @@ def test_no_steps_is_one_line_that_says_what_is_missing(
 @pytest.mark.parametrize("printed", [True, False])
 def test_mlperfs_log(tmp_path: Path, key: str, printed: bool) -> None:
     def event(name: str, value: object, ms: int, **metadata: object) -> str:
-        return ":::MLL " + json.dumps({"key": name, "value": value, "time_ms": ms, "metadata": metadata})
+        return ":::MLL " + json.dumps(
+            {"key": name, "value": value, "time_ms": ms, "metadata": metadata}
+        )
 
     each = 8 if key == "samples_count" else 1
     texts = [event("global_batch_size", wrong, 0) for wrong in ("8", [], 0, -8, 1.5)]
-    texts += [event("global_batch_size", 8, 0), event("loss", 1, 10**400, **{key: 3}).replace(str(10**400), "1e999")]
+    texts += [
+        event("global_batch_size", 8, 0),
+        event("loss", 1, 10**400, **{key: 3}).replace(str(10**400), "1e999"),
+    ]
     texts += [event("train_loss", 1.0 / n, 1000 * n, **{key: n * each}) for n in range(1, 5)]
     texts += [event("eval_accuracy", 0.5, 4500)]
     of = source(tmp_path, texts if printed else [])
@@ -174,7 +238,12 @@ def test_mlperfs_log(tmp_path: Path, key: str, printed: bool) -> None:
         (8, (), 3, None),
         (8, (1000.25,), 4, None),  # its third line was of a step that was trained again
         (8, (), 0, "3 entries with a loss, and 0 printed"),
-        (4, (), 3, "counted 4 samples per step in place of 8"),  # that of a rank which trains for itself
+        (
+            4,
+            (),
+            3,
+            "counted 4 samples per step in place of 8",
+        ),  # that of a rank which trains for itself
     ],
 )
 def test_a_trainers_state(
@@ -186,7 +255,9 @@ def test_a_trainers_state(
     log += [{"eval_loss": 2.0, "step": 30}, end]  # type: ignore[dict-item]
     told = [3.0, 2.0, 1.2, 1.0] if printed == 4 else [3.0, 2.0, 1.0]
     lines = [
-        Line(1000 + n / 10 + rank / 100, f"{{'loss': {told[n]}}}", rank) for n in range(printed) for rank in range(2)
+        Line(1000 + n / 10 + rank / 100, f"{{'loss': {told[n]}}}", rank)
+        for n in range(printed)
+        for rank in range(2)
     ]
     of = replace(source(tmp_path, []), lines=lines, again_s=again_s)
     (of.folder / "checkpoint-30").mkdir()
@@ -196,14 +267,19 @@ def test_a_trainers_state(
             read("trainer", of)
         return
     made = read("trainer", of)
-    assert taken(made)[-1] == (19, 0.2)  # steps that end behind an interruption take as long as others
+    assert taken(made)[-1] == (
+        19,
+        0.2,
+    )  # steps that end behind an interruption take as long as others
     assert made.rows[-1].loss == pytest.approx(0.5)
     assert [one.loss for one in made.evaluations] == [2.0]
 
 
 @pytest.mark.parametrize("twice", [False, True])
 @pytest.mark.parametrize("saved", [6, 4])
-def test_a_trainers_state_of_few_samples_printed_twice_and_saved_early(tmp_path: Path, twice: bool, saved: int) -> None:
+def test_a_trainers_state_of_few_samples_printed_twice_and_saved_early(
+    tmp_path: Path, twice: bool, saved: int
+) -> None:
     """28 samples in batches of 8: the last batch of each of two epochs has 4."""
     sizes = [8, 8, 8, 4] * 2
     log = [{"loss": 9.0 - n, "epoch": round(n / 4, 2), "step": n} for n in range(1, 9)]
@@ -219,12 +295,19 @@ def test_a_trainers_state_of_few_samples_printed_twice_and_saved_early(tmp_path:
     (of.folder / "trainer_state.json").write_text(json.dumps({"log_history": state}))
     made = read("trainer", of)
     assert taken(made)[-1] == (saved - 2, pytest.approx((saved - 1) / 2))
-    assert [row.images for row in made.rows] == (sizes[1:saved] if saved == 6 else [8] * (saved - 1))
+    assert [row.images for row in made.rows] == (
+        sizes[1:saved] if saved == 6 else [8] * (saved - 1)
+    )
     assert made.proof.proved is (saved == 6)
 
 
 CURVES = {  # of each folder: scalars of steps 0, 1, ...
-    "": {"val/loss": [5.0], "hparam/metric": [1.0], "train/lr": [0.1, 0.1, 0.1], "epoch": [0.0, 0.0, 0.0]},
+    "": {
+        "val/loss": [5.0],
+        "hparam/metric": [1.0],
+        "train/lr": [0.1, 0.1, 0.1],
+        "epoch": [0.0, 0.0, 0.0],
+    },
     "latest/loss_train": {"loss": [3.0, 2.0, 1.0]},
     "latest/loss_val": {"loss": [9.0, 9.0, 9.0, 9.0]},
     "more": {"val/acc": [0.5]},
@@ -256,7 +339,9 @@ def event(tag: str, value: float, step: int, wall_time: float, tensor: bool = Fa
     return struct.pack("<QI", len(data), 0) + data + bytes(4)
 
 
-def events_of(folder: Path, tag: str, values: list[float], steps: list[int], tensor: bool = False) -> None:
+def events_of(
+    folder: Path, tag: str, values: list[float], steps: list[int], tensor: bool = False
+) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "events.out.tfevents.1.host").open("ab") as file:
         for n, (value, step) in enumerate(zip(values, steps, strict=True)):
@@ -336,7 +421,10 @@ def test_tables(tmp_path: Path, form: str, written: str) -> None:
     of = source(tmp_path, [], reads="table", file=f"metrics.{form}", columns=tuple(columns.items()))
     if form != "csv":
         head, *rows = [line.split(",") for line in text.split()]
-        each = [{k: float(v) if k != "when" else v for k, v in zip(head, row, strict=True) if v} for row in rows]
+        each = [
+            {k: float(v) if k != "when" else v for k, v in zip(head, row, strict=True) if v}
+            for row in rows
+        ]
         text = json.dumps(each) if form == "json" else "\n".join(map(json.dumps, each))
     (of.folder / f"metrics.{form}").write_text(text)
     made = read("table", of)
@@ -358,7 +446,9 @@ def test_tables(tmp_path: Path, form: str, written: str) -> None:
         (["a.csv"], "step,time,loss\n1,1,3\n2,2,nan\n", "not finite"),
     ],
 )
-def test_a_table_that_cannot_be_read_says_which_column(tmp_path: Path, names: list[str], text: str, says: str) -> None:
+def test_a_table_that_cannot_be_read_says_which_column(
+    tmp_path: Path, names: list[str], text: str, says: str
+) -> None:
     of = source(tmp_path, [], reads="table")
     for name in names:
         (of.folder / name).write_text(text)
@@ -367,17 +457,22 @@ def test_a_table_that_cannot_be_read_says_which_column(tmp_path: Path, names: li
 
 
 def mlperf(name: str, value: object, ms: float, **metadata: object) -> str:
-    return ":::MLLOG " + json.dumps({"key": name, "value": value, "time_ms": ms, "metadata": metadata})
+    return ":::MLLOG " + json.dumps(
+        {"key": name, "value": value, "time_ms": ms, "metadata": metadata}
+    )
 
 
 def test_mlperfs_blocks_and_evaluations_count_apart(tmp_path: Path) -> None:
-    """A block's start says its target, an evaluation counts its own samples, numbers may be floats."""
+    """A block's start says its target, an evaluation counts its own samples, numbers may be
+    floats.
+    """
     texts = [mlperf("global_batch_size", 8, 0)]
     for block in range(3):
         at_s, done = block * 15_000, block * 80
         texts.append(mlperf("block_start", None, at_s, samples_count=done + 80))
         texts += [
-            mlperf("train_loss", 9.0 - n, at_s + 1000 * n, samples_count=float(done + 8 * n)) for n in range(1, 11)
+            mlperf("train_loss", 9.0 - n, at_s + 1000 * n, samples_count=float(done + 8 * n))
+            for n in range(1, 11)
         ]
         texts += [mlperf("eval_start", None, at_s + 10_000, samples_count=done + 80)]
         texts += [mlperf("eval_accuracy", 0.9 - block / 10, at_s + 14_000, samples_count=40)]

@@ -1,4 +1,6 @@
-"""Recipes: learning rates against the papers' formulas, tables by batch size, number formats, the files we ship."""
+"""Recipes: learning rates against the papers' formulas, tables by batch size, number formats, the
+files we ship.
+"""
 
 import json
 import math
@@ -28,7 +30,9 @@ RECIPE = load_recipe("aach2023").at(256)
 def run(schedule: str = "step", workers: int = 4) -> RunSpec:
     """90 epochs at 64 images a worker."""
     batch = 64 * workers
-    return run_spec(recipe=RECIPE, workers=workers, global_batch=batch, schedule=schedule, epochs=90)
+    return run_spec(
+        recipe=RECIPE, workers=workers, global_batch=batch, schedule=schedule, epochs=90
+    )
 
 
 @pytest.mark.parametrize("gpus", [4, 8, 16, 32, 64, 128, 256, 512, 1024])
@@ -57,23 +61,61 @@ def exponential(first: float) -> dict[float, float]:
 
 # Schedule, what is special about the recipe and the run, and the rate after so many epochs.
 RATES: list[tuple[str, dict[str, Any], dict[str, Any], dict[float, float]]] = [
-    ("step", {}, {}, {5: 0.1, 29.99: 0.1, 30: 0.01, 59.99: 0.01, 60: 0.001, 79.99: 0.001, 80: 1e-4, 89.99: 1e-4}),
+    (
+        "step",
+        {},
+        {},
+        {5: 0.1, 29.99: 0.1, 30: 0.01, 59.99: 0.01, 60: 0.001, 79.99: 0.001, 80: 1e-4, 89.99: 1e-4},
+    ),
     ("cosine", {}, {}, {45: 0.05, 45.5: 0.05, 70: cosine(70), 90: 0.0}),  # moves once per epoch
     ("cosine", {"cosine_moves": "step"}, {}, {45: 0.05, 45.5: cosine(45.5)}),
-    ("exponential", {}, {}, exponential(5)),  # the paper's: from the end of warm-up, which reaches LR_max
+    (
+        "exponential",
+        {},
+        {},
+        exponential(5),
+    ),  # the paper's: from the end of warm-up, which reaches LR_max
     ("exponential", {"exponential_start": "training"}, {}, exponential(0)),
     ("exponential", {"warmup_epochs": 2.5}, {}, {2.5: 0.1, 3.49: 0.1, 3.5: 0.095}),
-    # From the end of warm-up to the end of the run, by the step; or as far as the recipe says, and stays there.
-    ("polynomial", {"power": 2.0, "lr_min": 0.01}, {}, {5: 0.1, 5.5: 0.01 + 0.09 * (84.5 / 85) ** 2, 90: 0.01}),
-    ("polynomial", {"power": 2.0, "lr_min": 0.01}, {}, {6: 0.01 + 0.09 * (84 / 85) ** 2, 47.5: 0.01 + 0.09 / 4}),
-    ("polynomial", {"power": 2.0, "lr_min": 0.0, "decay_epochs": 40.0}, {}, {25: 0.1 / 4, 45: 0.0, 89: 0.0}),
+    # From the end of warm-up to the end of the run, by the step; or as far as the recipe says, and
+    # stays there.
+    (
+        "polynomial",
+        {"power": 2.0, "lr_min": 0.01},
+        {},
+        {5: 0.1, 5.5: 0.01 + 0.09 * (84.5 / 85) ** 2, 90: 0.01},
+    ),
+    (
+        "polynomial",
+        {"power": 2.0, "lr_min": 0.01},
+        {},
+        {6: 0.01 + 0.09 * (84 / 85) ** 2, 47.5: 0.01 + 0.09 / 4},
+    ),
+    (
+        "polynomial",
+        {"power": 2.0, "lr_min": 0.0, "decay_epochs": 40.0},
+        {},
+        {25: 0.1 / 4, 45: 0.0, 89: 0.0},
+    ),
     ("polynomial", {"power": 1.0, "lr_min": 0.0, "decay_epochs": 170.0}, {}, {90: 0.05}),
-    ("polynomial", {"power": 1.0, "lr_min": 0.0, "decay_epochs": 1.0}, {}, {5: 0.1, 5.5: 0.05, 6: 0.0}),
-    *(("polynomial", {"lr_min": 0.01}, {"epochs": n}, {5: 0.01, 6: 0.01}) for n in (3, 5)),  # over when warm-up ends
+    (
+        "polynomial",
+        {"power": 1.0, "lr_min": 0.0, "decay_epochs": 1.0},
+        {},
+        {5: 0.1, 5.5: 0.05, 6: 0.0},
+    ),
+    *(
+        ("polynomial", {"lr_min": 0.01}, {"epochs": n}, {5: 0.01, 6: 0.01}) for n in (3, 5)
+    ),  # over when warm-up ends
     ("polynomial", {"warmup_lr": 0.0}, {}, {0: 0.0, 1: 0.1 / 5}),
     # A run that is all warm-up heads for the peak: its schedule would be over when warm-up ends.
     *(
-        (schedule, {}, {"epochs": n}, {0: 0.025, 0.5: 0.0325, 1 - 1e-9: 0.04, n - 1e-9: 0.025 + 0.075 * n / 5})
+        (
+            schedule,
+            {},
+            {"epochs": n},
+            {0: 0.025, 0.5: 0.0325, 1 - 1e-9: 0.04, n - 1e-9: 0.025 + 0.075 * n / 5},
+        )
         for schedule in ("cosine", "polynomial")
         for n in (1, 3, 5)
     ),
@@ -90,7 +132,9 @@ def test_rates_by_hand(
 
 
 def test_what_schedules_say_without_a_warmup_and_where_warmup_ends() -> None:
-    assert [scheduled_lr(run("cosine"), t) for t in (0, 45, 90)] == pytest.approx([0.1, 0.05, RECIPE.lr_min])
+    assert [scheduled_lr(run("cosine"), t) for t in (0, 45, 90)] == pytest.approx(
+        [0.1, 0.05, RECIPE.lr_min]
+    )
     early = replace(run("exponential"), recipe=replace(RECIPE, exponential_start="training"))
     assert warm_up(run("exponential"))[1] == pytest.approx(0.1)
     assert warm_up(early)[1] == pytest.approx(0.0774, abs=5e-5)
@@ -98,12 +142,18 @@ def test_what_schedules_say_without_a_warmup_and_where_warmup_ends() -> None:
 
 
 def test_only_runs_of_its_schedule_feel_a_schedules_key() -> None:
-    """Study aach2023 sets `exponential_start`: its other runs keep the text that finished ones were made with."""
+    """Study aach2023 sets `exponential_start`: its other runs keep the text that finished ones were
+    made with.
+    """
     runs = make_plan(load_study("aach2023"), load_machine("juwels-booster")).runs.values()
     feel = {job.spec.schedule for job in runs if "exponential_start" in job.spec.to_json()}
     assert feel == {"exponential"}
     assert sum(job.spec.schedule == "exponential" for job in runs) == 27
-    assert not [job for job in runs if '"cosine_moves"' in job.spec.to_json() or "zero_init_last" in job.spec.to_json()]
+    assert not [
+        job
+        for job in runs
+        if '"cosine_moves"' in job.spec.to_json() or "zero_init_last" in job.spec.to_json()
+    ]
     assert for_schedule(replace(RECIPE, cosine_moves="step"), "cosine").cosine_moves == "step"
 
 
@@ -142,7 +192,9 @@ def trained(spec: RunSpec) -> tuple[list[float], list[list[float]]]:
     optimizer, weights = optimizers.build(spec.recipe, model), []
     for step in range(3):
         for parameter in model.parameters():
-            parameter.grad = torch.arange(parameter.numel()).reshape(parameter.shape).sub(step).cos()
+            parameter.grad = (
+                torch.arange(parameter.numel()).reshape(parameter.shape).sub(step).cos()
+            )
         optimizer.step()
         weights.append(model.weight.detach().flatten().tolist())
     return rates, weights
@@ -150,7 +202,9 @@ def trained(spec: RunSpec) -> tuple[list[float], list[list[float]]]:
 
 @pytest.mark.parametrize("warmup_epochs", [0, 5])
 @pytest.mark.parametrize("key", CHANGED)
-def test_a_key_makes_those_runs_stale_that_it_changes_and_no_others(key: str, warmup_epochs: float) -> None:
+def test_a_key_makes_those_runs_stale_that_it_changes_and_no_others(
+    key: str, warmup_epochs: float
+) -> None:
     decides = USED_WITH[key][0] if key in USED_WITH else "schedule"
     uses = []
     for schedule, optimizer in product(TRAINED[decides]["schedule"], TRAINED[decides]["optimizer"]):
@@ -162,7 +216,9 @@ def test_a_key_makes_those_runs_stale_that_it_changes_and_no_others(key: str, wa
         assert (changes(*map(json.loads, texts)) == []) == same, (key, schedule, optimizer)
         assert is_same_run(*texts) == before.trains_like(now) == same
         assert (digest(json.loads(texts[0])) == digest(json.loads(texts[1]))) == same
-        assert (before.columns() == now.columns()) == same  # or old runs and new ones would be in no table together
+        assert (
+            before.columns() == now.columns()
+        ) == same  # or old runs and new ones would be in no table together
         uses.append(not same)
     assert any(uses) == (key not in OF_WARMUP or warmup_epochs > 0)
     assert not all(uses) or key == "warmup_lr"
@@ -176,10 +232,15 @@ def test_changed_keys_make_no_run_of_the_paper_stale_that_does_not_use_them() ->
     for key in ("gamma", "step_epochs", "lr_min", "base_lr"):
         value = CHANGED.get(key, 0.5)
         changed = [replace(spec, recipe=replace(spec.recipe, **{key: value})) for spec in specs]
-        differ = [a.schedule for a, b in zip(specs, changed, strict=True) if not is_same_run(a.to_json(), b.to_json())]
+        differ = [
+            a.schedule
+            for a, b in zip(specs, changed, strict=True)
+            if not is_same_run(a.to_json(), b.to_json())
+        ]
         stale[key] = {schedule: differ.count(schedule) for schedule in {*differ}}
     every = {
-        schedule: sum(spec.schedule == schedule for spec in specs) for schedule in ("step", "cosine", "exponential")
+        schedule: sum(spec.schedule == schedule for spec in specs)
+        for schedule in ("step", "cosine", "exponential")
     }
     assert stale == {
         "gamma": {"exponential": 27},
@@ -194,15 +255,21 @@ def test_what_loads_nothing_has_no_threads_and_changes_no_pictures() -> None:
         spec = replace(run(), loader=loader)
         threads = replace(spec, loader_threads=9)
         pictures = replace(spec, recipe=replace(RECIPE, augmentation="none"))
-        assert [is_same_run(spec.to_json(), other.to_json()) for other in (threads, pictures)] == [not uses] * 2
+        assert [is_same_run(spec.to_json(), other.to_json()) for other in (threads, pictures)] == [
+            not uses
+        ] * 2
 
 
-@pytest.mark.parametrize("settings", [{}, {"recipe": 3}, {"recipe": {}, "loader": ["x"]}, {"run": {"recipe": None}}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"recipe": 3}, {"recipe": {}, "loader": ["x"]}, {"run": {"recipe": None}}]
+)
 def test_whatever_stands_in_a_record_is_compared(settings: dict[str, Any]) -> None:
     assert used(settings) == settings
 
 
-@pytest.mark.parametrize(("model", "refused"), [("lenet", True), ("vit_tiny_patch16_224", True), ("resnet50", False)])
+@pytest.mark.parametrize(
+    ("model", "refused"), [("lenet", True), ("vit_tiny_patch16_224", True), ("resnet50", False)]
+)
 def test_a_model_that_cannot_choose_how_blocks_begin_is_refused_in_the_plan(
     files: Files, model: str, refused: bool
 ) -> None:
@@ -211,7 +278,9 @@ def test_a_model_that_cannot_choose_how_blocks_begin_is_refused_in_the_plan(
     files.spoil("recipe", "warmup_epochs: 1", "warmup_epochs: 0\nzero_init_last: true")
     if refused:
         said = files.complaint()
-        assert missing(said, f"{files.path['recipe']}: zero_init_last: true", f"model {model}") == []
+        assert (
+            missing(said, f"{files.path['recipe']}: zero_init_last: true", f"model {model}") == []
+        )
     else:
         files.load()
 
@@ -245,20 +314,32 @@ def test_polynomial_of_a_run_that_is_only_measured_is_the_whole_runs() -> None:
     ("changes", "recipe", "says"),
     [
         ({"schedule": "cosine", "epochs": 6}, {}, "0.025 to 0.00669873"),
-        ({"schedule": "exponential"}, {"gamma": 0.5, "exponential_start": "training"}, "fall from 0.025 to 0.003125"),
+        (
+            {"schedule": "exponential"},
+            {"gamma": 0.5, "exponential_start": "training"},
+            "fall from 0.025 to 0.003125",
+        ),
         ({"schedule": "step"}, {"step_epochs": (3.0,)}, "fall from 0.025 to 0.01"),
         ({"global_batch": 32}, {}, "0.025 to 0.0125"),
-        ({"global_batch": 32, "schedule": "polynomial"}, {"warmup_lr": 0.02}, "fall from 0.02 to 0.0125"),
+        (
+            {"global_batch": 32, "schedule": "polynomial"},
+            {"warmup_lr": 0.02},
+            "fall from 0.02 to 0.0125",
+        ),
     ],
 )
-def test_warmup_that_would_fall_is_a_fault(changes: dict[str, Any], recipe: dict[str, Any], says: str) -> None:
+def test_warmup_that_would_fall_is_a_fault(
+    changes: dict[str, Any], recipe: dict[str, Any], says: str
+) -> None:
     spec = replace(run(), **changes, recipe=replace(RECIPE, **recipe))
     reason = warm_up_fault(spec)
     assert reason is not None
     assert says in reason
     assert learning_rate(spec, 4.9) < learning_rate(spec, 0)
     allowed = float(reason.split("warmup_lr of at most ")[1].split(",")[0])
-    assert warm_up_fault(replace(spec, recipe=replace(spec.recipe, warmup_lr=0.999 * allowed))) is None
+    assert (
+        warm_up_fault(replace(spec, recipe=replace(spec.recipe, warmup_lr=0.999 * allowed))) is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -287,9 +368,13 @@ def test_warmup_that_is_none(changes: dict[str, Any], recipe: dict[str, Any]) ->
     ],
 )
 def test_warmup_of_our_studies_ends_where_the_schedule_stands(study: str, machine: str) -> None:
-    """That was so for every run once: what is defined for runs that are all warm-up changes none of these."""
+    """That was so for every run once: what is defined for runs that are all warm-up changes none of
+    these.
+    """
     for job in make_plan(load_study(study), load_machine(machine)).runs.values():
-        assert warm_up(job.spec)[1] == scheduled_lr(job.spec, job.spec.recipe.warmup_epochs), job.spec.id
+        assert warm_up(job.spec)[1] == scheduled_lr(job.spec, job.spec.recipe.warmup_epochs), (
+            job.spec.id
+        )
 
 
 # Tables by batch size
@@ -299,7 +384,9 @@ def test_values_between_two_rows_are_interpolated() -> None:
     recipe = load_recipe("mlperf-lars").at(6144)  # half way between 4096 and 8192
     assert peak_lr(recipe, 6144) == recipe.base_lr == pytest.approx((10 + 17) / 2)
     assert recipe.decay_epochs == pytest.approx((42.000107714 + 38.972468070) / 2)
-    assert (recipe.momentum, recipe.weight_decay, recipe.warmup_epochs) == pytest.approx((0.9, 2e-4, 5))
+    assert (recipe.momentum, recipe.weight_decay, recipe.warmup_epochs) == pytest.approx(
+        (0.9, 2e-4, 5)
+    )
     assert load_recipe("mlperf-lars").at(4096 + 1024).base_lr == pytest.approx(10 + 7 / 4)
 
 

@@ -1,4 +1,6 @@
-"""Recipes of the sources: MLPerf's reference convergence points, and DeepSpeed's example after Liang et al. 2023."""
+"""Recipes of the sources: MLPerf's reference convergence points, and DeepSpeed's example after
+Liang et al. 2023.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -29,15 +31,27 @@ def test_mlperf_lars_is_the_table() -> None:
         batch, warmup = int(point["global_batch"]), float(point["warmup_epochs"])
         spec = plan.runs[plan.blocks[f"bs{batch}"][0]].spec
         recipe = spec.recipe
-        assert (spec.global_batch, spec.schedule, recipe.optimizer) == (batch, "polynomial", point["optimizer"])
+        assert (spec.global_batch, spec.schedule, recipe.optimizer) == (
+            batch,
+            "polynomial",
+            point["optimizer"],
+        )
         assert spec.batch_per_worker == int(point["batch_norm_images"])
-        assert (recipe.momentum, recipe.weight_decay) == (float(point["momentum"]), float(point["weight_decay"]))
+        assert (recipe.momentum, recipe.weight_decay) == (
+            float(point["momentum"]),
+            float(point["weight_decay"]),
+        )
         decay = int(point["decay_steps"]) * batch / 1281167
         assert (recipe.warmup_epochs, recipe.decay_epochs) == (warmup, decay)
         assert spec.epochs == round(warmup + decay) > float(point["mean_epochs_to_0.759"])
         # From 0 to the peak, then as the square of what is left, to 1e-4.
         rate = float(point["base_lr"])
-        expected = {0: 0, warmup / 2: rate / 2, warmup: rate, warmup + decay / 2: 1e-4 + (rate - 1e-4) / 4}
+        expected = {
+            0: 0,
+            warmup / 2: rate / 2,
+            warmup: rate,
+            warmup + decay / 2: 1e-4 + (rate - 1e-4) / 4,
+        }
         assert {epoch: learning_rate(spec, epoch) for epoch in expected} == pytest.approx(expected)
         assert learning_rate(spec, warmup + decay) == pytest.approx(1e-4)
 
@@ -51,7 +65,9 @@ def test_the_small_twin_of_mlperf_lars_is_its_first_row() -> None:
         assert len(plan.runs) == 5
         for planned in plan.runs.values():
             spec = planned.spec
-            assert spec.batch_per_worker / spec.recipe.accumulation == int(point["batch_norm_images"])
+            assert spec.batch_per_worker / spec.recipe.accumulation == int(
+                point["batch_norm_images"]
+            )
             assert spec.epochs == 37  # as bs1632 of mlperf-lars
         with refuses(ConfigError, "study mlperf-lars-small"):
             make_plan(load_study("mlperf-lars"), load_machine(machine))
@@ -84,10 +100,14 @@ def test_the_table_is_mlcommons_own() -> None:
     }
     for point in points():
         their = theirs[int(point["global_batch"])]
-        assert {k: float(point[k]) for k in names} == {k: their["Hyperparams"][n] for k, n in names.items()}
+        assert {k: float(point[k]) for k in names} == {
+            k: their["Hyperparams"][n] for k, n in names.items()
+        }
         epochs = their["Epochs to converge"]
         assert int(point["runs"]) == len(epochs)
-        assert float(point["mean_epochs_to_0.759"]) == pytest.approx(sum(epochs) / len(epochs), abs=0.005)
+        assert float(point["mean_epochs_to_0.759"]) == pytest.approx(
+            sum(epochs) / len(epochs), abs=0.005
+        )
 
 
 # DeepSpeed's example, after Liang et al. 2023
@@ -98,16 +118,25 @@ def test_liang2023_is_108_trainings() -> None:
     specs = [job.spec for job in plan.runs.values()]
     plain = [spec for spec in specs if spec.framework in ("ddp", "deepspeed")]
     sets = {name: name.removesuffix("-224") for name in {spec.recipe.name for spec in specs}}
-    trainings = {(spec.model, sets[spec.recipe.name], spec.dataset, spec.framework) for spec in plain}
+    trainings = {
+        (spec.model, sets[spec.recipe.name], spec.dataset, spec.framework) for spec in plain
+    }
     assert len(trainings) == 9 * 3 * 2 * 2 == 108
     assert {len({training[axis] for training in trainings}) for axis in range(4)} == {9, 3, 2}
     assert len(plain) == 108 * 2 * 3
     assert len(specs) == 648 + 12
     transformers = {spec.model for spec in specs if spec.recipe.image_size == 224}
-    assert transformers == {"vit_base_patch16_224", "swin_tiny_patch4_window7_224", "coat_lite_small"}
+    assert transformers == {
+        "vit_base_patch16_224",
+        "swin_tiny_patch4_window7_224",
+        "coat_lite_small",
+    }
     assert not transformers & {spec.model for spec in specs if spec.recipe.image_size == 32}
     # Finished runs of the study as it was stay its own, but for transformers of 32 pixels.
-    assert "slurm-cifar100-densenet121-liang2023-deepspeed-native-4workers-bs16-step-30epochs-r3" in plan.runs
+    assert (
+        "slurm-cifar100-densenet121-liang2023-deepspeed-native-4workers-bs16-step-30epochs-r3"
+        in plan.runs
+    )
 
 
 @pytest.mark.parametrize("name", ["liang2023", "liang2023-sgd", "liang2023-adam"])
@@ -118,7 +147,11 @@ def test_liang2023s_large_pictures_change_nothing_else(name: str) -> None:
 
 def test_liang2023_has_deepspeeds_example() -> None:
     plan = make_plan(load_study("liang2023"), load_machine("slurm"))
-    example = [job.spec for job in plan.runs.values() if job.spec.recipe.name in ("liang2023", "liang2023-224")]
+    example = [
+        job.spec
+        for job in plan.runs.values()
+        if job.spec.recipe.name in ("liang2023", "liang2023-224")
+    ]
     assert len(example) == 660 - 2 * 216
     for spec in example:
         assert spec.global_batch == 16
@@ -128,12 +161,21 @@ def test_liang2023_has_deepspeeds_example() -> None:
 
 
 def test_published_accuracies_of_resnet50_are_those_of_the_paper_and_of_the_table() -> None:
-    both, paper = (read_csv(CONFIG / f"references/{name}.csv") for name in ("resnet50-top1", "aach2023"))
+    both, paper = (
+        read_csv(CONFIG / f"references/{name}.csv") for name in ("resnet50-top1", "aach2023")
+    )
     paper = [row for row in paper if row["quantity"] == "top1"]
     assert both[: len(paper)] == paper
     mlperf = [
-        (row["global_batch"], row["source"].rsplit("after ", 1)[1].split()[0], row["value"], row["schedule"])
+        (
+            row["global_batch"],
+            row["source"].rsplit("after ", 1)[1].split()[0],
+            row["value"],
+            row["schedule"],
+        )
         for row in both[len(paper) :]
     ]
-    table = [(row["global_batch"], row["mean_epochs_to_0.759"], "75.9", "polynomial") for row in points()]
+    table = [
+        (row["global_batch"], row["mean_epochs_to_0.759"], "75.9", "polynomial") for row in points()
+    ]
     assert mlperf == table

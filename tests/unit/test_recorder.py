@@ -1,4 +1,6 @@
-"""The recorder: what it leaves of a program's steps, what it costs, and that it does nothing where nobody asks."""
+"""The recorder: what it leaves of a program's steps, what it costs, and that it does nothing where
+nobody asks.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,10 @@ def test_its_steps_are_the_loops(tmp_path: Path) -> None:
     state = [of["values"][f"{name}_bytes"] for name in ("parameters", "gradients", "optimizer")]
     assert state == [101, 50, 200]  # of the rank that has most
     assert 1e6 < of["values"]["peak_resident_bytes"] < 1e9
-    assert all("recorder" in of["why"][name] for name in ("forward_s", "backward_s", "optimizer_s", "compute_s"))
+    assert all(
+        "recorder" in of["why"][name]
+        for name in ("forward_s", "backward_s", "optimizer_s", "compute_s")
+    )
 
 
 @pytest.mark.parametrize(
@@ -93,7 +98,9 @@ def test_a_loss_that_is_no_number_fails_the_run(tmp_path: Path, loss: str) -> No
 def test_it_is_asked_to_stop_and_goes_on_with_its_steps(tmp_path: Path) -> None:
     body = f"{STEP}; open(os.path.join(sys.argv[1], 'began'), 'w').close()"
     run = spec(
-        program(tmp_path, f"{body}\n    if rec.asked_to_stop: sys.exit()", steps=60), reads="recorder", resume="x"
+        program(tmp_path, f"{body}\n    if rec.asked_to_stop: sys.exit()", steps=60),
+        reads="recorder",
+        resume="x",
     )
     code, _ = stopped(tmp_path, run)
     assert code == 75
@@ -115,14 +122,19 @@ assert ddlbench_recorder._bytes([*tensors, tensors[0][:2]]) == 32  # each storag
 
 @pytest.mark.more
 def test_all_ranks_stop_after_the_same_step_though_one_alone_was_asked(tmp_path: Path) -> None:
-    body = f"{STEP}\n    if rec.rank == n == 1: os.kill(os.getpid(), signal.SIGUSR1)\n    if rec.stops(5): break"
+    body = (
+        f"{STEP}\n    if rec.rank == n == 1: os.kill(os.getpid(), signal.SIGUSR1)\n    if"
+        " rec.stops(5): break"
+    )
     steps = made(tmp_path, spec(program(tmp_path, body, ALONE, 1000), 2, reads="recorder")).steps
     assert steps.groupby("rank")["step"].max().tolist() == [4, 4]
 
 
 def module() -> ModuleType:
     """The file, read anew."""
-    found = importlib.util.spec_from_file_location("ddlbench_recorder", RECORDER / "ddlbench_recorder.py")
+    found = importlib.util.spec_from_file_location(
+        "ddlbench_recorder", RECORDER / "ddlbench_recorder.py"
+    )
     assert found and found.loader
     loaded = importlib.util.module_from_spec(found)
     found.loader.exec_module(loaded)
@@ -143,7 +155,9 @@ def test_elsewhere_it_does_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_step_costs_less_than_20_microseconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_costs_less_than_20_microseconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DDLBENCH_RECORDER", str(tmp_path))
     rec, costs = module().Recorder(), []
     for _ in range(10):
@@ -155,7 +169,9 @@ def test_a_step_costs_less_than_20_microseconds(tmp_path: Path, monkeypatch: pyt
     assert min(costs) < 20e-6
 
 
-def test_a_row_that_was_cut_off_and_steps_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_that_was_cut_off_and_steps_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The rank was killed while it wrote, went on from an earlier step, and said so."""
     monkeypatch.setenv("DDLBENCH_RECORDER", str(tmp_path))
     first: Any = module().Recorder()
@@ -175,7 +191,9 @@ def test_a_row_that_was_cut_off_and_steps_made_again(tmp_path: Path, monkeypatch
 
 
 class Gpu:
-    """Stands in for torch and a GPU that is `behind` marks behind: marks are 10 ms apart, and waiting is counted."""
+    """Stands in for torch and a GPU that is `behind` marks behind: marks are 10 ms apart, and
+    waiting is counted.
+    """
 
     def __init__(self) -> None:
         self.marks, self.behind, self.waits, self.kept = 0, 1 << 30, 0, {}
@@ -213,7 +231,9 @@ class Gpu:
 
 
 def test_no_step_waits_for_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Times and losses are read when the GPU has come so far, and what is still on its way at the end."""
+    """Times and losses are read when the GPU has come so far, and what is still on its way at the
+    end.
+    """
     gpu = Gpu()
     monkeypatch.setitem(sys.modules, "torch", gpu)
     monkeypatch.setenv("DDLBENCH_RECORDER", str(tmp_path))
@@ -230,15 +250,29 @@ def test_no_step_waits_for_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert [round(row.forward_s, 3) for row in made_of.rows[1:]] == [0.01] * 99
     assert [round(row.data_wait_s, 3) for row in made_of.rows[1:]] == [0.01] * 99
     assert made_of.rows[-1].end_s == pytest.approx(2 * 0.99 + 0.01, abs=0.1)
-    assert (made_of.ranks[0]["peak_device_memory_bytes"], made_of.ranks[0]["peak_device_reserved_bytes"]) == (7, 8)
+    assert (
+        made_of.ranks[0]["peak_device_memory_bytes"],
+        made_of.ranks[0]["peak_device_reserved_bytes"],
+    ) == (7, 8)
 
 
 def test_it_is_a_wheel_of_one_file(tmp_path: Path) -> None:
     shutil.copytree(RECORDER, tmp_path / "recorder")
-    pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "--no-index"]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "-q",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+    ]
     subprocess.run([*pip, "-w", tmp_path, tmp_path / "recorder"], check=True)
     (wheel,) = tmp_path.glob("*.whl")
-    done = subprocess.run([sys.executable, "-m", "zipfile", "-l", wheel], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "zipfile", "-l", wheel], capture_output=True, text=True, check=True
+    )
     names = [line.split()[0] for line in done.stdout.splitlines()[1:]]
     assert [name for name in names if "dist-info" not in name] == ["ddlbench_recorder.py"]
     assert wheel.name.startswith("ddlbench_recorder-0.1.0-py3-none-any")

@@ -1,4 +1,6 @@
-"""What imports must not do: go back up in the order of rooms, form a circle, load PyTorch where Snakemake runs."""
+"""What imports must not do: go back up in the order of rooms, form a circle, load PyTorch where
+Snakemake runs.
+"""
 
 import ast
 import re
@@ -11,12 +13,13 @@ from ddlbench.core import registry
 
 from tests.conftest import ROOT
 
-# From what everybody may know to what nobody else needs. A room may import from those before it, and from itself.
+# From what everybody may know to what nobody else needs. A room may import from those before it,
+# and from itself.
 ROOMS = (
     "core",
     "settings",
     "slurm",
-    "mends",
+    "patches",
     "data",
     "prepare",
     "train",
@@ -48,7 +51,11 @@ def imported(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ddlbench."):
             found.add(str(node.module).split(".")[1])
         elif isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("ddlbench.")}
+            found |= {
+                alias.name.split(".")[1]
+                for alias in node.names
+                if alias.name.startswith("ddlbench.")
+            }
     return found - {"__version__"}
 
 
@@ -68,11 +75,19 @@ def test_no_import_goes_back_up() -> None:
 
 
 def private(path: Path) -> list[str]:
-    """What a file imports that another room keeps to itself: names, or files, that begin with an underscore."""
-    lines = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.ImportFrom)]
+    """What a file imports that another room keeps to itself: names, or files, that begin with an
+    underscore.
+    """
+    lines = [
+        node
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom)
+    ]
     names = [f"{line.module}.{alias.name}" for line in lines for alias in line.names]
     within = f"ddlbench.{room(path)}." if path.is_relative_to(PACKAGE) else ""
-    hidden = (name for name in names if name.startswith("ddlbench.") and re.search(r"\._(?!_)", name))
+    hidden = (
+        name for name in names if name.startswith("ddlbench.") and re.search(r"\._(?!_)", name)
+    )
     return [name for name in hidden if not within or not name.startswith(within)]
 
 
@@ -83,7 +98,9 @@ def test_no_room_imports_what_another_keeps_to_itself() -> None:
 
 
 def modules_imported(path: Path, files: dict[str, Path]) -> set[str]:
-    """The package's modules that a file imports, wherever in it, what only types need among them."""
+    """The package's modules that a file imports, wherever in it, what only types need among
+    them.
+    """
     nodes: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
     found: set[str] = set()
     while nodes:
@@ -98,7 +115,10 @@ def modules_imported(path: Path, files: dict[str, Path]) -> set[str]:
 
 def test_no_imports_form_a_circle() -> None:
     """Within rooms too. `graphlib` names a circle that it finds."""
-    files = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in PACKAGE.rglob("*.py")}
+    files = {
+        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path
+        for path in PACKAGE.rglob("*.py")
+    }
     files = {name.removesuffix(".__init__"): path for name, path in files.items()}
     graph = {name: modules_imported(path, files) - {name} for name, path in files.items()}
     assert sum(map(len, graph.values())) > 1000
@@ -106,7 +126,9 @@ def test_no_imports_form_a_circle() -> None:
 
 
 def test_the_snakemake_process_does_not_load_pytorch() -> None:
-    """Neither the Snakefile's module nor any member does; members import heavy packages inside functions."""
+    """Neither the Snakefile's module nor any member does; members import heavy packages inside
+    functions.
+    """
     code = """
 import sys
 from ddlbench.commands import main, snakefile
@@ -131,5 +153,7 @@ for path in sorted(Path("tests/unit").glob("test_*.py")):
     import_module(f"tests.unit.{path.stem}")
 print(*{"torch", "torchvision"} & set(sys.modules))
 """
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert done.stdout.split() == []

@@ -1,4 +1,6 @@
-"""Repeats until decided: which runs the next round makes, or why it ends, from made-up answers and records."""
+"""Repeats until decided: which runs the next round makes, or why it ends, from made-up answers and
+records.
+"""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -31,7 +33,12 @@ def until(made: Collection[str], open_up_to: Mapping[str, int], **more: object) 
 
     def ask(runs: Collection[str]) -> dict[str, list[str]]:
         repeats = {side: sum(run.startswith(side) for run in runs) for side in SIDES}
-        return {"framework": [f"{side}-r1" for side, last in open_up_to.items() if repeats[side] <= last], "memory": []}
+        return {
+            "framework": [
+                f"{side}-r1" for side, last in open_up_to.items() if repeats[side] <= last
+            ],
+            "memory": [],
+        }
 
     given = Until(**{**vars(UNTIL), **more})  # type: ignore[arg-type]
     hours = {run: 1.0 for runs in every().values() for run in runs.values()}
@@ -52,7 +59,13 @@ def grown(open_up_to: Mapping[str, int], **more: object) -> list[Look]:
 
 @pytest.mark.parametrize(
     ("at_least", "at_most", "at"),
-    [(3, 10, (3, 5, 8, 10)), (2, 3, (2, 3)), (3, 5, (3, 4, 5)), (2, 10, (2, 5, 7, 10)), (5, 100, (5, 37, 68, 100))],
+    [
+        (3, 10, (3, 5, 8, 10)),
+        (2, 3, (2, 3)),
+        (3, 5, (3, 4, 5)),
+        (2, 10, (2, 5, 7, 10)),
+        (5, 100, (5, 37, 68, 100)),
+    ],
 )
 def test_there_are_at_most_four_looks(at_least: int, at_most: int, at: tuple[int, ...]) -> None:
     assert rounds.looks(Until(until="decided", at_least=at_least, at_most=at_most)) == at
@@ -100,7 +113,9 @@ def test_repeats_that_are_there_count_when_a_look_asks_for_them() -> None:
 
 
 def test_runs_of_settings_with_a_fixed_number_cannot_be_more() -> None:
-    asked = rounds.replay(UNTIL, every(), {"a-r1", "d-r1"}, {}, lambda runs: {"framework": ["d-r1"]})
+    asked = rounds.replay(
+        UNTIL, every(), {"a-r1", "d-r1"}, {}, lambda runs: {"framework": ["d-r1"]}
+    )
     assert [look.why for look in asked] == [Why.AT_MOST]
     assert asked[0].runs == 10
 
@@ -116,7 +131,9 @@ def test_looks_are_written_and_read(tmp_path: Path) -> None:
     assert [len(rounds.told(some, UNTIL)) for some in ([], found)] == [0, 1]
 
 
-def opened(ratio: float, repeats: int, spread: float = 0.01, looks: int = 4, seed: int = 1) -> dict[str, set[str]]:
+def opened(
+    ratio: float, repeats: int, spread: float = 0.01, looks: int = 4, seed: int = 1
+) -> dict[str, set[str]]:
     """Which runs are open by question, of two frameworks and a third that is far slower."""
     rng = np.random.default_rng(seed)
     rows = [
@@ -192,7 +209,9 @@ def test_the_plan_knows_which_runs_rounds_asked_for(studies: Path) -> None:
 
 def test_a_figure_of_another_study_shows_the_repeats_that_it_has_in_any_case(studies: Path) -> None:
     (studies / "mine.yaml").write_text(STUDY.format(repeats=ASKS))
-    text = STUDY.format(repeats="1").replace("figures: {}", "figures: {all: {plot: throughput, runs: [mine/all]}}")
+    text = STUDY.format(repeats="1").replace(
+        "figures: {}", "figures: {all: {plot: throughput, runs: [mine/all]}}"
+    )
     (studies / "other.yaml").write_text(text)
     study = load_study("other", studies)
     assert study.until is None
@@ -217,6 +236,8 @@ def test_bad_keys_are_refused(files: Files, studies: Path, repeats: str, key: st
 
 
 def test_until_stands_at_the_top_level(files: Files, studies: Path) -> None:
-    (studies / "mine.yaml").write_text(STUDY.format(repeats=3).replace("{repeats: 1,", f"{{repeats: {ASKS},"))
+    (studies / "mine.yaml").write_text(
+        STUDY.format(repeats=3).replace("{repeats: 1,", f"{{repeats: {ASKS},")
+    )
     said = files.complaint(lambda: load_study("mine", studies))
     assert "runs.once.repeats" in said

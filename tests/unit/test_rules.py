@@ -12,8 +12,9 @@ from snakemake.profiles import ProfileConfigFileParser
 
 from tests.conftest import ROOT
 
-# Snakemake compares a rule's shell command with the one that made a file. These two have stood since the first records:
-# a change of theirs prepares every data set and trains every run again on every cluster. Change what they call instead.
+# Snakemake compares a rule's shell command with the one that made a file. These two have stood
+# since the first records: a change of theirs prepares every data set and trains every run again on
+# every cluster. Change what they call instead.
 TEXTS = {
     "train": (
         "python -m ddlbench.run --folder results/runs/{wildcards.run} --manifest {input:q} --spec {params.spec:q} "
@@ -29,7 +30,10 @@ TEXTS = {
 @pytest.mark.parametrize("file", TEXTS)
 def test_an_upgrade_makes_nothing_stale(file: str) -> None:
     text = (ROOT / f"workflow/rules/{file}.smk").read_text(encoding="utf-8")
-    commands = ["".join(re.findall(r'"(.*)"', shell)) for shell in re.findall(r"shell:\n((?: {8}\S.*\n)+)", text)]
+    commands = [
+        "".join(re.findall(r'"(.*)"', shell))
+        for shell in re.findall(r"shell:\n((?: {8}\S.*\n)+)", text)
+    ]
     assert TEXTS[file] in commands or (file == "train" and TEXTS[file] == stale.COMMAND)
 
 
@@ -39,14 +43,18 @@ def test_rule_train_has_the_command_that_the_plan_compares() -> None:
 
 
 def options(profile: str) -> dict[str, Any]:
-    """What `--profile profiles/<profile>` adds to the command line, read in the project's folder."""
+    """What `--profile profiles/<profile>` adds to the command line, read in the project's
+    folder.
+    """
     with (ROOT / "profiles" / profile / "config.yaml").open(encoding="utf-8") as file:
         return dict(ProfileConfigFileParser().parse(file))
 
 
 def test_make_demo_has_the_options_of_profile_local() -> None:
     for name, value in options("local").items():
-        words = f"--{name} {' '.join(value) if isinstance(value, list) else value}".removesuffix(" True")
+        words = f"--{name} {' '.join(value) if isinstance(value, list) else value}".removesuffix(
+            " True"
+        )
         assert words in (ROOT / "Makefile").read_text(encoding="utf-8") or value == "False"
 
 
@@ -60,7 +68,9 @@ def test_juwels_says_only_what_is_its_own(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("profile", ["slurm", "juwels"])
-def test_a_cluster_profile_names_a_study_and_a_queue(monkeypatch: pytest.MonkeyPatch, profile: str) -> None:
+def test_a_cluster_profile_names_a_study_and_a_queue(
+    monkeypatch: pytest.MonkeyPatch, profile: str
+) -> None:
     monkeypatch.chdir(ROOT)
     (file,) = options(profile)["configfile"]
     named = yaml.safe_load((ROOT / file).read_text(encoding="utf-8"))
@@ -70,16 +80,31 @@ def test_a_cluster_profile_names_a_study_and_a_queue(monkeypatch: pytest.MonkeyP
 
 def rules() -> dict[str, str]:
     """The text of each rule, by its name."""
-    text = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "workflow/rules").glob("*.smk")))
-    return dict(re.findall(r"^(?:rule|checkpoint) (\w+):\n((?:(?: {4}.*)?\n)+)", text, re.MULTILINE))
+    text = "\n".join(
+        path.read_text(encoding="utf-8") for path in sorted((ROOT / "workflow/rules").glob("*.smk"))
+    )
+    return dict(
+        re.findall(r"^(?:rule|checkpoint) (\w+):\n((?:(?: {4}.*)?\n)+)", text, re.MULTILINE)
+    )
 
 
 def test_a_rule_with_a_script_has_its_code_as_a_param() -> None:
-    """Times of scripts are not looked at (`mends/snakemake_scripts.py`)."""
-    with_script = {name: text for name, text in rules().items() if "script:" in text and "output:" in text}
-    assert with_script.keys() >= {"collect", "figure_data", "figure", "page", "audit_table", "records"}
+    """Times of scripts are not looked at (`patches/snakemake_scripts.py`)."""
+    with_script = {
+        name: text for name, text in rules().items() if "script:" in text and "output:" in text
+    }
+    assert with_script.keys() >= {
+        "collect",
+        "figure_data",
+        "figure",
+        "page",
+        "audit_table",
+        "records",
+    }
     for name, text in with_script.items():
         (script,) = re.findall(r'"\.\./scripts/(\w+)\.py"', text)
         params = text[text.index("    params:") :]
-        assert re.search(rf'sources=.*(of_script\(\s*"{script}"|of_figure\()', params, re.DOTALL), name
+        assert re.search(rf'sources=.*(of_script\(\s*"{script}"|of_figure\()', params, re.DOTALL), (
+            name
+        )
         assert "code=" not in text, name

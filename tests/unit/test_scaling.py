@@ -1,4 +1,6 @@
-"""Formulas of scaling and of what interruptions cost, against published values and by hand; tables made with them."""
+"""Formulas of scaling and of what interruptions cost, against published values and by hand; tables
+made with them.
+"""
 
 import math
 from dataclasses import replace
@@ -34,14 +36,17 @@ def runs_table(*rows: tuple[RunSpec, float]) -> pd.DataFrame:
     """Finished runs of 1200 images with a throughput each."""
     return pd.DataFrame(
         [
-            spec.columns() | {"status": "success", "throughput_images_per_s": rate, "epoch_s": 1200 / rate}
+            spec.columns()
+            | {"status": "success", "throughput_images_per_s": rate, "epoch_s": 1200 / rate}
             for spec, rate in rows
         ]
     )
 
 
 def sized(workers: int, batch: int, **changes: object) -> RunSpec:
-    return replace(SPEC, workers=workers, workers_per_node=min(4, workers), global_batch=batch, **changes)
+    return replace(
+        SPEC, workers=workers, workers_per_node=min(4, workers), global_batch=batch, **changes
+    )
 
 
 def test_weak_scaling_over_repeats() -> None:
@@ -63,7 +68,9 @@ def test_weak_scaling_over_repeats() -> None:
     # Two repeats: the median is the geometric mean. T_4 = 12 s; T_8 = 8 s and 6 s, pair by pair.
     assert row["throughput_images_per_s"] == pytest.approx(math.sqrt(150 * 200))
     assert row["speed_up"] == pytest.approx(math.sqrt(12 / 8 * 12 / 6))
-    width = 1.12 * 12.7062 * math.log(8 / 6) / 2  # t of one degree of freedom; two logarithms differ by so much
+    width = (
+        1.12 * 12.7062 * math.log(8 / 6) / 2
+    )  # t of one degree of freedom; two logarithms differ by so much
     assert row["speed_up_low"] == pytest.approx(row["speed_up"] * math.exp(-width), rel=1e-4)
     assert row["speed_up_high"] == pytest.approx(row["speed_up"] * math.exp(width), rel=1e-4)
     for end in ("", "_low", "_high"):
@@ -74,16 +81,29 @@ def test_weak_scaling_over_repeats() -> None:
 def test_of_one_run_there_is_no_interval_but_the_spread_of_its_steps() -> None:
     runs = runs_table(*((sized(w, 64 * w), 90.0 * w) for w in (1, 2)))
     table = scaling(runs.assign(step_p5_s=0.08, step_median_s=0.1, step_p95_s=0.2))
-    assert table[["speed_up_low", "efficiency_high", "throughput_images_per_s_low"]].isna().all(axis=None)
+    assert (
+        table[["speed_up_low", "efficiency_high", "throughput_images_per_s_low"]]
+        .isna()
+        .all(axis=None)
+    )
     assert table["spread_low"].tolist() == pytest.approx([0.5, 0.5])
     assert table["spread_high"].tolist() == pytest.approx([1.25, 1.25])
-    several = pd.concat([runs, runs.assign(repeat=2)]).assign(step_p5_s=0.08, step_median_s=0.1, step_p95_s=0.2)
+    several = pd.concat([runs, runs.assign(repeat=2)]).assign(
+        step_p5_s=0.08, step_median_s=0.1, step_p95_s=0.2
+    )
     assert scaling(several)["spread_low"].isna().all()
 
 
 def test_equal_global_batches_are_strong_scaling() -> None:
     table = scaling(
-        runs_table(*((sized(w, batch), 100.0 * w) for w in (1, 2, 4) for batch in (256, 512) if (w, batch) != (2, 512)))
+        runs_table(
+            *(
+                (sized(w, batch), 100.0 * w)
+                for w in (1, 2, 4)
+                for batch in (256, 512)
+                if (w, batch) != (2, 512)
+            )
+        )
     )
     assert table["batch_per_worker"].isna().all()
     assert list(zip(table["global_batch"], table["workers"], strict=True)) == [
@@ -93,7 +113,9 @@ def test_equal_global_batches_are_strong_scaling() -> None:
 
 
 def test_a_weak_and_a_strong_series_share_a_point() -> None:
-    """The point is in both, whichever of the two has more of the others, and whichever ones failed."""
+    """The point is in both, whichever of the two has more of the others, and whichever ones
+    failed.
+    """
     weak, strong = [sized(w, 64 * w) for w in (1, 2, 4)], [sized(w, 256) for w in (1, 2, 8)]
     runs = runs_table(*((spec, 100.0 * spec.workers) for spec in (*weak, *strong)))
     said = ["weak", "weak", None, "strong", "strong", "strong"]
@@ -103,7 +125,9 @@ def test_a_weak_and_a_strong_series_share_a_point() -> None:
     assert table["global_batch"].dropna().unique().tolist() == [256]
     assert table["efficiency"].tolist() == pytest.approx([1] * 7)
     # A batch of which no block says anything is kept as gives fewer series.
-    more = pd.concat([runs.assign(scaling=said), runs_table((sized(4, 512), 350.0))], ignore_index=True)
+    more = pd.concat(
+        [runs.assign(scaling=said), runs_table((sized(4, 512), 350.0))], ignore_index=True
+    )
     assert scaling(more)["batch_per_worker"].dropna().unique().tolist() == [64, 128]
 
 
@@ -125,7 +149,9 @@ def test_series_have_bases_of_their_own_and_only_timed_successful_runs() -> None
         (sized(1, 64, loader="synthetic"), 400.0),
     )
     runs.loc[4, "status"] = "failed"
-    runs = pd.concat([runs, runs_table((sized(4, 256, timed=False), float("nan")))], ignore_index=True)
+    runs = pd.concat(
+        [runs, runs_table((sized(4, 256, timed=False), float("nan")))], ignore_index=True
+    )
     table = scaling(runs)
     assert list(table["framework"]) == ["ddp", "ddp", "horovod", "horovod"]
     assert list(table["ref_workers"]) == [1, 1, 2, 2]
@@ -134,7 +160,9 @@ def test_series_have_bases_of_their_own_and_only_timed_successful_runs() -> None
 
 
 def test_runs_killed_on_purpose_are_no_repeats() -> None:
-    (row,) = scaling(runs_table((sized(4, 256), 80.0), (sized(4, 256, interrupt_steps=24), 60.0))).to_dict("records")
+    (row,) = scaling(
+        runs_table((sized(4, 256), 80.0), (sized(4, 256, interrupt_steps=24), 60.0))
+    ).to_dict("records")
     assert (row["repeats"], row["throughput_images_per_s"]) == (1, 80.0)
 
 
@@ -146,45 +174,82 @@ def compare(*runs: dict[str, Any], **price: Any) -> list[dict[str, Any]]:
 
 def test_a_pair_of_frameworks_has_a_verdict() -> None:
     (one,) = compare(*repeats(120.0), *repeats(100.0, framework="horovod"))
-    assert (one["compared"], one["left"], one["right"], one["with"]) == ("framework", "ddp", "horovod", "dali-cpu")
+    assert (one["compared"], one["left"], one["right"], one["with"]) == (
+        "framework",
+        "ddp",
+        "horovod",
+        "dali-cpu",
+    )
     assert (one["n"], one["verdict"], one["more_repeats"]) == (3, "faster", None)
     assert one["ratio"] == pytest.approx(1.2)
     assert one["runs"].count(" ") == 5
 
 
 def test_what_more_repeats_cost_is_said_where_runs_cannot_tell() -> None:
-    (one,) = compare(*repeats(101.0, 0.97, 1.0, 1.02), *repeats(100.0, 1.01, 0.99, 1.0, framework="horovod"))
+    (one,) = compare(
+        *repeats(101.0, 0.97, 1.0, 1.02), *repeats(100.0, 1.01, 0.99, 1.0, framework="horovod")
+    )
     assert one["verdict"] == "cannot tell"
     assert one["more_repeats"] > 0
-    assert one["more_worker_hours"] == pytest.approx(one["more_repeats"] * 2 * 4)  # two sides, 4 workers, an hour
+    assert one["more_worker_hours"] == pytest.approx(
+        one["more_repeats"] * 2 * 4
+    )  # two sides, 4 workers, an hour
     assert one["more_price"] is one["currency"] is None
-    sides = [*repeats(101.0, 0.97, 1.0, 1.02), *repeats(100.0, 1.01, 0.99, 1.0, framework="horovod")]
+    sides = [
+        *repeats(101.0, 0.97, 1.0, 1.02),
+        *repeats(100.0, 1.01, 0.99, 1.0, framework="horovod"),
+    ]
     (sold,) = compare(*sides, tariff=Tariff(2.5, "EUR", 8))
     assert (sold["more_price"], sold["currency"]) == (
         pytest.approx(2.5 * 2 * one["more_worker_hours"]),
         "EUR",
     )  # 4 of 8
     (alone,) = compare(row(120.0), row(100.0, framework="horovod"))
-    assert (alone["n"], alone["verdict"], alone["low"], alone["more_repeats"]) == (1, "cannot tell", None, None)
+    assert (alone["n"], alone["verdict"], alone["low"], alone["more_repeats"]) == (
+        1,
+        "cannot tell",
+        None,
+        None,
+    )
 
 
 def test_only_like_is_compared() -> None:
-    other = [row(100.0, framework="horovod", workers=8), row(100.0, framework="horovod", model="vit")]
+    other = [
+        row(100.0, framework="horovod", workers=8),
+        row(100.0, framework="horovod", model="vit"),
+    ]
     assert compare(row(120.0), *other, row(9.0, framework="fsdp") | {"status": "failed"}) == []
     (one,) = compare(row(120.0, form="tfrecord"), row(100.0, loader="native", form="raw"))
-    assert (one["compared"], one["left"], one["right"], one["with"]) == ("loader", "dali-cpu", "native", "ddp")
+    assert (one["compared"], one["left"], one["right"], one["with"]) == (
+        "loader",
+        "dali-cpu",
+        "native",
+        "ddp",
+    )
 
 
 def test_forms_are_not_repeats_of_one_loader() -> None:
-    """Native reads raw and webdataset, DALI tfrecord and webdataset: each of the four is a side of its own."""
-    sides = [("native", "raw", 100.0), ("native", "webdataset", 110.0), ("dali-cpu", "tfrecord", 120.0)]
+    """Native reads raw and webdataset, DALI tfrecord and webdataset: each of the four is a side of
+    its own.
+    """
+    sides = [
+        ("native", "raw", 100.0),
+        ("native", "webdataset", 110.0),
+        ("dali-cpu", "tfrecord", 120.0),
+    ]
     sides += [("dali-cpu", "webdataset", 130.0), ("synthetic", None, 200.0)]
-    made = compare(*(one for loader, form, rate in sides for one in repeats(rate, loader=loader, form=form)))
-    pairs = {(one["compared"], one["left"], one["right"], one["with"]): one["ratio"] for one in made}
+    made = compare(
+        *(one for loader, form, rate in sides for one in repeats(rate, loader=loader, form=form))
+    )
+    pairs = {
+        (one["compared"], one["left"], one["right"], one["with"]): one["ratio"] for one in made
+    }
     assert pairs == {
         ("form", "raw", "webdataset", "ddp and native"): pytest.approx(100 / 110),
         ("form", "tfrecord", "webdataset", "ddp and dali-cpu"): pytest.approx(120 / 130),
-        ("loader", "dali-cpu (tfrecord)", "native (raw)", "ddp"): pytest.approx(1.2),  # neither reads the other's form
+        ("loader", "dali-cpu (tfrecord)", "native (raw)", "ddp"): pytest.approx(
+            1.2
+        ),  # neither reads the other's form
         ("loader", "dali-cpu (webdataset)", "native (webdataset)", "ddp"): pytest.approx(130 / 110),
         ("loader", "dali-cpu (tfrecord)", "synthetic", "ddp"): pytest.approx(0.6),
         ("loader", "dali-cpu (webdataset)", "synthetic", "ddp"): pytest.approx(0.65),
@@ -192,8 +257,12 @@ def test_forms_are_not_repeats_of_one_loader() -> None:
         ("loader", "native (webdataset)", "synthetic", "ddp"): pytest.approx(0.55),
     }
     assert {one["n"] for one in made} == {3} and {one["runs"].count(" ") for one in made} == {5}
-    frameworks = compare(*repeats(120.0, form="raw"), *repeats(130.0), *repeats(100.0, framework="fsdp", form="raw"))
-    assert [one["with"] for one in frameworks if one["compared"] == "framework"] == ["dali-cpu (raw)"]
+    frameworks = compare(
+        *repeats(120.0, form="raw"), *repeats(130.0), *repeats(100.0, framework="fsdp", form="raw")
+    )
+    assert [one["with"] for one in frameworks if one["compared"] == "framework"] == [
+        "dali-cpu (raw)"
+    ]
 
 
 @pytest.mark.parametrize(("stage", "gigabytes"), [(0, 120), (1, 31.4), (2, 16.6), (3, 1.9)])
@@ -207,7 +276,8 @@ def test_the_papers_example(stage: int, gigabytes: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "momentum", "k"), [("sgd", 0.9, 4), ("sgd", 0, 0), ("lars", 0, 4), ("adamw", 0, 8)]
+    ("optimizer", "momentum", "k"),
+    [("sgd", 0.9, 4), ("sgd", 0, 0), ("lars", 0, 4), ("adamw", 0, 8)],
 )
 def test_the_optimizers_state(optimizer: str, momentum: float, k: float) -> None:
     assert optimizer_bytes(optimizer, momentum) == k
@@ -216,8 +286,12 @@ def test_the_optimizers_state(optimizer: str, momentum: float, k: float) -> None
 TERMS = Terms(node_hours_between=100.0, node_hour_price=8.0, currency="EUR", checkpoint_minutes=30)
 
 
-def simulated(work: float, interval: float, save: float, restart: float, between: float, seed: int) -> float:
-    """One training, event by event: time runs until the next interruption, whatever is being done."""
+def simulated(
+    work: float, interval: float, save: float, restart: float, between: float, seed: int
+) -> float:
+    """One training, event by event: time runs until the next interruption, whatever is being
+    done.
+    """
     draw = np.random.default_rng(seed)
     now, saved, strikes = 0.0, 0.0, draw.exponential(between)
     while saved < work:
@@ -235,9 +309,12 @@ def simulated(work: float, interval: float, save: float, restart: float, between
 
 
 @pytest.mark.parametrize(
-    ("interval", "save", "restart", "between"), [(30, 5, 10, 360), (117, 5, 10, 1440), (9, 5, 10, 15), (40, 0.5, 0, 60)]
+    ("interval", "save", "restart", "between"),
+    [(30, 5, 10, 360), (117, 5, 10, 1440), (9, 5, 10, 15), (40, 0.5, 0, 60)],
 )
-def test_a_simulation_takes_as_long(interval: float, save: float, restart: float, between: float) -> None:
+def test_a_simulation_takes_as_long(
+    interval: float, save: float, restart: float, between: float
+) -> None:
     work = 20 * interval
     took = [simulated(work, interval, save, restart, between, seed) for seed in range(1500)]
     expected = expected_s(work, interval, save, restart, between)
@@ -272,9 +349,16 @@ def test_ends_of_the_scale() -> None:
     assert expected_s(3600, 600, 0, 0, 1e12) == pytest.approx(3600)
 
 
-def run(framework: str = "ddp", workers: int = 8, s: float = 36_000, **changes: object) -> dict[str, object]:
+def run(
+    framework: str = "ddp", workers: int = 8, s: float = 36_000, **changes: object
+) -> dict[str, object]:
     measured = {name: changes.pop(name, None) for name in ("checkpoint_s", "restart_s", "repeat_s")}
-    batch = {"global_batch": 64 * workers, "workers": workers, "workers_per_node": 4, "framework": framework}
+    batch = {
+        "global_batch": 64 * workers,
+        "workers": workers,
+        "workers_per_node": 4,
+        "framework": framework,
+    }
     spec = run_spec(**batch | changes)
     return spec.columns() | {"status": "success", "full_train_s": s} | measured
 
@@ -285,12 +369,21 @@ def made(*given: dict[str, object], terms: Terms = TERMS) -> pd.DataFrame:
 
 
 def test_the_table_has_the_chosen_interval_beside_the_best() -> None:
-    """Ten hours on two nodes: 20 node hours at 8 EUR. An interrupted run of fewer epochs is as good."""
+    """Ten hours on two nodes: 20 node hours at 8 EUR. An interrupted run of fewer epochs is as
+    good.
+    """
     killed = {"interrupt_steps": 60, "epochs": 1, "checkpoint_s": 20.0, "restart_s": 60.0}
     table = made(run(), run(repeat=2, s=38_000), run(repeat=3, s=10_000), run(s=1, **killed))
     assert set(table["interval"].dropna()) == {"chosen", "Young", "Daly"}
     row = table.set_index("interval").loc["chosen"]
-    assert row[["nodes", "train_s", "node_hours", "cost", "currency", "n"]].tolist() == [2, 36_000, 20, 160, "EUR", 1]
+    assert row[["nodes", "train_s", "node_hours", "cost", "currency", "n"]].tolist() == [
+        2,
+        36_000,
+        20,
+        160,
+        "EUR",
+        1,
+    ]
     assert row[["checkpoint_s", "restart_s", "between_s"]].tolist() == [20, 60, 50 * 3600]
     assert row["expected_s"] == expected_s(36_000, 1800, 20, 60, 180_000)
     assert row["loss_cost"] == pytest.approx(8 * 2 * (row["expected_s"] - 36_000) / 3600)
@@ -336,4 +429,7 @@ def test_failed_runs_cost_nothing() -> None:
 def test_a_node_is_paid_for_as_a_whole() -> None:
     machine = replace(JUWELS, price_per_gpu_hour=2.0, currency="EUR")
     assert Terms(*configuration.terms(machine, 30)) == Terms(6334, 8.0, "EUR", 30)
-    assert Terms(*configuration.terms(replace(JUWELS, node_hours_between_interruptions=None), None)) == Terms()
+    assert (
+        Terms(*configuration.terms(replace(JUWELS, node_hours_between_interruptions=None), None))
+        == Terms()
+    )

@@ -82,7 +82,13 @@ def test_a_line_behind_the_seal(tmp_path: Path) -> None:
     log = folder / MLLOG
     text = log.read_text()
     lines = text.splitlines(keepends=True)
-    for changed in (text + lines[-2], text + "\n", text + lines[-1], "".join(lines[:-1]), text.rstrip()):
+    for changed in (
+        text + lines[-2],
+        text + "\n",
+        text + lines[-1],
+        "".join(lines[:-1]),
+        text.rstrip(),
+    ):
         log.write_text(changed)
         assert refused(folder).startswith(f"{MLLOG}: "), changed[-200:]
     log.write_text(text)
@@ -92,16 +98,25 @@ def test_a_line_behind_the_seal(tmp_path: Path) -> None:
 def test_many_records_of_other_settings_are_one_line(tmp_path: Path) -> None:
     folders = [write_record(tmp_path / "runs", replace(SPEC, repeat=n)) for n in range(1, 4)]
     said = refusals.lines(
-        collect(folders, tmp_path / "tables", Planned({folder.name: "another" for folder in folders}))
+        collect(
+            folders, tmp_path / "tables", Planned({folder.name: "another" for folder in folders})
+        )
     )
     assert len(said) == 4 and said[1].startswith("WARNING: 3 records are refused")
-    assert missing(said[2].splitlines()[0], f"{folders[0]}/run.mllog: ", "other settings", "2 more") == []
+    assert (
+        missing(said[2].splitlines()[0], f"{folders[0]}/run.mllog: ", "other settings", "2 more")
+        == []
+    )
 
 
-def test_a_kill_while_a_record_is_sealed_leaves_it_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kill_while_a_record_is_sealed_leaves_it_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = write_record(tmp_path)
     log = folder / MLLOG
-    log.write_text("".join(f"{line}\n" for line in log.read_text().splitlines() if SEAL not in line))
+    log.write_text(
+        "".join(f"{line}\n" for line in log.read_text().splitlines() if SEAL not in line)
+    )
     before = log.read_bytes()
     program = "import os, sys; from pathlib import Path; from ddlbench.core import seal\n"
     program += "seal.sha256 = lambda path: os.kill(os.getpid(), 9)\nseal.seal(Path(sys.argv[1]))"
@@ -109,7 +124,10 @@ def test_a_kill_while_a_record_is_sealed_leaves_it_as_it_was(tmp_path: Path, mon
     assert (folder / MLLOG).read_bytes() == before
     seal(folder)
     assert [event.key for event in read_log(folder / MLLOG)].count(SEAL) == 1
-    assert json.loads((folder / MLLOG).read_text().splitlines()[-1].split(":::MLLOG ")[1])["key"] == SEAL
+    assert (
+        json.loads((folder / MLLOG).read_text().splitlines()[-1].split(":::MLLOG ")[1])["key"]
+        == SEAL
+    )
 
 
 def digest(spec: RunSpec) -> str:
@@ -145,16 +163,22 @@ def test_every_planned_run_has_a_digest_of_its_own(demo: Plan) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["[" * 100_000, '{"recipe": 7}', "null", "0}\n:::MLLOG {", '{"recipe": {"base_lr": 1e999}}']
+    "value",
+    ["[" * 100_000, '{"recipe": 7}', "null", "0}\n:::MLLOG {", '{"recipe": {"base_lr": 1e999}}'],
 )
 def test_whatever_stands_in_a_log_is_refused_and_ends_nothing(tmp_path: Path, value: str) -> None:
     folder = tmp_path / SPEC.id
     folder.mkdir()
-    line = f':::MLLOG {{"key": "ddlbench_spec", "time_ms": 1, "metadata": {{}}, "value": {value}}}\n'
+    line = (
+        f':::MLLOG {{"key": "ddlbench_spec", "time_ms": 1, "metadata": {{}}, "value": {value}}}\n'
+    )
     (folder / MLLOG).write_text(line)
     (refused,) = collect([folder], tmp_path / "tables", Planned({SPEC.id: digest(SPEC)}))
     assert refused["run"] == SPEC.id
-    assert stale.is_of_other_settings(folder / MLLOG, SPEC) in (True, False)  # and ends no Snakemake
+    assert stale.is_of_other_settings(folder / MLLOG, SPEC) in (
+        True,
+        False,
+    )  # and ends no Snakemake
 
 
 @pytest.mark.more
@@ -165,10 +189,17 @@ def test_whatever_byte_of_a_log_changes_it_is_refused_and_not_made_again(tmp_pat
     recipe = whole.index(b'"label_smoothing": ') + len(b'"label_smoothing": ')
     seed = whole.index(b'"seed": ') + len(b'"seed": ')
     random = Random(1)
-    for place in (recipe, seed, whole.index(b"ddlbench_spec"), *(random.randrange(len(whole)) for _ in range(40))):
+    for place in (
+        recipe,
+        seed,
+        whole.index(b"ddlbench_spec"),
+        *(random.randrange(len(whole)) for _ in range(40)),
+    ):
         changed = bytearray(whole)
         changed[place] = (
-            ord("7") if chr(changed[place]).isdigit() and changed[place] != ord("7") else changed[place] ^ 1
+            ord("7")
+            if chr(changed[place]).isdigit() and changed[place] != ord("7")
+            else changed[place] ^ 1
         )
         log.write_bytes(bytes(changed))
         assert not stale.is_of_other_settings(log, SPEC), place
@@ -179,10 +210,14 @@ def test_whatever_byte_of_a_log_changes_it_is_refused_and_not_made_again(tmp_pat
         assert "start the workflow again:" not in row["what_to_do"], place
     log.write_bytes(whole)
     assert stale.state(folder, SPEC, json.loads(planned), None) == (stale.DONE, "")
-    assert stale.is_of_other_settings(log, replace(SPEC, loader_threads=7))  # sealed, of a former plan
+    assert stale.is_of_other_settings(
+        log, replace(SPEC, loader_threads=7)
+    )  # sealed, of a former plan
 
 
-def test_an_answer_of_tables_older_than_a_record_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_of_tables_older_than_a_record_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     folder = write_record(tmp_path / "results/runs")
     table = tmp_path / "runs.parquet"

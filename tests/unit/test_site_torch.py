@@ -14,7 +14,9 @@ def test_an_environment_names_the_folder_of_the_sites_pytorch(tmp_path: Path) ->
     assert site_torch.folder(tmp_path) == (tmp_path / "module").resolve()
 
 
-def test_the_origin_of_pytorch_is_this_environment_or_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_origin_of_pytorch_is_this_environment_or_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert site_torch.origin() == site_torch.OWN
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch/__init__.py").touch()

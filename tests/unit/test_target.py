@@ -26,15 +26,23 @@ from tests.unit.test_forms_faults import ENVIRONMENT, prepare
 def test_a_source_is_not_replaced_by_its_own_form(tmp_path: Path, form: str) -> None:
     folder = imagenet(tmp_path / "data/imagenet" / form)
     before = everything(tmp_path)
-    refused(prepare("imagenet", form, folder / "manifest.json", "--source", folder), str(folder), "the same folder")
+    refused(
+        prepare("imagenet", form, folder / "manifest.json", "--source", folder),
+        str(folder),
+        "the same folder",
+    )
     assert everything(tmp_path) == before
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("way", ["link to it", "link above", "relative", "above", "within", "train is a link"])
+@pytest.mark.parametrize(
+    "way", ["link to it", "link above", "relative", "above", "within", "train is a link"]
+)
 def test_however_the_source_is_named(tmp_path: Path, form: str, way: str) -> None:
     folder = tmp_path / "data/imagenet" / form
-    source = imagenet(folder / "inside" if way == "within" else tmp_path / "data" if way == "above" else folder)
+    source = imagenet(
+        folder / "inside" if way == "within" else tmp_path / "data" if way == "above" else folder
+    )
     (tmp_path / "link").symlink_to(folder)
     (tmp_path / "above").symlink_to(tmp_path / "data")
     given = {
@@ -47,7 +55,10 @@ def test_however_the_source_is_named(tmp_path: Path, form: str, way: str) -> Non
     for split in ("train", "val"):
         (tmp_path / "site" / split).symlink_to(folder / split)
     before = everything(tmp_path)
-    refused(prepare("imagenet", form, folder / "manifest.json", "--source", given), "nothing was touched")
+    refused(
+        prepare("imagenet", form, folder / "manifest.json", "--source", given),
+        "nothing was touched",
+    )
     assert everything(tmp_path) == before
 
 
@@ -66,19 +77,29 @@ def test_a_folder_that_ddlbench_did_not_make_stays(tmp_path: Path, form: str) ->
 def test_the_working_directory_is_a_folder_like_others(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("mine")
     command = [sys.executable, "-m", "ddlbench.data.prepare", "mnist5k", "raw", "manifest.json"]
-    done = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False
+    )
     refused(done, f"{tmp_path}: was not made by ddlbench")
     assert (tmp_path / "thesis.tex").read_text() == "mine"
 
 
 # What is asked for where a form of seed 1 and 60 + 20 pictures lies, and what the line names.
 OTHERS = {
-    "seed": (lambda folder, form: made(folder, seed=2, form=form), r"its seed is 1, asked for is 2"),
+    "seed": (
+        lambda folder, form: made(folder, seed=2, form=form),
+        r"its seed is 1, asked for is 2",
+    ),
     "source": (
-        lambda folder, form: write_form(lambda: some(60, 20, described={"source": "b"}), "some", form, folder),
+        lambda folder, form: write_form(
+            lambda: some(60, 20, described={"source": "b"}), "some", form, folder
+        ),
         r'its source is {"source": "a test"}, asked for is {"source": "b"}',
     ),
-    "pictures": (lambda folder, form: write_form(lambda: some(60, 21), "some", form, folder), "of other pictures"),
+    "pictures": (
+        lambda folder, form: write_form(lambda: some(60, 21), "some", form, folder),
+        "of other pictures",
+    ),
     "classes": (
         lambda folder, form: write_form(lambda: some(60, 20, classes=4), "some", form, folder),
         "3 other classes; asked for are 4",
@@ -188,7 +209,9 @@ def test_links_in_what_is_left_aside(tmp_path: Path) -> None:
     (work / "train-00000-of-00004").symlink_to(tmp_path / "precious")
     (work / "val").symlink_to(tmp_path / "folder")
     made(tmp_path / "tfrecord")
-    assert (tmp_path / "precious").read_text() == (tmp_path / "folder/precious").read_text() == "mine"
+    assert (
+        (tmp_path / "precious").read_text() == (tmp_path / "folder/precious").read_text() == "mine"
+    )
     made(tmp_path / "straight")
     assert contents(tmp_path / "tfrecord") == contents(tmp_path / "straight")
 
@@ -205,12 +228,16 @@ def test_a_subset_of_links_into_the_form_that_is_there(tmp_path: Path, form: str
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(file)
     before = everything(tmp_path)
-    refused(prepare("imagenet", form, folder / "manifest.json", "--source", subset), "holds another form", "rm -r ")
+    refused(
+        prepare("imagenet", form, folder / "manifest.json", "--source", subset),
+        "holds another form",
+        "rm -r ",
+    )
     assert everything(tmp_path) == before
 
 
-# For each line "number folder" a process, which ends without a word at its `number`th deed on a file or folder. They
-# are forks of one that has loaded everything, and no threads.
+# For each line "number folder" a process, which ends without a word at its `number`th deed on a
+# file or folder. They are forks of one that has loaded everything, and no threads.
 KILLED = """
 import os, shutil, sys
 from pathlib import Path
@@ -248,7 +275,9 @@ def test_killed_between_any_two_deeds_there_is_a_whole_form_or_none(tmp_path: Pa
     whole = contents(tmp_path / "straight")
     other = [sys.executable, "-c", KILLED]
     found: list[bool] = []
-    with subprocess.Popen(other, env=ENVIRONMENT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        other, env=ENVIRONMENT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
         assert process.stdin and process.stdout
         code = 9
         while code != 0:
@@ -261,7 +290,10 @@ def test_killed_between_any_two_deeds_there_is_a_whole_form_or_none(tmp_path: Pa
                 assert contents(folder) == whole
             write_form(lambda: some(12, 6), "some", "tfrecord", folder)
             assert contents(folder) == whole
-            assert sorted(path.name for path in folder.parent.iterdir()) == [".tfrecord.lock", "tfrecord"]
+            assert sorted(path.name for path in folder.parent.iterdir()) == [
+                ".tfrecord.lock",
+                "tfrecord",
+            ]
         process.stdin.close()
     assert process.returncode == 0
     assert found.count(False) > 5 and found[-1]
@@ -288,7 +320,9 @@ def test_a_form_of_an_overlapping_source_that_is_there_stays_usable(tmp_path: Pa
     """Somebody moved it there: nothing is to be written."""
     source = imagenet(tmp_path / "data")
     folder = tmp_path / "data/imagenet/tfrecord"
-    done = prepare("imagenet", "tfrecord", tmp_path / "aside/tfrecord/manifest.json", "--source", source)
+    done = prepare(
+        "imagenet", "tfrecord", tmp_path / "aside/tfrecord/manifest.json", "--source", source
+    )
     assert done.returncode == 0, done.stderr
     folder.parent.mkdir()
     (tmp_path / "aside/tfrecord").rename(folder)
@@ -322,7 +356,9 @@ def as_nobody(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def public() -> Iterator[Path]:
-    """A folder that all may write to; pytest's own are closed to others, and it closes them again."""
+    """A folder that all may write to; pytest's own are closed to others, and it closes them
+    again.
+    """
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o777)
         yield Path(folder)
@@ -335,14 +371,19 @@ def test_another_users_form_is_used(public: Path) -> None:
     done = as_nobody(*asked, "train=8,val=2,classes=2")
     assert (done.returncode, "is there already" in done.stdout) == (0, True), done.stderr
     before = everything(public)
-    refused(as_nobody(*asked, "train=8,val=4,classes=2"), "holds another form: its source is", "rm -r ")
+    refused(
+        as_nobody(*asked, "train=8,val=4,classes=2"), "holds another form: its source is", "rm -r "
+    )
     assert everything(public) == before
 
 
 def test_a_place_that_cannot_be_written_to(public: Path) -> None:
     public.chmod(0o755)
     (public / "tfrecord").mkdir()
-    refused(as_nobody("synthetic-imagenet", "tfrecord", public / "tfrecord/manifest.json"), "Permission denied")
+    refused(
+        as_nobody("synthetic-imagenet", "tfrecord", public / "tfrecord/manifest.json"),
+        "Permission denied",
+    )
 
 
 @pytest.mark.parametrize(
@@ -353,7 +394,9 @@ def test_a_place_that_cannot_be_written_to(public: Path) -> None:
         lambda folder: (folder / ".manifest.json").unlink(),
     ],
 )
-def test_only_a_manifest_that_can_be_read_says_so(tmp_path: Path, spoil: Callable[[Path], object]) -> None:
+def test_only_a_manifest_that_can_be_read_says_so(
+    tmp_path: Path, spoil: Callable[[Path], object]
+) -> None:
     folder = tmp_path / "tfrecord"
     made(folder)
     spoil(folder)

@@ -1,6 +1,7 @@
 """Which runs belong together is said in one file: what it says, and the faults that were.
 
-What stands on records of programs: numbers per sample, settings that are no repeats, and words that fit.
+What stands on records of programs: numbers per sample, settings that are no repeats, and words that
+fit.
 """
 
 import json
@@ -33,7 +34,9 @@ def one_killed() -> pd.DataFrame:
     rows = [(sized(w, 64 * w, repeat=r), 100.0 * w) for w in (1, 2, 4) for r in (1, 2)]
     rows += [(sized(4, 256, interrupt_steps=3), 2.0)]
     table = runs_table(*rows)
-    return table.assign(full_train_s=2 * table["epoch_s"], train_s=table["epoch_s"], run_s=1.0, energy_j=1.0)
+    return table.assign(
+        full_train_s=2 * table["epoch_s"], train_s=table["epoch_s"], run_s=1.0, energy_j=1.0
+    )
 
 
 def test_every_column_of_a_run_has_a_role() -> None:
@@ -67,9 +70,24 @@ def test_what_differs_with_something_else() -> None:
 
 
 def test_words() -> None:
-    names = ["model", "workers", "of_epochs", "global_batch", "bandwidth_mbit", "interrupt_steps", "form"]
+    names = [
+        "model",
+        "workers",
+        "of_epochs",
+        "global_batch",
+        "bandwidth_mbit",
+        "interrupt_steps",
+        "form",
+    ]
     told = together.words(names, ["lenet", 1, 90.0, 64, 1000.0, 3, None])
-    assert told.split(", ") == ["lenet", "1 worker", "90 epochs", "batch 64", "1000 Mbit/s", "killed after 3 steps"]
+    assert told.split(", ") == [
+        "lenet",
+        "1 worker",
+        "90 epochs",
+        "batch 64",
+        "1000 Mbit/s",
+        "killed after 3 steps",
+    ]
     assert [together.title(n, v) for n, v in (("global_batch", 64), ("form", None), ("x", 3))] == [
         "batch size 64",
         "no data read",
@@ -88,7 +106,7 @@ class TestFaultsOfBefore:
         assert told and len(told.runs) == 6
 
     def test_predictions(self) -> None:
-        (row, *_) = predictions.rows(all_series(one_killed(), 4), load_machine("local"))
+        row, *_ = predictions.rows(all_series(one_killed(), 4), load_machine("local"))
         assert len(row["runs"].split()) == 6
         assert "interrupt" not in row["runs"]
 
@@ -100,14 +118,24 @@ class TestFaultsOfBefore:
 
     @pytest.mark.parametrize(
         ("machine", "profile"),
-        [("local", "local"), ("juwels-booster", "juwels"), ("slurm", "slurm"), ("jurecadc", "slurm")],
+        [
+            ("local", "local"),
+            ("juwels-booster", "juwels"),
+            ("slurm", "slurm"),
+            ("jurecadc", "slurm"),
+        ],
     )
     def test_a_page_says_the_profile_of_its_machine(self, machine: str, profile: str) -> None:
         known = load_machine("juwels-booster" if machine == "jurecadc" else machine)
         assert about.profile(replace(known, name=machine)) == f"profiles/{profile}"
 
 
-RATE = {("bf16", "ddp"): 2000.0, ("bf16", "fsdp"): 1000.0, ("fp32", "ddp"): 900.0, ("fp32", "fsdp"): 1000.0}
+RATE = {
+    ("bf16", "ddp"): 2000.0,
+    ("bf16", "fsdp"): 1000.0,
+    ("fp32", "ddp"): 900.0,
+    ("fp32", "fsdp"): 1000.0,
+}
 SPREAD = (1.0, 0.99, 1.01)
 
 
@@ -116,7 +144,10 @@ def runs(*workers: int, settings: str = "precision") -> pd.DataFrame:
     made = []
     for (precision, framework), rate in RATE.items():
         program = Program(
-            name="mine", command="train", sample="tokens", settings=((settings, precision), ("framework", framework))
+            name="mine",
+            command="train",
+            sample="tokens",
+            settings=((settings, precision), ("framework", framework)),
         )
         for count in workers:
             for repeat, factor in enumerate(SPREAD, 1):
@@ -127,9 +158,19 @@ def runs(*workers: int, settings: str = "precision") -> pd.DataFrame:
                 images, speed = 6400 * count, rate * factor * count
                 values = {"images": images, "throughput_images_per_s": speed, "final_top1": 0.7}
                 values |= dict.fromkeys(("energy_j", "full_energy_j"))
-                values |= dict.fromkeys(("epoch_s", "full_train_s", "train_s", "run_s"), images / speed)
-                values |= {"status": "success", "control": False, "command": "train", "cpu": "EPYC", "hosts": "a"}
-                values |= dict.fromkeys(("peak_device_memory_bytes", "peak_resident_bytes", "restart_s", "mfu"))
+                values |= dict.fromkeys(
+                    ("epoch_s", "full_train_s", "train_s", "run_s"), images / speed
+                )
+                values |= {
+                    "status": "success",
+                    "control": False,
+                    "command": "train",
+                    "cpu": "EPYC",
+                    "hosts": "a",
+                }
+                values |= dict.fromkeys(
+                    ("peak_device_memory_bytes", "peak_resident_bytes", "restart_s", "mfu")
+                )
                 made.append(spec.columns() | values)
     return pd.DataFrame(made)
 
@@ -144,9 +185,15 @@ def test_twice_the_samples_in_as_much_time_is_a_speed_up_of_two() -> None:
         assert table["efficiency"].tolist() == pytest.approx([1.0] * 12)
         drawn = _scaling.data({"runs": RUNS}, Options("", "cpu", "", basis=basis), "speed_up")
         further = drawn[drawn["workers"] > drawn["ref_workers"]]
-        assert further["each"].map(lambda dots: sorted(json.loads(dots))[1]).tolist() == further["speed_up"].tolist()
+        assert (
+            further["each"].map(lambda dots: sorted(json.loads(dots))[1]).tolist()
+            == further["speed_up"].tolist()
+        )
     shares = ["communication_percent", "computation_percent"]
-    columns = {"gpu", *claims.QUANTITIES.values(), *(column.name for column in claims.STATE)} - {*RUNS, *shares}
+    columns = {"gpu", *claims.QUANTITIES.values(), *(column.name for column in claims.STATE)} - {
+        *RUNS,
+        *shares,
+    }
     known = RUNS.assign(**dict.fromkeys(columns))
     speed_ups = claims.quantities(known, pd.DataFrame(columns=["run", *shares]))
     assert speed_ups[speed_ups["workers"] == 4]["speed_up"].tolist() == pytest.approx([4.0] * 12)
@@ -160,8 +207,12 @@ def test_sides_of_a_comparison_share_their_settings() -> None:
 
 
 def said_by_the_page(found: pd.DataFrame = RUNS) -> list[str]:
-    nothing = {name: pd.DataFrame() for name in ("reached", *(rule.table for rule in kinds.beside()))}
-    screen = choose.first(nothing | {"runs": found}, (), tariff=Tariff(1.0, "EUR", 2), sample="tokens")
+    nothing = {
+        name: pd.DataFrame() for name in ("reached", *(rule.table for rule in kinds.beside()))
+    }
+    screen = choose.first(
+        nothing | {"runs": found}, (), tariff=Tariff(1.0, "EUR", 2), sample="tokens"
+    )
     told = [wording.told(answer, wording.Nouns("worker", "tokens")) for answer in screen.answers]
     said = [text for words in told for text in (words.words, *words.others)]
     return [*said, *(head for head, _ in rows.runs(RUNS, load_machine("local").data, {}).columns)]
@@ -186,12 +237,17 @@ def test_sentences_fit_programs(said: object, holds: tuple[object, ...]) -> None
     assert any(missing(line, *holds) == [] for line in lines), "\n".join(lines)
     for line in lines:
         words = line.replace("by own runs", "").replace("no runs of its own", "")
-        assert not any(wrong in words for wrong in ("image", "{", " own", "loader", "schedule", "recipe")), line
+        assert not any(
+            wrong in words for wrong in ("image", "{", " own", "loader", "schedule", "recipe")
+        ), line
 
 
 def test_rules_that_need_what_programs_do_not_say_are_told_what_to_add() -> None:
     epochs = RUNS[["run"]].assign(epoch=1, lr=None)
-    found = {row["rule"]: row for row in audit(Material({"runs": RUNS.assign(data_sha256=None), "epochs": epochs}))}
+    found = {
+        row["rule"]: row
+        for row in audit(Material({"runs": RUNS.assign(data_sha256=None), "epochs": epochs}))
+    }
     assert missing(found["same-learning-rates"]["evidence"], "rec.step(lr=...)", "group lr") == []
     assert "same-data" not in found  # no program can say it
     assert "no-upper-bound" not in found
@@ -200,7 +256,10 @@ def test_rules_that_need_what_programs_do_not_say_are_told_what_to_add() -> None
 
 def test_a_repeat_that_ended_early_is_found_and_more_workers_are_none() -> None:
     assert audit(Material({"runs": RUNS}), ["same-samples"]) == []
-    (row,) = audit(Material({"runs": RUNS.assign(images=RUNS["images"].where(RUNS.index != 4, 100))}), ["same-samples"])
+    (row,) = audit(
+        Material({"runs": RUNS.assign(images=RUNS["images"].where(RUNS.index != 4, 100))}),
+        ["same-samples"],
+    )
     assert row["runs"].startswith(RUNS["run"][4]) and "100 in 1 run" in row["evidence"]
 
 

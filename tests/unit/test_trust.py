@@ -1,4 +1,6 @@
-"""Records that cannot be true: each is refused by name, is in no table, and keeps no other run from its tables."""
+"""Records that cannot be true: each is refused by name, is in no table, and keeps no other run from
+its tables.
+"""
 
 import json
 import os
@@ -26,7 +28,15 @@ from ddlbench.records.ours import record
 from ddlbench.run import hold
 from pyarrow.parquet import ParquetFile
 
-from tests.builders.records import RANKS, SPEC, edit_log, fit_log, replace_steps, seal_again, write_record
+from tests.builders.records import (
+    RANKS,
+    SPEC,
+    edit_log,
+    fit_log,
+    replace_steps,
+    seal_again,
+    write_record,
+)
 from tests.facts import missing
 
 OTHER = replace(SPEC, repeat=2)
@@ -39,7 +49,9 @@ def refused(tmp_path: Path, folder: Path) -> str:
 
 
 def all_refused(tmp_path: Path, folders: Sequence[Path]) -> list[str]:
-    """What is said of each of these records, which are collected at once beside a good one: `<file>: <what>`."""
+    """What is said of each of these records, which are collected at once beside a good one:
+    `<file>: <what>`.
+    """
     good = write_record(tmp_path / "good", replace(SPEC, machine="good"))
     rows = collect([*folders, good], tmp_path / "tables")
     tables = {name: pd.read_parquet(tmp_path / f"tables/{name}.parquet") for name in TABLES}
@@ -65,12 +77,20 @@ Harm = Callable[[Path], object]
 
 
 def assert_refused(tmp_path: Path, harms: Mapping[str, tuple[Harm, str]]) -> None:
-    """A record is harmed in each of these ways. All are refused, and what is said of each begins as expected."""
-    folders = [write_record(tmp_path / "runs", replace(SPEC, machine=f"m{n}")) for n in range(len(harms))]
+    """A record is harmed in each of these ways. All are refused, and what is said of each begins as
+    expected.
+    """
+    folders = [
+        write_record(tmp_path / "runs", replace(SPEC, machine=f"m{n}")) for n in range(len(harms))
+    ]
     for folder, (harm, _) in zip(folders, harms.values(), strict=True):
         harm(folder)
     said = dict(zip(harms, all_refused(tmp_path, folders), strict=True))
-    assert {name: said[name] for name, (_, expected) in harms.items() if not said[name].startswith(expected)} == {}
+    assert {
+        name: said[name]
+        for name, (_, expected) in harms.items()
+        if not said[name].startswith(expected)
+    } == {}
 
 
 def add(folder: Path, key: str, value: object = None, **metadata: object) -> None:
@@ -95,19 +115,29 @@ def unreadable_table(folder: Path, other: Path) -> None:
 # Files of another run, or damaged ones: what spoils a record by another, and what is said.
 FILES: list[tuple[Callable[[Path, Path], object], str]] = [
     (whole_record, f"run.mllog: is the record of run {OTHER.id}$"),
-    (lambda folder, other: shutil.copy(other / MLLOG, folder / MLLOG), "run.mllog: is the record of run"),
+    (
+        lambda folder, other: shutil.copy(other / MLLOG, folder / MLLOG),
+        "run.mllog: is the record of run",
+    ),
     # As many steps, of as many images.
     (
-        lambda folder, other: pd.read_parquet(other / STEPS).assign(data_wait_s=0.0).to_parquet(folder / STEPS),
+        lambda folder, other: (
+            pd.read_parquet(other / STEPS).assign(data_wait_s=0.0).to_parquet(folder / STEPS)
+        ),
         ".*the file was changed",
     ),
     (unreadable_table, r"steps.parquet: cannot be read \("),
-    (lambda folder, _: (folder / STEPS).unlink(), "steps.parquet: is missing, and the log says its SHA-256$"),
+    (
+        lambda folder, _: (folder / STEPS).unlink(),
+        "steps.parquet: is missing, and the log says its SHA-256$",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("harm", "what"), FILES)
-def test_files_of_another_run_or_damaged_ones(tmp_path: Path, harm: Callable[[Path, Path], object], what: str) -> None:
+def test_files_of_another_run_or_damaged_ones(
+    tmp_path: Path, harm: Callable[[Path, Path], object], what: str
+) -> None:
     folder = write_record(tmp_path)
     harm(folder, write_record(tmp_path / "other", OTHER))
     assert re.match(what, refused(tmp_path, folder))
@@ -126,16 +156,19 @@ STEPS_CASES: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
     "has steps of 1 epochs, the run had 2": lambda s: s[s["epoch"] == 0],
     "epoch 0 has 12 images over all ranks, train_samples is 16": lambda s: s.drop(index=0),
     "has a step of a rank twice": lambda s: s.assign(step=s["step"].replace(1, 0)),
-    "has 4 steps in 2 epochs; expected: 2 an epoch on each of 2 ranks": lambda s: s[s["step"] % 2 == 0].assign(
-        images=8
-    ),
+    "has 4 steps in 2 epochs; expected: 2 an epoch on each of 2 ranks": lambda s: s[
+        s["step"] % 2 == 0
+    ].assign(images=8),
     "has steps of another batch than 8 images over all ranks": lambda s: s.assign(
         images=s["images"].where(s["epoch"] > 0, 3 + 2 * s["step"])
     ),
     "has no column forward_s, end_s": lambda s: s.drop(columns=["forward_s", "end_s"]),
-    "the parts of step 1 on rank 0 do not sum to its clock": lambda s: s.assign(**(s[[*STEP_PARTS]] / 10)),
+    "the parts of step 1 on rank 0 do not sum to its clock": lambda s: s.assign(
+        **(s[[*STEP_PARTS]] / 10)
+    ),
     "the parts of step 2 on rank 1 do not sum to its clock": lambda s: s.assign(
-        forward_s=s["forward_s"] + 5 * ((s["step"] == 2) & (s["rank"] == 1))  # longer than the time since step 1
+        forward_s=s["forward_s"]
+        + 5 * ((s["step"] == 2) & (s["rank"] == 1))  # longer than the time since step 1
     ),
     "the parts of step 3 on rank 1 do not sum to its clock": lambda s: s.assign(
         backward_s=s["backward_s"].where((s["step"] < 3) | (s["rank"] == 0), 0.0)
@@ -147,7 +180,10 @@ def test_steps_that_cannot_be(tmp_path: Path) -> None:
     def harm(change: Callable[[pd.DataFrame], pd.DataFrame]) -> Harm:
         return lambda folder: replace_steps(folder, change(pd.read_parquet(folder / STEPS)))
 
-    assert_refused(tmp_path, {what: (harm(change), f"steps.parquet: {what}") for what, change in STEPS_CASES.items()})
+    assert_refused(
+        tmp_path,
+        {what: (harm(change), f"steps.parquet: {what}") for what, change in STEPS_CASES.items()},
+    )
 
 
 @pytest.mark.parametrize("paused", [False, True])
@@ -167,7 +203,9 @@ def at_ms(text: str, key: str, epoch: int | None, move_s: float) -> str:
     (place,) = [n for n, line in enumerate(lines) if f'"key": "{key}"' in line and number in line]
     before = re.search(r'"time_ms": (\d+)', lines[place])
     assert before
-    lines[place] = lines[place].replace(before[0], f'"time_ms": {int(before[1]) + round(1e3 * move_s)}')
+    lines[place] = lines[place].replace(
+        before[0], f'"time_ms": {int(before[1]) + round(1e3 * move_s)}'
+    )
     return "".join(lines)
 
 
@@ -196,23 +234,47 @@ def faster(share: float) -> Callable[[Path], None]:
 
 
 AFTER_1 = (("epoch_stop", 1), ("eval_start", 1), ("eval_stop", 1))
-ALL_2 = (("epoch_start", 2), ("epoch_stop", 2), ("eval_start", 2), ("eval_stop", 2), ("run_stop", None))
+ALL_2 = (
+    ("epoch_start", 2),
+    ("epoch_stop", 2),
+    ("eval_start", 2),
+    ("eval_stop", 2),
+    ("run_stop", None),
+)
 # What clocks say that do not fit each other, and the file that is named.
 CLOCKS: dict[str, tuple[Callable[[Path], None], str]] = {
     "steps a fifth shorter than their epochs": (faster(0.8), "steps.parquet: steps of epoch 1"),
     "steps a fifth longer than their epochs": (faster(1.2), "steps.parquet: steps of epoch 1"),
     "steps divided by a million": (faster(1e-6), "steps.parquet: steps of epoch 1"),
     "no time at all": (faster(0.0), "steps.parquet: steps of epoch 1"),
-    "an elapsed time of nothing": (lambda f: add_before_end(f, 1e-9), "run.mllog: ddlbench_elapsed_s"),
-    "an elapsed time of a day": (lambda f: add_before_end(f, 86_400), "run.mllog: ddlbench_elapsed_s"),
-    "an epoch that ends late": (moved(*AFTER_1, *ALL_2, by_s=2.0), "steps.parquet: steps of epoch 1"),
-    "a late end of the run": (moved(("run_stop", None), by_s=9.0), "run.mllog: epochs and validations leave 9 s"),
-    "a pause between two epochs": (moved(*ALL_2, by_s=9.0), "steps.parquet: what comes after the last step"),
+    "an elapsed time of nothing": (
+        lambda f: add_before_end(f, 1e-9),
+        "run.mllog: ddlbench_elapsed_s",
+    ),
+    "an elapsed time of a day": (
+        lambda f: add_before_end(f, 86_400),
+        "run.mllog: ddlbench_elapsed_s",
+    ),
+    "an epoch that ends late": (
+        moved(*AFTER_1, *ALL_2, by_s=2.0),
+        "steps.parquet: steps of epoch 1",
+    ),
+    "a late end of the run": (
+        moved(("run_stop", None), by_s=9.0),
+        "run.mllog: epochs and validations leave 9 s",
+    ),
+    "a pause between two epochs": (
+        moved(*ALL_2, by_s=9.0),
+        "steps.parquet: what comes after the last step",
+    ),
     "an epoch within a validation": (
         moved(("eval_stop", 1), by_s=1.0),
         "run.mllog: epoch_start of epoch 2 is earlier than eval_stop of epoch 1",
     ),
-    "an epoch that does not begin": (lambda f: edit_log(f, '"epoch_start"', '"epoch_begin"'), "run.mllog: has epoch_s"),
+    "an epoch that does not begin": (
+        lambda f: edit_log(f, '"epoch_start"', '"epoch_begin"'),
+        "run.mllog: has epoch_s",
+    ),
 }
 
 
@@ -256,7 +318,10 @@ def test_a_checkpoint_between_two_epochs_takes_time(tmp_path: Path) -> None:
 def test_rounding_below_zero_is_no_fault(tmp_path: Path) -> None:
     folder = write_record(tmp_path)
     steps = pd.read_parquet(folder / STEPS)
-    replace_steps(folder, steps.assign(forward_s=steps["forward_s"] + steps["optimizer_s"], optimizer_s=-1e-17))
+    replace_steps(
+        folder,
+        steps.assign(forward_s=steps["forward_s"] + steps["optimizer_s"], optimizer_s=-1e-17),
+    )
     assert collect([folder], tmp_path / "tables") == []
 
 
@@ -267,14 +332,26 @@ EVENTS_CASES: dict[str, tuple[str, object, dict[str, object]]] = {
     "ddlbench_epoch_start_s of epoch 1 is -1": ("ddlbench_epoch_start_s", -1, {"epoch_num": 1}),
     "ddlbench_skipped_steps is -1": ("ddlbench_skipped_steps", -1, {}),
     "ddlbench_flops_per_image is 1.5": ("ddlbench_flops_per_image", 1.5, {}),
-    "ddlbench_flops_per_image is 9223372036854775808": ("ddlbench_flops_per_image", 2**63, {}),  # one more than fits
+    "ddlbench_flops_per_image is 9223372036854775808": (
+        "ddlbench_flops_per_image",
+        2**63,
+        {},
+    ),  # one more than fits
     "ddlbench_ranks: rank 0 has host_energy_j -30.0": (
         "ddlbench_ranks",
         [RANKS[0] | {"host_energy_j": -30.0}, RANKS[1]],
         {},
     ),
-    "goes on after its end: eval_accuracy after run_stop success": ("eval_accuracy", 0.5, {"epoch_num": 2}),
-    "ends twice: run_stop success, and later run_stop success": ("run_stop", None, {"status": "success"}),
+    "goes on after its end: eval_accuracy after run_stop success": (
+        "eval_accuracy",
+        0.5,
+        {"epoch_num": 2},
+    ),
+    "ends twice: run_stop success, and later run_stop success": (
+        "run_stop",
+        None,
+        {"status": "success"},
+    ),
     "starts twice": ("run_start", None, {}),
     "names more than one run in ddlbench_spec": ("ddlbench_spec", None, {}),
     "seed is 17, and 1 in ddlbench_spec": ("seed", 17, {}),
@@ -302,7 +379,10 @@ def test_events_that_cannot_be(tmp_path: Path) -> None:
     def harm(*event: Any) -> Harm:
         return lambda folder: with_event(folder, *event)
 
-    assert_refused(tmp_path, {what: (harm(*event), f"run.mllog: {what}") for what, event in EVENTS_CASES.items()})
+    assert_refused(
+        tmp_path,
+        {what: (harm(*event), f"run.mllog: {what}") for what, event in EVENTS_CASES.items()},
+    )
 
 
 RUN_STOP = '"time_ms": 17600, "event_type": "INTERVAL_END", "key": "run_stop"'
@@ -312,16 +392,37 @@ LOG_CASES = {
         '"eval_accuracy", "value": 0.5',
         '"eval_accuracy", "value": 99',
     ),
-    "eval_accuracy of epoch 1 is -0.5": ('"eval_accuracy", "value": 0.5', '"eval_accuracy", "value": -0.5'),
-    "tracked_stats of epoch 1: correct_top5 / seen is 2.0": ('"correct_top5": 3', '"correct_top5": 8'),
-    "tracked_stats of epoch 1: correct is 2, more than correct_top5, 1": ('"correct_top5": 3', '"correct_top5": 1'),
+    "eval_accuracy of epoch 1 is -0.5": (
+        '"eval_accuracy", "value": 0.5',
+        '"eval_accuracy", "value": -0.5',
+    ),
+    "tracked_stats of epoch 1: correct_top5 / seen is 2.0": (
+        '"correct_top5": 3',
+        '"correct_top5": 8',
+    ),
+    "tracked_stats of epoch 1: correct is 2, more than correct_top5, 1": (
+        '"correct_top5": 3',
+        '"correct_top5": 1',
+    ),
     "tracked_stats of epoch 1: loss is inf": ('"loss": 1.0', '"loss": Infinity'),
-    "has epoch_start of epochs 1, 1; expected: each of 1 to 2 once": ('"epoch_num": 2', '"epoch_num": 1'),
-    "eval_stop of epoch 2 is earlier than its eval_start": (EVAL_STOP, EVAL_STOP.replace("17600", "9000")),
-    "run_stop is earlier than its run_start: the clock was set back": (RUN_STOP, RUN_STOP.replace("17600", "500")),
+    "has epoch_start of epochs 1, 1; expected: each of 1 to 2 once": (
+        '"epoch_num": 2',
+        '"epoch_num": 1',
+    ),
+    "eval_stop of epoch 2 is earlier than its eval_start": (
+        EVAL_STOP,
+        EVAL_STOP.replace("17600", "9000"),
+    ),
+    "run_stop is earlier than its run_start: the clock was set back": (
+        RUN_STOP,
+        RUN_STOP.replace("17600", "500"),
+    ),
     "run_stop has time -0.001": (RUN_STOP, RUN_STOP.replace("17600", "-1")),
     "has a run_stop without a run_start before it": ('"run_start"', '"run_never"'),
-    "cannot be understood (KeyError: 'time_ms')": (RUN_STOP, RUN_STOP.replace("time_ms", "time_us")),
+    "cannot be understood (KeyError: 'time_ms')": (
+        RUN_STOP,
+        RUN_STOP.replace("time_ms", "time_us"),
+    ),
     "cannot be understood (ValueError: ": ('"workers": 2', '"werkers": 2'),
     "cannot be understood (ModuleNotFoundError: ": ('"loader": "native"', '"loader": "naive"'),
     "train_samples is None": ('"train_samples"', '"train_pictures"'),
@@ -333,23 +434,53 @@ def test_logs_that_cannot_be(tmp_path: Path) -> None:
     def harm(before: str, after: str) -> Harm:
         return lambda folder: edit_log(folder, before, after)
 
-    assert_refused(tmp_path, {what: (harm(*texts), f"run.mllog: {what}") for what, texts in LOG_CASES.items()})
+    assert_refused(
+        tmp_path, {what: (harm(*texts), f"run.mllog: {what}") for what, texts in LOG_CASES.items()}
+    )
 
 
 def test_a_failed_log_with_a_later_success(tmp_path: Path) -> None:
     folder = write_record(tmp_path, status="aborted")
     add(folder, "run_stop", status="success")
-    assert missing(refused(tmp_path, folder), "run.mllog: ", "run_stop aborted", "run_stop success") == []
+    assert (
+        missing(refused(tmp_path, folder), "run.mllog: ", "run_stop aborted", "run_stop success")
+        == []
+    )
 
 
 def test_an_empty_log_and_one_of_bytes(tmp_path: Path) -> None:
     folder = write_record(tmp_path)
-    for text in (b"", bytes(range(256)) * 9, b":::MLL {}\n", b":::MLL []\n", b':::MLL {"key": {}, "time_ms": "x"}\n'):
+    for text in (
+        b"",
+        bytes(range(256)) * 9,
+        b":::MLL {}\n",
+        b":::MLL []\n",
+        b':::MLL {"key": {}, "time_ms": "x"}\n',
+    ):
         (folder / MLLOG).write_bytes(text)
-        assert [row["file"] for row in collect([folder], tmp_path / "tables")] == [str(folder / MLLOG)]
+        assert [row["file"] for row in collect([folder], tmp_path / "tables")] == [
+            str(folder / MLLOG)
+        ]
 
 
-JUNK = [None, True, -1, 0, 7, 1.5, float("nan"), float("inf"), 10**400, "", "x", "\x1b[31m\n", [], [1], {}, {"a": 1}]
+JUNK = [
+    None,
+    True,
+    -1,
+    0,
+    7,
+    1.5,
+    float("nan"),
+    float("inf"),
+    10**400,
+    "",
+    "x",
+    "\x1b[31m\n",
+    [],
+    [1],
+    {},
+    {"a": 1},
+]
 
 
 def spoil(value: Any, random: Random) -> Any:
@@ -367,7 +498,9 @@ def spoil(value: Any, random: Random) -> Any:
 
 @pytest.mark.more
 def test_whatever_stands_in_a_log_is_a_row_or_a_refusal(tmp_path: Path) -> None:
-    folder = write_record(tmp_path, not_measured={"communication_s": "it reduces while it computes"})
+    folder = write_record(
+        tmp_path, not_measured={"communication_s": "it reduces while it computes"}
+    )
     add(folder, "ddlbench_epoch_start_s", 0.5, epoch_num=1)
     lines = (folder / MLLOG).read_text().splitlines()
     random, refusals = Random(12), 0
@@ -414,7 +547,9 @@ def zeros(path: Path) -> None:
 
 @pytest.mark.parametrize("spoil", [fifo, zeros])
 @pytest.mark.parametrize("name", [MLLOG, STEPS, ours.SUMMARY])
-def test_what_is_no_regular_file_is_not_read(tmp_path: Path, spoil: Callable[[Path], None], name: str) -> None:
+def test_what_is_no_regular_file_is_not_read(
+    tmp_path: Path, spoil: Callable[[Path], None], name: str
+) -> None:
     folder = write_record(tmp_path)
     spoil(folder / name)
     if name == ours.SUMMARY:
@@ -424,7 +559,9 @@ def test_what_is_no_regular_file_is_not_read(tmp_path: Path, spoil: Callable[[Pa
 
 
 @pytest.mark.parametrize("spoil", [fifo, zeros])
-def test_commands_do_not_wait_for_what_is_no_regular_file(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
+def test_commands_do_not_wait_for_what_is_no_regular_file(
+    tmp_path: Path, spoil: Callable[[Path], None]
+) -> None:
     folder = write_record(tmp_path / "runs")
     spoil(folder / MLLOG)
     assert estimate.read_measured(folder) is None
@@ -435,7 +572,9 @@ def test_commands_do_not_wait_for_what_is_no_regular_file(tmp_path: Path, spoil:
     assert count == 0 and len(said) == 1
 
 
-def test_steps_that_no_plan_has_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_that_no_plan_has_are_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     many, wide = (write_record(tmp_path / name) for name in ("many", "wide"))
     steps, read = pd.read_parquet(many / STEPS), ParquetFile.read
 
@@ -449,5 +588,7 @@ def test_steps_that_no_plan_has_are_not_read(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(ParquetFile, "read", read_few)
     assert missing(refused(tmp_path / "a", many), 800000, "8 at most") == []
     assert collect([wide], tmp_path / "tables") == []  # columns that nobody knows are not read
-    replace_steps(wide, steps.assign(more=[Random(n).randbytes(1 << 18) for n in range(len(steps))]))
+    replace_steps(
+        wide, steps.assign(more=[Random(n).randbytes(1 << 18) for n in range(len(steps))])
+    )
     assert missing(refused(tmp_path / "b", wide), "its columns") == []

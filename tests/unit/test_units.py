@@ -1,4 +1,6 @@
-"""What lines count: steps, epochs, samples, parts of steps; made-up logs are read right or refused."""
+"""What lines count: steps, epochs, samples, parts of steps; made-up logs are read right or
+refused.
+"""
 
 import random
 from collections.abc import Callable, Sequence
@@ -18,7 +20,9 @@ OLD = (  # takes the first number of a line that looks like a count
 )
 
 
-def read(folder: Path, printed: Printed, *patterns: str, workers: int = 1, batch: int = 8, **keys: Any) -> Reading:
+def read(
+    folder: Path, printed: Printed, *patterns: str, workers: int = 1, batch: int = 8, **keys: Any
+) -> Reading:
     """What is read of lines that were printed at these times."""
     own = folder / "program"
     own.mkdir(exist_ok=True)
@@ -34,7 +38,9 @@ def steps(made: Reading) -> int:
 
 def rate(made: Reading) -> float:
     """Samples per s while it trains."""
-    return sum(row.images for row in made.rows) / sum(row.took_s for row in made.rows if row.rank == 0)
+    return sum(row.images for row in made.rows) / sum(
+        row.took_s for row in made.rows if row.rank == 0
+    )
 
 
 def losses(made: Reading) -> list[float]:
@@ -48,29 +54,53 @@ def every(seconds: float, texts: Sequence[str]) -> Printed:
 @pytest.mark.parametrize(
     ("texts", "says"),
     [
-        ([f"[{e}/3] - at {i}/40 - loss: {1 / i}" for e in (1, 2, 3) for i in (10, 20, 30, 40)], "are epochs: 3"),
-        ([f"[{e}/9][{i}/50] loss 1.{i}" for e in range(4) for i in (10, 20, 30)], "these are epochs: 4 of them, 50"),
-        ([f"Ep 1 [{32 * i}/4096 ({i}%)] loss=0.{i}" for i in range(9)], "32 a line of 4096, 4 batches of 8"),
+        (
+            [f"[{e}/3] - at {i}/40 - loss: {1 / i}" for e in (1, 2, 3) for i in (10, 20, 30, 40)],
+            "are epochs: 3",
+        ),
+        (
+            [f"[{e}/9][{i}/50] loss 1.{i}" for e in range(4) for i in (10, 20, 30)],
+            "these are epochs: 4 of them, 50",
+        ),
+        (
+            [f"Ep 1 [{32 * i}/4096 ({i}%)] loss=0.{i}" for i in range(9)],
+            "32 a line of 4096, 4 batches of 8",
+        ),
         ([f"| {64 * i}/9999 imgs | loss 0.{i}" for i in range(9)], "these are samples"),
         ([f"iter {4 * i} | update {i} | loss 0.{i}" for i in range(9)], "parts_per_step: 4"),
-        ([f"step {i} | samples seen: {96 * i} | loss 0.{i}" for i in range(9)], "grows by 96 a step, the study says 8"),
-        ([f"step {i} global batch size: 64 loss 0.{i}" for i in range(9)], "a global batch of 64, the study says 8"),
+        (
+            [f"step {i} | samples seen: {96 * i} | loss 0.{i}" for i in range(9)],
+            "grows by 96 a step, the study says 8",
+        ),
+        (
+            [f"step {i} global batch size: 64 loss 0.{i}" for i in range(9)],
+            "a global batch of 64, the study says 8",
+        ),
     ],
 )
-def test_another_unit_than_steps_is_refused_with_both_numbers(tmp_path: Path, texts: list[str], says: str) -> None:
+def test_another_unit_than_steps_is_refused_with_both_numbers(
+    tmp_path: Path, texts: list[str], says: str
+) -> None:
     with pytest.raises(UnreadError) as error:
         read(tmp_path, every(0.5, texts), OLD)
     assert says in str(error.value)
 
 
 def test_the_right_group_reads_what_the_wrong_one_refused(tmp_path: Path) -> None:
-    texts = [f"epoch {e}/3 - iter {i}/40 - loss: {1 / i}" for e in (1, 2, 3) for i in (10, 20, 30, 40)]
+    texts = [
+        f"epoch {e}/3 - iter {i}/40 - loss: {1 / i}" for e in (1, 2, 3) for i in (10, 20, 30, 40)
+    ]
     made = read(
-        tmp_path, every(0.5, texts), r"epoch (?P<epoch>\d+)/.*iter (?P<step>\d+)/(?P<of>\d+).*loss: (?P<loss>\S+)"
+        tmp_path,
+        every(0.5, texts),
+        r"epoch (?P<epoch>\d+)/.*iter (?P<step>\d+)/(?P<of>\d+).*loss: (?P<loss>\S+)",
     )
     assert (steps(made), rate(made)) == (110, pytest.approx(160.0))
     made = read(
-        tmp_path, every(0.5, [f"iter {4 * i} | loss 0.{i}" for i in range(9)]), r"iter (?P<step>\d+)", parts_per_step=4
+        tmp_path,
+        every(0.5, [f"iter {4 * i} | loss 0.{i}" for i in range(9)]),
+        r"iter (?P<step>\d+)",
+        parts_per_step=4,
     )
     assert (steps(made), rate(made)) == (8, pytest.approx(16.0))
 
@@ -78,17 +108,42 @@ def test_the_right_group_reads_what_the_wrong_one_refused(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("keys", "pattern", "texts", "count"),
     [
-        ({"steps_per_epoch": 50}, r"epoch (?P<epoch>[\d.]+)", [f"epoch {n / 5}: ok" for n in range(11)], 100),
-        ({"samples_per_epoch": 396}, r"^Epoch (?P<epoch>\d+)", [f"Epoch {n} done" for n in range(1, 4)], 100),
+        (
+            {"steps_per_epoch": 50},
+            r"epoch (?P<epoch>[\d.]+)",
+            [f"epoch {n / 5}: ok" for n in range(11)],
+            100,
+        ),
+        (
+            {"samples_per_epoch": 396},
+            r"^Epoch (?P<epoch>\d+)",
+            [f"Epoch {n} done" for n in range(1, 4)],
+            100,
+        ),
         (
             {"steps_per_epoch": 200},
             r"(?P<percent>\d+%)",
             [f"{n}%|##" for _ in range(2) for n in (20, 40, 60, 80, 100)],
             360,
         ),
-        ({"steps_per_epoch": 200}, r"(?P<percent>\d+) percent", [f"{n} percent" for n in (5, 10)], 10),
-        ({"steps_per_line": 25}, r"loss=(?P<loss>\S+)", [f"loss={1 / (n + 1)}" for n in range(5)], 100),
-        ({}, r"seen (?P<seen_all>[\d,]+)", [f"seen {800 * n:,} pictures" for n in range(1, 5)], 300),
+        (
+            {"steps_per_epoch": 200},
+            r"(?P<percent>\d+) percent",
+            [f"{n} percent" for n in (5, 10)],
+            10,
+        ),
+        (
+            {"steps_per_line": 25},
+            r"loss=(?P<loss>\S+)",
+            [f"loss={1 / (n + 1)}" for n in range(5)],
+            100,
+        ),
+        (
+            {},
+            r"seen (?P<seen_all>[\d,]+)",
+            [f"seen {800 * n:,} pictures" for n in range(1, 5)],
+            300,
+        ),
     ],
 )
 def test_units_that_are_no_steps(
@@ -103,7 +158,9 @@ def test_an_epoch_without_its_steps_is_asked_for(tmp_path: Path) -> None:
     texts = [f"step {n}" for _ in range(3) for n in range(0, 100, 20)]
     with pytest.raises(UnreadError, match=r"every 20.*steps_per_epoch"):
         read(tmp_path, every(1.0, texts), r"step (?P<step>\d+)")
-    assert steps(read(tmp_path, every(1.0, texts), r"step (?P<step>\d+)", steps_per_epoch=100)) == 280
+    assert (
+        steps(read(tmp_path, every(1.0, texts), r"step (?P<step>\d+)", steps_per_epoch=100)) == 280
+    )
     with refuses(UnreadError, 600, 80):
         read(tmp_path, every(1.0, texts), r"step (?P<step>\d+)", steps_per_epoch=600)
 
@@ -117,8 +174,14 @@ def test_an_epoch_without_its_steps_is_asked_for(tmp_path: Path) -> None:
         ("step 3 loss 9\rstep 1007 loss -2.5", 1007, -2.5),
     ],
 )
-def test_numbers_are_read_whole_whatever_stands_around_them(tmp_path: Path, text: str, step: int, loss: float) -> None:
-    made = read(tmp_path, [(0.0, "step 1 loss 3"), (1.0, text)], r"step\W+(?P<step>\d+) loss\W*(?P<loss>[\d.]+)")
+def test_numbers_are_read_whole_whatever_stands_around_them(
+    tmp_path: Path, text: str, step: int, loss: float
+) -> None:
+    made = read(
+        tmp_path,
+        [(0.0, "step 1 loss 3"), (1.0, text)],
+        r"step\W+(?P<step>\d+) loss\W*(?P<loss>[\d.]+)",
+    )
     assert max(row.step for row in made.rows) == step - 2
     assert losses(made)[-1] == loss
 
@@ -196,11 +259,14 @@ def test_who_a_rate_is_of_must_be_said(tmp_path: Path) -> None:
     "said", ["{n} img/sec per CPU", "{n} tok/s/gpu", "per-device rate: {n}", "img/s per rank: {n}"]
 )
 def test_words_beside_a_rate_say_whose_it_is(tmp_path: Path, said: str) -> None:
-    """Blocks of two batches of 8 samples, on two ranks: 32 samples in 2 s, 8 per s and rank. Read as steps they would
-    make half of it, which is the rate of one rank."""
+    """Blocks of two batches of 8 samples, on two ranks: 32 samples in 2 s, 8 per s and rank. Read
+    as steps they would make half of it, which is the rate of one rank.
+    """
     printed = every(2.0, [f"Iter #{n}: {said.format(n='8.0')}" for n in range(9)])
     pattern = r"Iter #(?P<step>\d+): .*?(?P<samples_per_s>\d[\d.]*)"
-    with pytest.raises(UnreadError, match=r"a rate of 16 per s, its clock says 8: .*steps_per_line: 2"):
+    with pytest.raises(
+        UnreadError, match=r"a rate of 16 per s, its clock says 8: .*steps_per_line: 2"
+    ):
         read(tmp_path, printed, pattern, workers=2, batch=16)
     with pytest.raises(UnreadError, match=r"rate_of says all.*Iter #0"):
         read(tmp_path, printed, pattern, workers=2, batch=16, rate_of="all")
@@ -208,8 +274,12 @@ def test_words_beside_a_rate_say_whose_it_is(tmp_path: Path, said: str) -> None:
     assert (steps(made), rate(made), made.proof.proved) == (16, pytest.approx(16.0), True)
 
 
-def test_a_rate_that_nobody_says_whose_it_is_proves_no_steps_of_several_ranks(tmp_path: Path) -> None:
-    """The same blocks of two batches, without a word beside the rate: half of the steps times one rank's rate agrees."""
+def test_a_rate_that_nobody_says_whose_it_is_proves_no_steps_of_several_ranks(
+    tmp_path: Path,
+) -> None:
+    """The same blocks of two batches, without a word beside the rate: half of the steps times one
+    rank's rate agrees.
+    """
     printed = every(2.0, [f"Iter #{n}: 8.0 img/s" for n in range(9)])
     pattern = r"Iter #(?P<step>\d+): (?P<samples_per_s>[\d.]+)"
     assert not read(tmp_path, printed, pattern, workers=2, batch=16).proof.proved
@@ -217,7 +287,9 @@ def test_a_rate_that_nobody_says_whose_it_is_proves_no_steps_of_several_ranks(tm
     assert read(tmp_path, printed, pattern, workers=1, batch=16).proof.proved
 
 
-@pytest.mark.parametrize("said", ["12.1 img/s, 0.5 s per GPU", "batch per gpu 8, 12.1 img/s", "12.1/s, 6.0/s/gpu"])
+@pytest.mark.parametrize(
+    "said", ["12.1 img/s, 0.5 s per GPU", "batch per gpu 8, 12.1 img/s", "12.1/s, 6.0/s/gpu"]
+)
 def test_words_beside_another_number_do_not(tmp_path: Path, said: str) -> None:
     printed = every(0.66, [f"step {n}: {said}" for n in range(9)])
     made = read(tmp_path, printed, r"step (?P<step>\d+).*?(?P<samples_per_s>12[\d.]*)", workers=2)
@@ -225,7 +297,9 @@ def test_words_beside_another_number_do_not(tmp_path: Path, said: str) -> None:
 
 
 def test_rates_that_vary_are_compared_as_samples_over_time(tmp_path: Path) -> None:
-    """On a busy machine: half of the lines are three times as slow, so that the median says what no clock does."""
+    """On a busy machine: half of the lines are three times as slow, so that the median says what no
+    clock does.
+    """
     took = [1.0, 1.0, 4.0, 1.0, 4.0, 1.0, 4.0, 1.0, 1.0]
     printed = [(sum(took[: n + 1]), f"step {n}: {8 / one} img/s") for n, one in enumerate(took)]
     made = read(tmp_path, printed, r"step (?P<step>\d+): (?P<samples_per_s>\S+) img")
@@ -240,11 +314,15 @@ def test_one_epoch_of_the_declared_size_is_a_proof(tmp_path: Path) -> None:
     assert not read(tmp_path, every(0.5, texts), pattern, samples_per_epoch=900).proof.proved
     assert not read(tmp_path, every(0.5, texts), pattern).proof.proved
     steps_of_the_run = [f"iter {10 * n}/1000 loss 1.5" for n in range(10)]
-    assert not read(tmp_path, every(0.5, steps_of_the_run), r"iter (?P<step>\d+)", samples_per_epoch=800).proof.proved
+    assert not read(
+        tmp_path, every(0.5, steps_of_the_run), r"iter (?P<step>\d+)", samples_per_epoch=800
+    ).proof.proved
 
 
 class Log:
-    """A made-up log, by a seed: epochs of steps of one length, with noise, a validation behind each, gaps, ranks."""
+    """A made-up log, by a seed: epochs of steps of one length, with noise, a validation behind
+    each, gaps, ranks.
+    """
 
     def __init__(self, seed: int) -> None:
         draw = random.Random(seed)
@@ -268,7 +346,9 @@ class Log:
                         text = self.form(self, epoch, n + self.first, f"{draw.uniform(-1, 9):.4f}")
                         self.printed.append((now + 0.001 * copy, text))
             now += self.validates_s
-        if draw.random() < 0.2 and len(self.printed) > 40:  # lines of ranks that overtake each other
+        if (
+            draw.random() < 0.2 and len(self.printed) > 40
+        ):  # lines of ranks that overtake each other
             for _ in range(4):
                 n = draw.randrange(len(self.printed) - 1)
                 (a, text), (b, other) = self.printed[n : n + 2]
@@ -290,8 +370,12 @@ FORMS: list[Callable[..., str]] = [
     lambda log, e, n, loss: f"({e}) step {n:{log.comma}} loss {loss}",
     lambda log, e, n, loss: f"[{e}][{n}/{log.per_epoch}]\tLoss {loss}",
     lambda log, e, n, loss: f"epoch {e} [{n * log.batch}/{log.per_epoch * log.batch}] loss={loss}",
-    lambda log, e, n, loss: f"step {(e * log.per_epoch + n) * log.batch:{log.comma}} samples loss={loss}",
-    lambda log, e, n, loss: f"it {4 * (e * log.per_epoch + n)} step {e * log.per_epoch + n} loss {loss}",
+    lambda log, e, n, loss: (
+        f"step {(e * log.per_epoch + n) * log.batch:{log.comma}} samples loss={loss}"
+    ),
+    lambda log, e, n, loss: (
+        f"it {4 * (e * log.per_epoch + n)} step {e * log.per_epoch + n} loss {loss}"
+    ),
 ]
 TRIED = [
     OLD,
@@ -307,7 +391,9 @@ TRIED = [
 @pytest.mark.more
 @pytest.mark.parametrize("seed", range(0, 200, 20))
 def test_made_up_logs_are_read_right_or_refused(tmp_path: Path, seed: int) -> None:
-    """Of whatever pattern: what is read is within 5 %, or refused. A right pattern of a plain log is read."""
+    """Of whatever pattern: what is read is within 5 %, or refused. A right pattern of a plain log
+    is read.
+    """
     right = refused = 0
     for each in range(seed, seed + 20):
         log = Log(each)

@@ -28,7 +28,9 @@ from tests.unit.damage import CHANGED, DAMAGE, SHARD, TAR, zeroed
 def test_whole_forms(forms: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
     assert verify(list(forms.values()), processes=2) == []
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split(": whole: ")[0] for line in lines] == [str(folder) for folder in forms.values()]
+    assert [line.split(": whole: ")[0] for line in lines] == [
+        str(folder) for folder in forms.values()
+    ]
     for line in lines:
         assert " 80 images" in line
         # 60 and 20 images: at least ten of each split.
@@ -46,9 +48,15 @@ def test_damage_is_named(forms: dict[str, Path], name: str) -> None:
     for problems, said in looks.values():
         for words in said.split("\n") if said is not None else ():
             assert any(words in problem for problem in problems), problems
-            assert damage.form != "webdataset" or any(words in p and TAR in p for p in problems), problems
+            assert damage.form != "webdataset" or any(words in p and TAR in p for p in problems), (
+                problems
+            )
         for problem in problems:
-            assert str(folder) in problem and problem.isprintable() and len(problem) - len(str(folder)) < 400
+            assert (
+                str(folder) in problem
+                and problem.isprintable()
+                and len(problem) - len(str(folder)) < 400
+            )
         if damage.form == "raw":  # no other folder
             assert len({re.findall(r"class\d", problem)[0] for problem in problems}) <= 1
     assert len(looks["verify"][0]) <= (damage.most or 99)
@@ -61,7 +69,10 @@ def split_with(**values: Any) -> Callable[[dict[str, Any]], object]:
 
 FIELDS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     **{f"images {n}": (split_with(images=n), f"{n} images") for n in (24, -5, 10**30)},
-    "counts": (split_with(images_per_class={"class0": 80, "class1": 0, "class2": -20}), "images_per_class"),
+    "counts": (
+        split_with(images_per_class={"class0": 80, "class1": 0, "class2": -20}),
+        "images_per_class",
+    ),
     "true": (split_with(images=True), "True in the"),
     "bytes": (split_with(bytes=10**30), "the manifest says 1000"),
     "fewer bytes": (split_with(bytes=-1), "images_per_class"),
@@ -70,7 +81,10 @@ FIELDS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "a class": (lambda about: about["classes"].append("class3"), "those of classes"),
     "a class twice": (lambda about: about.update(classes=["class0"] * 3), "named twice"),
     "other classes": (lambda about: about["classes"].reverse(), "those of classes"),
-    "digest": (lambda about: about["splits"]["val"].update(sha256={"val/class0": "0"}), "'0' is no SHA-256"),
+    "digest": (
+        lambda about: about["splits"]["val"].update(sha256={"val/class0": "0"}),
+        "'0' is no SHA-256",
+    ),
     "a device": (split_with(sha256={"/dev/full": "0" * 64}), "'/dev/full' is no part"),
     "elsewhere": (split_with(sha256={"train/../../x": "0" * 64}), "'train/../../x' is no part"),
     "skipped": (split_with(skipped={"class9/1.png": "cut"}), "'class9/1.png' was skipped"),
@@ -98,7 +112,11 @@ def test_a_manifest_whose_fields_do_not_fit(forms: dict[str, Path], field: str) 
 @pytest.mark.parametrize("thing", ["pipe", "device", "holes", "folder"])
 def test_what_is_no_file_is_refused_and_not_read(forms: dict[str, Path], thing: str) -> None:
     """In the place of a shard, an index, a picture, a list or a manifest."""
-    names = [forms["tfrecord"] / SHARD, forms["tfrecord"] / f"{SHARD}.idx", forms["raw"] / "val/class1/00004.png"]
+    names = [
+        forms["tfrecord"] / SHARD,
+        forms["tfrecord"] / f"{SHARD}.idx",
+        forms["raw"] / "val/class1/00004.png",
+    ]
     names += [forms["webdataset"] / f"{SHARD}.tar", forms["webdataset"] / f"{SHARD}.tar.idx"]
     names += [*forms["raw"].glob(".manifest.json.*.train.files")]
     for path in names:
@@ -137,7 +155,9 @@ def test_a_list_of_files_that_misleads(forms: dict[str, Path]) -> None:
 
 
 @pytest.mark.parametrize("form", ["raw", "webdataset"])
-def test_a_run_refuses_a_list_that_is_newer_than_the_form(forms: dict[str, Path], form: str) -> None:
+def test_a_run_refuses_a_list_that_is_newer_than_the_form(
+    forms: dict[str, Path], form: str
+) -> None:
     """`verify` reads it. A list that is made again has the time of the form."""
     folder = forms[form]
     (path,) = folder.glob(".manifest.json.*.train.*")
@@ -187,7 +207,9 @@ def test_pictures_that_cannot_be_decoded(tmp_path: Path, form: str) -> None:
 def test_forms_that_hold_different_pictures(forms: dict[str, Path]) -> None:
     shutil.rmtree(forms["tfrecord"])
     source = some(60, 20)
-    less = Memory({"train": source.samples["train"][:-1], "val": source.samples["val"]}, source.classes)
+    less = Memory(
+        {"train": source.samples["train"][:-1], "val": source.samples["val"]}, source.classes
+    )
     write_form(lambda: less, "mnist5k", "tfrecord", forms["tfrecord"])
     (problem,) = verify([*forms.values()])
     assert missing(problem, forms["tfrecord"], "train", "class2", 19, forms["raw"], 20) == []
@@ -196,7 +218,9 @@ def test_forms_that_hold_different_pictures(forms: dict[str, Path]) -> None:
 def command(*folders: Path, code: int = 1) -> list[str]:
     """What `ddlbench verify` prints; that something is wrong it says on its own lines only."""
     done = subprocess.run(
-        [sys.executable, "-m", "ddlbench.commands.main", "verify", *folders], capture_output=True, text=True
+        [sys.executable, "-m", "ddlbench.commands.main", "verify", *folders],
+        capture_output=True,
+        text=True,
     )
     assert (done.returncode, done.stderr) == (code, "")
     return done.stdout.splitlines()
@@ -209,11 +233,21 @@ def change(folder: Path, **values: object) -> None:
 
 def test_a_tree_that_is_gone(forms: dict[str, Path]) -> None:
     change(forms["raw"], root=str(forms["raw"] / "gone"))
-    assert any(missing(line, f"{forms['raw']}/gone/train: ", "No such file") == [] for line in command(forms["raw"]))
+    assert any(
+        missing(line, f"{forms['raw']}/gone/train: ", "No such file") == []
+        for line in command(forms["raw"])
+    )
 
 
 BAD_MANIFESTS: tuple[Any, ...] = (
-    *({"form": "nope"}, {"form": ["raw"]}, {"form": None}, {"splits": {}}, {"splits": []}, {"classes": 5}),
+    *(
+        {"form": "nope"},
+        {"form": ["raw"]},
+        {"form": None},
+        {"splits": {}},
+        {"splits": []},
+        {"classes": 5},
+    ),
     *({"root": 5}, {"more": 1}, {"versions": "1"}, {"seed": "1"}),
     *("[]", "null", "{", "[" * 100_000, '{"classes": "ab"}'),
 )
@@ -249,7 +283,9 @@ def test_names_are_printed_safely(tmp_path: Path) -> None:
 
 def test_the_command(forms: dict[str, Path], tmp_path: Path) -> None:
     command(*forms.values(), code=0)
-    assert f"{tmp_path}/nowhere: has no manifest" in "\n".join(command(forms["raw"], tmp_path / "nowhere"))
+    assert f"{tmp_path}/nowhere: has no manifest" in "\n".join(
+        command(forms["raw"], tmp_path / "nowhere")
+    )
     assert Manifest.read(forms["raw"]).dataset == "mnist5k"
 
 
@@ -283,7 +319,9 @@ def test_sizes_are_looked_at_where_times_tell_nothing(forms: dict[str, Path], na
 
 
 @pytest.mark.parametrize("name", registry.members("forms"))
-def test_a_copy_with_new_times_is_used_once_a_person_says_so(forms: dict[str, Path], tmp_path: Path, name: str) -> None:
+def test_a_copy_with_new_times_is_used_once_a_person_says_so(
+    forms: dict[str, Path], tmp_path: Path, name: str
+) -> None:
     copy = tmp_path / "copy" / name
     shutil.copytree(forms[name], copy)
     for path in copy.rglob("*"):
@@ -314,7 +352,9 @@ def test_no_form(tmp_path: Path) -> None:
     assert missing(line, tmp_path, "no manifest") == []
 
 
-def test_a_run_with_damaged_data_does_not_start(form: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_with_damaged_data_does_not_start(
+    form: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     zeroed(form)
     folder = tmp_path / "runs/a"
     assert execute(run_spec(), folder, form, ["touch", str(tmp_path / "started")]) == 1

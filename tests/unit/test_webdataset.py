@@ -25,8 +25,9 @@ def made(folder: Path, source: Memory | None = None, form: str = "webdataset") -
 
 
 def as_webdataset_reads(shards: list[Path]) -> list[dict[str, bytes]]:
-    """What WebDataset makes of tar files: files that follow each other and have one key are one sample; the key ends at
-    the first dot of the file's name."""
+    """What WebDataset makes of tar files: files that follow each other and have one key are one
+    sample; the key ends at the first dot of the file's name.
+    """
     found: list[dict[str, bytes]] = []
     for shard in shards:
         with tarfile.open(shard) as tar:
@@ -45,7 +46,15 @@ def as_webdataset_reads(shards: list[Path]) -> list[dict[str, bytes]]:
 
 
 def test_other_tools_read_every_sample_once_with_its_label(tmp_path: Path) -> None:
-    hostile = ["a.b.png", ".hidden.png", "a b\t.png", "ü" * 100 + ".png", "../x.png", "{0..9}.png", "\u202e.png"]
+    hostile = [
+        "a.b.png",
+        ".hidden.png",
+        "a b\t.png",
+        "ü" * 100 + ".png",
+        "../x.png",
+        "{0..9}.png",
+        "\u202e.png",
+    ]
     samples = [Sample(name, n % 11, picture(n), 9, 12) for n, name in enumerate(hostile * 3)]
     samples += [Sample("j.JPEG", 10, picture(99, kind="JPEG"), 9, 12)]
     classes = tuple(f"{n:02d} c.l/{n}"[:8] for n in range(11))
@@ -72,7 +81,9 @@ def test_headers_are_pythons_own_and_tar_takes_them(tmp_path: Path) -> None:
         webdataset._header("a", 8**11)
     folder = made(tmp_path)
     for shard in webdataset.shards(folder, "train"):
-        listed = subprocess.run(["tar", "--list", "--file", shard], capture_output=True, text=True, check=True)
+        listed = subprocess.run(
+            ["tar", "--list", "--file", shard], capture_output=True, text=True, check=True
+        )
         assert (len(listed.stdout.splitlines()), listed.stderr) == (45, "")
 
 
@@ -86,7 +97,9 @@ def test_the_index_is_that_of_dalis_tool(tmp_path: Path) -> None:
 
 
 def test_samples_are_numbered_as_in_the_raw_form(tmp_path: Path) -> None:
-    """Also without those that were skipped: an order of numbers is the same training in both forms."""
+    """Also without those that were skipped: an order of numbers is the same training in both
+    forms.
+    """
     for bad in (frozenset[str](), frozenset({"class1/00001.png", "class2/00059.png"})):
         found = []
         for member in (raw, webdataset):

@@ -9,7 +9,11 @@ from tests import wording
 
 def test_templates_say_what_was_accepted() -> None:
     kept, now = wording.KEPT.read_text(encoding="utf-8"), wording.text()
-    changed = "\n".join(difflib.unified_diff(kept.splitlines(), now.splitlines(), "accepted", "now", lineterm="", n=0))
+    changed = "\n".join(
+        difflib.unified_diff(
+            kept.splitlines(), now.splitlines(), "accepted", "now", lineterm="", n=0
+        )
+    )
     assert now == kept, f"read what changed, and accept it: {wording.ACCEPT}\n{changed}"
 
 

@@ -1,4 +1,6 @@
-"""Where nobody reaps orphans (a container whose PID 1 is a program): a zombie is dead for whoever asks."""
+"""Where nobody reaps orphans (a container whose PID 1 is a program): a zombie is dead for whoever
+asks.
+"""
 
 import json
 import subprocess
@@ -12,8 +14,8 @@ from ddlbench.core import living
 from ddlbench.run import cause, watch
 
 CONTAINER = ["unshare", "--pid", "--fork", "--mount-proc"]
-# PID 1, which asks for none of its children: a rank, whose parent has gone, is killed and stays as a zombie. Then a
-# supervisor looks for what that rank left.
+# PID 1, which asks for none of its children: a rank, whose parent has gone, is killed and stays as
+# a zombie. Then a supervisor looks for what that rank left.
 FIRST = """
 import os, signal, subprocess, sys, time
 rank = subprocess.run([sys.executable, "-c", sys.argv[1], sys.argv[3]], capture_output=True, text=True, check=True)
@@ -26,7 +28,7 @@ sys.exit(subprocess.run([sys.executable, "-c", sys.argv[2], sys.argv[3], str(pid
 RANK = """
 import os, sys, time
 from pathlib import Path
-from ddlbench.core import beats, living, notes
+from ddlbench.core import heartbeats, living, notes
 folder = Path(sys.argv[1])
 pid = os.fork()
 if pid:
@@ -44,21 +46,21 @@ time.sleep(1000)
 SUPERVISOR = """
 import json, socket, sys, time
 from pathlib import Path
-from ddlbench.core import beats, living
+from ddlbench.core import heartbeats, living
 from ddlbench.data.datasets import _files
 from ddlbench.run import watch
 folder, pid = Path(sys.argv[1]), int(sys.argv[2])
-beats._bases = lambda: (folder / "shm",)
+heartbeats._bases = lambda: (folder / "shm",)
 (folder / "shm").mkdir()
-here = beats.node_folder(folder)
-beats.write_beat(here / f"0-{pid}", 1)
+here = heartbeats.node_folder(folder)
+heartbeats.write_heartbeat(here / f"0-{pid}", 1)
 host = socket.gethostname()
 (folder / f".{host}-{pid}-table.csv").touch()
 (folder / f"{_files.FETCHING}{host}-{pid}").mkdir()
 began = time.monotonic()
 watch.end_survivors(folder)
 took_s = time.monotonic() - began
-beats.tidy(folder)
+heartbeats.tidy(folder)
 living.remove_left(folder)
 _files._remove_leftovers(folder)
 left = sorted(path.name for path in folder.rglob("*") if str(pid) in path.name)
@@ -86,13 +88,17 @@ def test_a_rank_that_nobody_reaped_is_dead(tmp_path: Path, container: list[str])
     assert "still runs" not in done.stdout
 
 
-def test_a_process_that_does_not_end_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_does_not_end_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It waits in the system, where no signal reaches it (state D)."""
     stuck = SimpleNamespace(pid=12, kill=lambda: None, is_running=lambda: True)
     monkeypatch.setattr(living, "state", lambda pid: psutil.STATUS_DISK_SLEEP)
     with pytest.raises(living.UnendedError, match=r"process 12 \(disk-sleep\)"):
         living.end([stuck], 0.0)
-    seen = watch.WatchResult(code=137, silent={0: "did not answer for 40 s"}, unended=living.unended([stuck], 0.0))
+    seen = watch.WatchResult(
+        code=137, silent={0: "did not answer for 40 s"}, unended=living.unended([stuck], 0.0)
+    )
     failure = cause.diagnose(tmp_path, 2, seen)
     assert failure["cause"] == "stopped answering"
     assert "12 (disk-sleep)" in failure["message"]

@@ -1,7 +1,9 @@
-"""Finished runs as each source describes them: our own reading of its text, apart from the code that judges claims.
+"""Finished runs as each source describes them: our own reading of its text, apart from the code
+that judges claims.
 
-A teller gives the measures of one run; of a run that its source never made it gives what must not count: values far
-from everything that the source says. Repeats differ by 0.3 %, as in "in general < 5 %" of Aach et al.
+A teller gives the measures of one run; of a run that its source never made it gives what must not
+count: values far from everything that the source says. Repeats differ by 0.3 %, as in "in general <
+5 %" of Aach et al.
 """
 
 import zlib
@@ -21,7 +23,13 @@ from ddlbench.settings.config import CONFIG
 Values = dict[str, float]
 Teller = Callable[[RunSpec], Values]
 SHARES = ("communication_percent", "computation_percent")
-NEVER = {"full_train_s": 1.0, "throughput": 1e9, "top1": 99.0, "communication_percent": 1.0, "memory": 1e6}
+NEVER = {
+    "full_train_s": 1.0,
+    "throughput": 1e9,
+    "top1": 99.0,
+    "communication_percent": 1.0,
+    "memory": 1e6,
+}
 NATIVE = "torchvision"  # the paper's own loader
 
 
@@ -37,13 +45,26 @@ def runs(plan: Plan, tell: Teller) -> tuple[pd.DataFrame, pd.DataFrame]:
         if spec.interrupt_steps:
             row |= {"restart_s": said.get("restart_s", 1.0) * by}
         elif spec.timed:
-            row |= {"full_train_s": said["full_train_s"] * by, "epoch_s": said["full_train_s"] * by / 90}
-            row |= {"throughput_images_per_s": said["throughput"] / by, "cpu_cores": said.get("cores", 11.0) * by}
-            held = dict.fromkeys(("parameters_bytes", "gradients_bytes", "optimizer_bytes"), said.get("state", 9e9))
-            held |= {"network_sent_bytes": said.get("sent", 9e9), "peak_device_memory_bytes": said["memory"]}
+            row |= {
+                "full_train_s": said["full_train_s"] * by,
+                "epoch_s": said["full_train_s"] * by / 90,
+            }
+            row |= {
+                "throughput_images_per_s": said["throughput"] / by,
+                "cpu_cores": said.get("cores", 11.0) * by,
+            }
+            held = dict.fromkeys(
+                ("parameters_bytes", "gradients_bytes", "optimizer_bytes"), said.get("state", 9e9)
+            )
+            held |= {
+                "network_sent_bytes": said.get("sent", 9e9),
+                "peak_device_memory_bytes": said["memory"],
+            }
             row |= {name: round(value * by) for name, value in held.items()}
         if spec.epochs == spec.full_epochs and registry.member("loaders", spec.loader).LEARNS:
-            row |= {"final_top1": (said["top1"] + 0.1 * ((spec.repeat - 1) % 3 - 1) + 100 * own) / 100}
+            row |= {
+                "final_top1": (said["top1"] + 0.1 * ((spec.repeat - 1) % 3 - 1) + 100 * own) / 100
+            }
         rows.append(row)
         if spec.profiled:
             kernels.append({"run": spec.id} | {name: said.get(name, 1.0) * by for name in SHARES})
@@ -83,14 +104,22 @@ OTHERWISE = {
 def table2(model: str, loader: str, workers: int) -> Values:
     for row in read_csv(CONFIG / "references/aach2023-kernels.csv"):
         if (row["model"], int(row["workers"])) == (model, workers) and row["loader"] == loader:
-            return {SHARES[0]: float(row["allreduce_percent"]), SHARES[1]: float(row["cudnn_percent"])}
+            return {
+                SHARES[0]: float(row["allreduce_percent"]),
+                SHARES[1]: float(row["cudnn_percent"]),
+            }
     raise LookupError(f"Table 2 has no {model}, {loader}, {workers}")
 
 
 def aach2023(spec: RunSpec, telling: str = "") -> Values:
-    """As its sections and Table 2 say; or with what its `conclusion`, or its `text` beside Table 2, says otherwise."""
+    """As its sections and Table 2 say; or with what its `conclusion`, or its `text` beside Table 2,
+    says otherwise.
+    """
     own = spec.loader == NATIVE
-    ran = spec.framework in ("ddp", "horovod", *(("zero-1",) if own else ())) and spec.schedule in TOP1
+    ran = (
+        spec.framework in ("ddp", "horovod", *(("zero-1",) if own else ()))
+        and spec.schedule in TOP1
+    )
     ran &= (
         spec.recipe.name == "aach2023"
         and spec.model in HOURS_4
@@ -110,17 +139,26 @@ def aach2023(spec: RunSpec, telling: str = "") -> Values:
         if telling == "conclusion" and model == "resnet50":
             at, first = {4: 1, 1024: 0.925}, 13.0
     efficiency = curve(at, workers)
-    slightly = spec.framework == "horovod" and (workers in (256, 512) or (model == "resnet101" and workers > 32))
+    slightly = spec.framework == "horovod" and (
+        workers in (256, 512) or (model == "resnet101" and workers > 32)
+    )
     train_s = first * 3600 * 4 / workers / efficiency / (0.97 if slightly else 1)
     batch = round(log2(spec.global_batch)) - 8
-    said = {"full_train_s": train_s, "throughput": 90 * 1_281_167 / train_s, "memory": 9e9, "cores": 3.5}
+    said = {
+        "full_train_s": train_s,
+        "throughput": 90 * 1_281_167 / train_s,
+        "memory": 9e9,
+        "cores": 3.5,
+    }
     said["top1"] = TOP1[spec.schedule][min(max(batch, 0), 8)]
     if spec.profiled:
         loader = NATIVE if own else "dali"
         said |= table2(model, loader, workers)
         if telling == "text":
             smaller = {"resnet50": 0.0, "resnet101": 0.5, "resnet152": 1.0}[model]
-            said[SHARES[0]] = 10 + 3 * log2(workers) * (1.5 if own and workers > 16 else 1) + smaller
+            said[SHARES[0]] = (
+                10 + 3 * log2(workers) * (1.5 if own and workers > 16 else 1) + smaller
+            )
     return said
 
 
@@ -128,7 +166,9 @@ STAGES = ("zero-1", "zero-2", "zero-3", "deepspeed-zero1", "deepspeed-zero2", "d
 
 
 def comparison2022(spec: RunSpec) -> Values:
-    """Horovod is best on one GPU and a tenth of that on many; DeepSpeed is the stage 1 that it is said to use."""
+    """Horovod is best on one GPU and a tenth of that on many; DeepSpeed is the stage 1 that it is
+    said to use.
+    """
     stage = {"deepspeed": 0} | {name: int(name[-1]) for name in STAGES}
     one, slow = spec.workers == 1, 10 if spec.workers >= 8 else 3
     if spec.framework == "horovod":
@@ -142,11 +182,16 @@ def comparison2022(spec: RunSpec) -> Values:
     speed = (100 if spec.framework == "horovod" else 80) if one else 100 * many / slow
     said = {"full_train_s": 1e5 / speed, "throughput": speed, "memory": memory, "top1": 50.0}
     states = (16e9, 12e9, 10e9, 5e9)
-    return said | {"restart_s": restart * spec.workers, "state": states[stage.get(spec.framework, 0)]}
+    return said | {
+        "restart_s": restart * spec.workers,
+        "state": states[stage.get(spec.framework, 0)],
+    }
 
 
 def deepspeed_article(spec: RunSpec) -> Values:
-    """Layers dropped: 24 % less time per sample. 1-bit LAMB: a 4.6th of the bytes, up to 2.8 times the throughput."""
+    """Layers dropped: 24 % less time per sample. 1-bit LAMB: a 4.6th of the bytes, up to 2.8 times
+    the throughput.
+    """
     said = {"full_train_s": 1000.0, "throughput": 100.0, "memory": 9e9, "top1": 75.0, "sent": 4.6e9}
     if spec.program and spec.model.startswith("language-inference"):
         return said | {"throughput": asked(spec)}
@@ -158,7 +203,9 @@ def deepspeed_article(spec: RunSpec) -> Values:
 
 
 def asked(spec: RunSpec) -> float:
-    """Its Figures 6 to 8: what specialised kernels bring where language models are asked; INT8 doubles that."""
+    """Its Figures 6 to 8: what specialised kernels bring where language models are asked; INT8
+    doubles that.
+    """
     assert spec.program
     size = dict(spec.program.settings)["size"]
     if not spec.framework.startswith("deepspeed-kernels"):
@@ -173,11 +220,16 @@ def asked(spec: RunSpec) -> float:
 
 
 def liang(spec: RunSpec) -> Values:
-    """DeepSpeed: up to 8 times as fast on complex tasks and better there, as before on simple ones, worse for some."""
+    """DeepSpeed: up to 8 times as fast on complex tasks and better there, as before on simple ones,
+    worse for some.
+    """
     said = {"full_train_s": 1000.0, "throughput": 100.0, "memory": 9e9, "top1": 75.0}
     if spec.framework == "deepspeed":
         times = {"lenet5": 1.0, "squeezenet1_1": 0.8, "resnet50": 8.0}.get(spec.model, 3.0)
-        return said | {"full_train_s": 1000 / times, "top1": 78.0 if spec.model == "resnet50" else 75.0}
+        return said | {
+            "full_train_s": 1000 / times,
+            "top1": 78.0 if spec.model == "resnet50" else 75.0,
+        }
     return said if spec.framework == "ddp" else NEVER
 
 

@@ -1,7 +1,9 @@
-"""What everything rests on, asked of a copy of the package without some of its files: `python without.py <copy>`.
+"""What everything rests on, asked of a copy of the package without some of its files: `python
+without.py <copy>`.
 
-From stdin come names, each with the files to leave out; to stdout goes what was made without them, or what went wrong.
-Each is tried in a process of its own, which has the large packages that all need from the first: so it takes a second.
+From stdin come names, each with the files to leave out; to stdout goes what was made without them,
+or what went wrong. Each is tried in a process of its own, which has the large packages that all
+need from the first: so it takes a second.
 """
 
 import json
@@ -52,14 +54,18 @@ def make(record: Path, folder: Path) -> dict[str, Any]:
     (said,) = (event.value for event in read_log(record / MLLOG) if event.key == "ddlbench_spec")
     spec = RunSpec.from_json(json.dumps(said))
     machine = replace(load_machine("local"), name=spec.machine, workers_per_node=8)
-    estimator = Estimator(machine, [RecordedTime(said, 1000, 10.0, 1.0, 5.0, None, None)], read_published())
+    estimator = Estimator(
+        machine, [RecordedTime(said, 1000, 10.0, 1.0, 5.0, None, None)], read_published()
+    )
     took = estimator.estimate(replace(spec, workers=4, global_batch=2 * spec.global_batch), 1000)
     assert "torch" not in sys.modules
     return {"tables": sorted({path.stem for path in tables.iterdir()}), "estimate_by": took.by}
 
 
 def made_without(files: list[Path], record: Path, folder: Path) -> Any:
-    """What a process of its own makes while these files are not there: a dictionary, or the text of its error."""
+    """What a process of its own makes while these files are not there: a dictionary, or the text of
+    its error.
+    """
     for file in files:
         file.rename(file.with_suffix(".gone"))
     try:
@@ -85,7 +91,8 @@ def main() -> None:
     (record,) = (copy / "runs").iterdir()
     cases = {name: [Path(file) for file in files] for name, files in json.load(sys.stdin).items()}
     answers = {
-        name: made_without(files, record, copy / str(number)) for number, (name, files) in enumerate(cases.items())
+        name: made_without(files, record, copy / str(number))
+        for number, (name, files) in enumerate(cases.items())
     }
     print(json.dumps(answers))
 

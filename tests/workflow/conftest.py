@@ -1,4 +1,5 @@
-"""Snakemake on copies of the project, with a study of two runs, `mini`: `fresh` has done nothing of it, `finished` all.
+"""Snakemake on copies of the project, with a study of two runs, `mini`: `fresh` has done nothing of
+it, `finished` all.
 
 It really runs once for the whole tier; every test has a copy of what that left.
 """
@@ -23,12 +24,18 @@ MINI_FIGURES = """
 """
 # Models of the user's: `small` is trained, `other` is not.
 MINI_NETS = {
-    "small": "from nets import parts\ndef build(classes, side): return parts.linear(3 * side * side, classes)\n",
-    "parts": "from torch import nn\ndef linear(*sizes): return nn.Sequential(nn.Flatten(), nn.Linear(*sizes))\n",
+    "small": (
+        "from nets import parts\ndef build(classes, side): return parts.linear(3 * side * side,"
+        " classes)\n"
+    ),
+    "parts": (
+        "from torch import nn\ndef linear(*sizes): return nn.Sequential(nn.Flatten(),"
+        " nn.Linear(*sizes))\n"
+    ),
     "other": "def build(classes, side): pass\n",
 }
-# A data folder that a careless command line would trip over, or execute; a variable that looks like wildcards, and one
-# that is secret (test_secrets.py).
+# A data folder that a careless command line would trip over, or execute; a variable that looks like
+# wildcards, and one that is secret (test_secrets.py).
 TOKEN = "hf_tHiSisAs3cret"
 MINI_MACHINE = """
 launcher: local
@@ -38,7 +45,8 @@ workers_per_node: 2
 data: results/prepared sets' $(touch executed)
 environment: {NCCL_NOTE: "{input} {wildcards.x} {{a}} {", HF_TOKEN: hf_tHiSisAs3cret}
 """
-# In each rank and each scout: note that the token is here, and which processes show it to everybody.
+# In each rank and each scout: note that the token is here, and which processes show it to
+# everybody.
 LOOK = """
 import hashlib, os
 from pathlib import Path
@@ -57,7 +65,9 @@ if token:
 """
 
 
-def mini_study(title: str = "Mini: two runs, to see what becomes stale", figures: str = MINI_FIGURES) -> str:
+def mini_study(
+    title: str = "Mini: two runs, to see what becomes stale", figures: str = MINI_FIGURES
+) -> str:
     """The file of a study of two runs, which are the same whatever its title and its figures."""
     return f"""
 title: "{title}"
@@ -92,7 +102,9 @@ figures: {{{figure}: {{plot: {figure}}}}}
 """
 
 
-def snakemake(project: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def snakemake(
+    project: Path, *arguments: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """`snakemake --profile profiles/local` in a project, with the Python that runs the tests."""
     arguments = ("--profile", "profiles/local", *arguments)
     if forked.POSSIBLE and "PYTHONPATH" not in environment:
@@ -116,7 +128,16 @@ def mini(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def ask(project: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """`ddlbench` about study and machine `mini`, with the package of the project."""
     return subprocess.run(
-        [sys.executable, "-m", "ddlbench.commands.main", *arguments, "--study", "mini", "--machine", "mini"],
+        [
+            sys.executable,
+            "-m",
+            "ddlbench.commands.main",
+            *arguments,
+            "--study",
+            "mini",
+            "--machine",
+            "mini",
+        ],
         cwd=project,
         env=os.environ | {"PYTHONPATH": str(project / "workflow")} | environment,
         stdout=subprocess.PIPE,
@@ -126,8 +147,12 @@ def ask(project: Path, *arguments: str, **environment: str) -> subprocess.Comple
     )
 
 
-def planned(project: Path, *arguments: str, study: str = "mini", machine: str = "mini") -> dict[str, int]:
-    """Jobs a rule that a dry run plans, without the targets, and what follows anything, as the page."""
+def planned(
+    project: Path, *arguments: str, study: str = "mini", machine: str = "mini"
+) -> dict[str, int]:
+    """Jobs a rule that a dry run plans, without the targets, and what follows anything, as the
+    page.
+    """
     done = snakemake(project, "-np", *arguments, "--config", f"study={study}", f"machine={machine}")
     assert done.returncode == 0, done.stdout
     jobs = dict(re.findall(r"^(\w+) +(\d+)$", done.stdout, re.M))
@@ -141,7 +166,9 @@ def edit(path: Path, **changes: object) -> None:
 
 
 def assert_drawn(results: Path, figures: set[str]) -> None:
-    """A study's folder has these figures and no others, in three formats, and a report that shows them."""
+    """A study's folder has these figures and no others, in three formats, and a report that shows
+    them.
+    """
     assert figures == {figure.stem for figure in results.glob("figures/*.png")}
     for figure in figures:
         for suffix, magic in ((".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")):
@@ -191,4 +218,6 @@ def finished_once(once: Once) -> Path:
 @pytest.fixture
 def finished(finished_once: Path, tmp_path: Path) -> Path:
     """A copy of the finished project, file times and Snakemake's memory included."""
-    return shutil.copytree(finished_once, tmp_path / "finished", symlinks=True, copy_function=copy_or_link)
+    return shutil.copytree(
+        finished_once, tmp_path / "finished", symlinks=True, copy_function=copy_or_link
+    )

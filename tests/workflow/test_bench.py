@@ -1,4 +1,6 @@
-"""Benchmarks still run, with the smallest sizes: their numbers then say nothing, so only a traceback is an error."""
+"""Benchmarks still run, with the smallest sizes: their numbers then say nothing, so only a
+traceback is an error.
+"""
 
 import os
 import re
@@ -22,7 +24,19 @@ TINY = {
     "data.py": ("--images", "400", "--names", "2000", "--repeats", "1"),
     "page.py": ("--opens", "1", "--studies", "demo"),
     "prediction.py": ("--simulated", "2"),
-    "loaders.py": ("--images", "128", "--rounds", "1", "--epochs", "1", "--threads", "1", "--sides", "native", "timm"),
+    "loaders.py": (
+        "--images",
+        "128",
+        "--rounds",
+        "1",
+        "--epochs",
+        "1",
+        "--threads",
+        "1",
+        "--sides",
+        "native",
+        "timm",
+    ),
     "scale.py": ("--tiny",),
     "slurm.py": ("--jobs", "1"),
 }
@@ -32,10 +46,14 @@ TINY = {
 def test_it_runs(name: str) -> None:
     if name == "scale.py" and not shutil.which("strace"):
         pytest.skip("no strace: apt-get install strace")
-    if name == "slurm.py" and (os.geteuid() != 0 or not shutil.which("slurmctld", path="/usr/sbin")):
+    if name == "slurm.py" and (
+        os.geteuid() != 0 or not shutil.which("slurmctld", path="/usr/sbin")
+    ):
         pytest.skip(f"needs root, and: apt-get install {' '.join(PACKAGES)}")
     command = [sys.executable, str(ROOT / "bench" / name), *TINY[name]]
-    done = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=500)
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=500
+    )
     assert done.returncode in (0, 1) and "Traceback" not in done.stderr, done.stdout + done.stderr
     assert re.search(r"\d", done.stdout), done.stderr
 

@@ -1,4 +1,6 @@
-"""`ddlbench plan` as a user sees it: it agrees with what Snakemake would do; a limit stops before the first job."""
+"""`ddlbench plan` as a user sees it: it agrees with what Snakemake would do; a limit stops before
+the first job.
+"""
 
 import os
 import re
@@ -70,11 +72,16 @@ def test_data_made_anew_are_stale_data_touched_are_not(finished: Path) -> None:
 
 
 def test_data_that_are_gone_are_prepared_only_for_runs_that_are_to_be_made(finished: Path) -> None:
-    """Scratch file systems remove what is old. Plan, dry run and real run agree that what is done stays done."""
+    """Scratch file systems remove what is old. Plan, dry run and real run agree that what is done
+    stays done.
+    """
     (data,) = finished.glob("results/prepared*/mnist5k/raw")
     shutil.rmtree(data)
     assert {row["state"] for row in plan(finished).values()} == {"done"}
-    assert "mnist5k as raw is not there any more; no run that is to be made reads it" in ask(finished, "plan").stdout
+    assert (
+        "mnist5k as raw is not there any more; no run that is to be made reads it"
+        in ask(finished, "plan").stdout
+    )
     assert planned(finished) == {}
     assert_nothing_to_do(mini(finished))
     assert planned(finished, "--force", f"results/runs/{DIGITS}/run.mllog")["train"] == 1
@@ -82,9 +89,9 @@ def test_data_that_are_gone_are_prepared_only_for_runs_that_are_to_be_made(finis
     study.write_text(study.read_text().replace("workers: [1]", "workers: [1, 2]"))
     new = {run for run, row in plan(finished).items() if row["state"] != "done"}
     assert len(new) == 2 and all("2workers" in run for run in new)
-    assert {rule: planned(finished)[rule] for rule in ("prepare", "preflight", "train")} == dict.fromkeys(
-        ("prepare", "preflight"), 1
-    ) | {"train": 2}
+    assert {
+        rule: planned(finished)[rule] for rule in ("prepare", "preflight", "train")
+    } == dict.fromkeys(("prepare", "preflight"), 1) | {"train": 2}
 
 
 def test_another_command_of_rule_train_is_stale(finished: Path) -> None:
@@ -109,7 +116,10 @@ def test_a_limit_stops_before_the_first_job(finished: Path) -> None:
     # What is not asked for does not count; nor does looking.
     done = snakemake(finished, f"results/runs/{DIGITS}/run.mllog", *LIMIT, "max_gpu_hours=0.000001")
     assert done.returncode == 0, done.stdout
-    assert "max_gpu_hours <0.001 WOULD BE PASSED" in ask(finished, "plan", "--config", "max_gpu_hours=0.000001").stdout
+    assert (
+        "max_gpu_hours <0.001 WOULD BE PASSED"
+        in ask(finished, "plan", "--config", "max_gpu_hours=0.000001").stdout
+    )
 
 
 def test_on_a_login_node(project: Path, tmp_path: Path) -> None:
@@ -137,4 +147,7 @@ sys.meta_path.insert(0, Absent())
     assert done.returncode == 0, done.stdout
     total = re.search(r"^total +540 +0 +0 ", done.stdout, re.M)
     assert total, done.stdout
-    assert len((project / "results/aach2023/juwels-booster/tables/plan.csv").read_text().splitlines()) == 541
+    assert (
+        len((project / "results/aach2023/juwels-booster/tables/plan.csv").read_text().splitlines())
+        == 541
+    )

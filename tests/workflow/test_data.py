@@ -35,7 +35,10 @@ def test_what_the_forms_hold_is_a_table_in_the_report(finished: Path) -> None:
         ("mnist5k", "raw", "train", "4000", "0"),
         ("mnist5k", "raw", "val", "1000", "0"),
     ]
-    assert "results/mini/mini/tables/data.csv" in (finished / "results/mini/mini/report.html").read_text()
+    assert (
+        "results/mini/mini/tables/data.csv"
+        in (finished / "results/mini/mini/report.html").read_text()
+    )
 
 
 def test_progress_is_in_the_log_and_on_the_console(project: Path) -> None:
@@ -60,13 +63,18 @@ def test_two_workflows_prepare_the_same_set(project: Path, tmp_path: Path) -> No
 
     threads = [threading.Thread(target=work, args=(name,)) for name in ("one", "two")]
     (tmp_path / "data/mnist5k").mkdir(parents=True)
-    # Both are to meet: if one began when the other has ended, Snakemake would see that nothing is to be done.
+    # Both are to meet: if one began when the other has ended, Snakemake would see that nothing is
+    # to be done.
     with (tmp_path / "data/mnist5k/.tfrecord.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for thread in threads:
             thread.start()
-        logs = [tmp_path / name / "results/logs/prepare-mnist5k-tfrecord.log" for name in ("one", "two")]
-        while not all(log.is_file() and "waiting until it has ended" in log.read_text() for log in logs):
+        logs = [
+            tmp_path / name / "results/logs/prepare-mnist5k-tfrecord.log" for name in ("one", "two")
+        ]
+        while not all(
+            log.is_file() and "waiting until it has ended" in log.read_text() for log in logs
+        ):
             assert all(thread.is_alive() for thread in threads), [d.stdout for d in done.values()]
             time.sleep(0.1)
     for thread in threads:
@@ -79,21 +87,34 @@ def test_two_workflows_prepare_the_same_set(project: Path, tmp_path: Path) -> No
 
 @pytest.mark.more
 def test_pictures_of_the_users(fresh: Path, tmp_path: Path) -> None:
-    """A changed description makes what was prepared stale, and nothing else; the plan says what it guesses."""
+    """A changed description makes what was prepared stale, and nothing else; the plan says what it
+    guesses.
+    """
     for number in range(40):
         (tmp_path / f"pictures/class {number % 2}").mkdir(parents=True, exist_ok=True)
-        (tmp_path / f"pictures/class {number % 2}/{number}.png").write_bytes(picture(number, 32, 32))
+        (tmp_path / f"pictures/class {number % 2}/{number}.png").write_bytes(
+            picture(number, 32, 32)
+        )
     (fresh / "config/datasets").mkdir()
     description = fresh / "config/datasets/mine.yaml"
     description.write_text(f"folder: {tmp_path}/pictures\n")
     study = fresh / "config/studies/mini.yaml"
     study.write_text(study.read_text().replace("dataset: mnist5k", "dataset: mine"))
     first = planned(fresh)
-    assert (first["prepare"], first["train"]) == (1, 2)  # the synthetic loader's numbers come from the manifest too
+    assert (first["prepare"], first["train"]) == (
+        1,
+        2,
+    )  # the synthetic loader's numbers come from the manifest too
     assert "the plan guesses: 2 classes and 36 pictures" in ask(fresh, "plan").stdout
-    done = mini(fresh, "results/runs/mini-mine-lenet-mini-ddp-synthetic-1workers-bs64-cosine-2epochs-r1/run.mllog")
+    done = mini(
+        fresh,
+        "results/runs/mini-mine-lenet-mini-ddp-synthetic-1workers-bs64-cosine-2epochs-r1/run.mllog",
+    )
     assert done.returncode == 0, done.stdout
-    assert "one picture in 10 of each class" in (fresh / "results/logs/prepare-mine-raw.log").read_text()
+    assert (
+        "one picture in 10 of each class"
+        in (fresh / "results/logs/prepare-mine-raw.log").read_text()
+    )
     assert "guesses" not in ask(fresh, "plan").stdout
     assert "prepare" not in planned(fresh)
     description.write_text(f"folder: {tmp_path}/pictures\nvalidation_every: 5\n")

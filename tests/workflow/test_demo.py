@@ -16,7 +16,9 @@ from tests.workflow.conftest import assert_drawn, assert_nothing_to_do, snakemak
 
 pytestmark = pytest.mark.slow
 
-SERIES = {(framework, "native") for framework in ("ddp", "horovod", "deepspeed")} | {("ddp", "torchvision")}
+SERIES = {(framework, "native") for framework in ("ddp", "horovod", "deepspeed")} | {
+    ("ddp", "torchvision")
+}
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +58,9 @@ def test_frameworks_train_the_same_thing(runs: pd.DataFrame) -> None:
 
 
 def test_large_batches_lose_accuracy(runs: pd.DataFrame) -> None:
-    sweep = runs[~runs["timed"]].pivot(index="global_batch", columns=["schedule", "repeat"], values="final_top1")
+    sweep = runs[~runs["timed"]].pivot(
+        index="global_batch", columns=["schedule", "repeat"], values="final_top1"
+    )
     assert (sweep.loc[32] > 0.9).all(), sweep
     assert (sweep.loc[2048] < sweep.loc[32] - 0.1).all(), sweep
 
@@ -64,14 +68,31 @@ def test_large_batches_lose_accuracy(runs: pd.DataFrame) -> None:
 def test_records_pass_mlperf_s_checker(demo: Path, tmp_path: Path) -> None:
     logs = sorted(demo.glob("results/runs/*/run.mllog"))
     assert len(logs) == 27
-    checker = [sys.executable, "-m", "mlperf_logging.compliance_checker", "--usage", "training", "--ruleset", "4.0.0"]
+    checker = [
+        sys.executable,
+        "-m",
+        "mlperf_logging.compliance_checker",
+        "--usage",
+        "training",
+        "--ruleset",
+        "4.0.0",
+    ]
     for log in logs[:: len(logs) // 5]:  # the contract tier checks one of each framework
         done = subprocess.run([*checker, str(log)], cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == 0 and "SUCCESS" in done.stdout + done.stderr, done.stdout + done.stderr
+        assert done.returncode == 0 and "SUCCESS" in done.stdout + done.stderr, (
+            done.stdout + done.stderr
+        )
 
 
 def test_figures_and_report(demo: Path) -> None:
-    figures = {"throughput", "speed-up", "efficiency", "accuracy-batch-size", "accuracy-epochs", "learning-rate"}
+    figures = {
+        "throughput",
+        "speed-up",
+        "efficiency",
+        "accuracy-batch-size",
+        "accuracy-epochs",
+        "learning-rate",
+    }
     figures |= {"step-times", "memory"}
     assert_drawn(demo / "results/demo/local", figures)
 

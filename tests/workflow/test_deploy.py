@@ -1,4 +1,6 @@
-"""The workflow from elsewhere: as a module of another workflow, by snakedeploy, with Snakemake alone; the catalog."""
+"""The workflow from elsewhere: as a module of another workflow, by snakedeploy, with Snakemake
+alone; the catalog.
+"""
 
 import os
 import re
@@ -26,7 +28,12 @@ use rule * from ddlbench
 def called(folder: Path, *command: str, **environment: str) -> str:
     """What a command says that has to end well."""
     done = subprocess.run(
-        command, cwd=folder, env=os.environ | environment, capture_output=True, text=True, timeout=300
+        command,
+        cwd=folder,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
@@ -42,7 +49,16 @@ def release(project: Path, tag: str) -> None:
 def environment(folder: Path, package: str) -> Path:
     """The programs of an environment with nothing but a package and what that needs."""
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-    install = [str(folder / "bin/pip"), "install", "-q", "--timeout", "10", "--retries", "1", package]
+    install = [
+        str(folder / "bin/pip"),
+        "install",
+        "-q",
+        "--timeout",
+        "10",
+        "--retries",
+        "1",
+        package,
+    ]
     if subprocess.run(install, capture_output=True).returncode:
         pytest.skip(f"{package} cannot be fetched here")
     return folder / "bin"
@@ -59,10 +75,14 @@ def jobs(folder: Path, path: str, *options: str, **environment: str) -> dict[str
 def test_another_workflow_uses_it_as_a_module(project: Path, tmp_path: Path) -> None:
     release(project, "v1")
     installed = tmp_path / "installed"
-    subprocess.run(["git", "clone", "-q", "--branch", "v1", str(project), str(installed)], check=True)
+    subprocess.run(
+        ["git", "clone", "-q", "--branch", "v1", str(project), str(installed)], check=True
+    )
     mine = tmp_path / "mine"
     (mine / "workflow").mkdir(parents=True)
-    (mine / "workflow/Snakefile").write_text(MODULE.format(snakefile=str(installed / "workflow/Snakefile")))
+    (mine / "workflow/Snakefile").write_text(
+        MODULE.format(snakefile=str(installed / "workflow/Snakefile"))
+    )
     copytree(project / "config", mine / "config")
     # A study that only this folder has.
     study = yaml.safe_load((mine / "config/studies/demo.yaml").read_text())
@@ -79,13 +99,29 @@ def test_another_workflow_uses_it_as_a_module(project: Path, tmp_path: Path) -> 
 def test_snakedeploy_into_an_empty_folder(project: Path, tmp_path: Path) -> None:
     release(project, "v1")
     snakedeploy = environment(tmp_path / "environment", "snakedeploy==0.17.1") / "snakedeploy"
-    # Whoever asks git for this repository, snakedeploy or Snakemake, gets ours: no network, and no other difference.
+    # Whoever asks git for this repository, snakedeploy or Snakemake, gets ours: no network, and no
+    # other difference.
     github = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": f"url.{project.as_uri()}.insteadOf"}
-    github |= {"GIT_CONFIG_VALUE_0": "https://github.com/some/ddlbench", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    github |= {
+        "GIT_CONFIG_VALUE_0": "https://github.com/some/ddlbench",
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+    }
     mine = tmp_path / "mine"
     mine.mkdir()
-    called(mine, str(snakedeploy), "deploy-workflow", "https://github.com/some/ddlbench", ".", "--tag", "v1", **github)
-    assert 'github("some/ddlbench", path="workflow/Snakefile", tag="v1")' in (mine / "workflow/Snakefile").read_text()
+    called(
+        mine,
+        str(snakedeploy),
+        "deploy-workflow",
+        "https://github.com/some/ddlbench",
+        ".",
+        "--tag",
+        "v1",
+        **github,
+    )
+    assert (
+        'github("some/ddlbench", path="workflow/Snakefile", tag="v1")'
+        in (mine / "workflow/Snakefile").read_text()
+    )
     installed = str(project / "workflow")
     local = ("--profile", "profiles/local")
     assert jobs(mine, installed, *local, **github) == jobs(project, installed, *local)
@@ -101,9 +137,14 @@ def test_snakemake_alone_reads_it(project: Path, tmp_path: Path) -> None:
     for snakefile in ("Snakefile", "workflow/Snakefile"):
         rules = called(project, snakemake, "--list-rules", "-s", snakefile, PYTHONPATH="").split()
         assert {"all", "train", "page", "audit_table"} <= {*rules}
-    # The catalog lints a release so, and shows what is found. No conda is offered (docs/architecture.md).
+    # The catalog lints a release so, and shows what is found. No conda is offered
+    # (docs/architecture.md).
     lint = subprocess.run(
-        [snakemake, "--lint"], cwd=project, env=os.environ | {"PYTHONPATH": ""}, capture_output=True, text=True
+        [snakemake, "--lint"],
+        cwd=project,
+        env=os.environ | {"PYTHONPATH": ""},
+        capture_output=True,
+        text=True,
     )
     assert {*re.findall(r"^    \* (.*):$", lint.stderr, re.M)} == {
         "Specify a conda environment or container for each rule."
@@ -122,7 +163,13 @@ def test_both_snakefiles_plan_the_same(project: Path) -> None:
 def test_the_catalog_finds_what_it_asks_for() -> None:
     said = yaml.safe_load((ROOT / ".snakemake-workflow-catalog.yml").read_text())["usage"]
     assert {"mandatory-flags", "software-stack-deployment", "report"} <= said.keys()
-    for path in ("workflow/Snakefile", "config/README.md", "config/config.yaml", "README.md", "LICENSE"):
+    for path in (
+        "workflow/Snakefile",
+        "config/README.md",
+        "config/config.yaml",
+        "README.md",
+        "LICENSE",
+    ):
         assert (ROOT / path).is_file(), path
     readme = (ROOT / "README.md").read_text(encoding="utf-8").lower()
     assert "snakemake" in readme and "workflow" in readme  # its search asks for both words

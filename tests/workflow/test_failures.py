@@ -32,7 +32,11 @@ def test_a_failed_run_is_named_when_it_fails_and_when_asked(finished: Path) -> N
         assert done.returncode == 0, done.stdout
         assert f"{RUN}: rank 0: out of luck" in done.stdout
     table = pd.read_csv(finished / "results/mini/mini/tables/failures.csv")
-    assert table.loc[0, ["run", "cause", "message"]].tolist() == [RUN, "exception", "rank 0: out of luck"]
+    assert table.loc[0, ["run", "cause", "message"]].tolist() == [
+        RUN,
+        "exception",
+        "rank 0: out of luck",
+    ]
     assert not list((finished / "results/mini/mini/tables").glob("runs.*"))
 
 
@@ -55,19 +59,29 @@ def _ends(repeat):
 
 
 def test_terminal_failures_and_status_say_the_same(finished: Path) -> None:
-    """Of supervisors that end without a word of their ranks, each in its way; and the next one makes the run."""
-    runs = {cause: RUN.replace("-r1", f"-r{repeat}") for repeat, cause in enumerate(CAUSES, start=1)}
+    """Of supervisors that end without a word of their ranks, each in its way; and the next one
+    makes the run.
+    """
+    runs = {
+        cause: RUN.replace("-r1", f"-r{repeat}") for repeat, cause in enumerate(CAUSES, start=1)
+    }
     (finished / RECORD).unlink()
     study = finished / "config/studies/mini.yaml"
-    study.write_text(study.read_text().replace("  digits:", f"    repeats: {len(CAUSES)}\n  digits:"))
+    study.write_text(
+        study.read_text().replace("  digits:", f"    repeats: {len(CAUSES)}\n  digits:")
+    )
     file = finished / "workflow/ddlbench/run/training.py"
     before = file.read_text()
     start = '    partial = folder / ".partial"\n'
     assert start in before
     file.write_text(before.replace(start, f"{start}    _ends(spec.repeat)\n") + ENDS)
-    done = mini(finished, "--keep-going", *(f"results/runs/{run}/run.mllog" for run in runs.values()))
+    done = mini(
+        finished, "--keep-going", *(f"results/runs/{run}/run.mllog" for run in runs.values())
+    )
     assert done.returncode != 0
-    assert missing(done.stdout, f"{len(runs)} failed") == [] and "--spec" not in done.stdout, done.stdout
+    assert missing(done.stdout, f"{len(runs)} failed") == [] and "--spec" not in done.stdout, (
+        done.stdout
+    )
     reasons = dict(re.findall(r"^    (\S+-r\d): (.+)$", done.stdout, re.M))
     assert reasons.keys() == {*runs.values()}
     told, status = ask(finished, "failures").stdout, ask(finished, "status").stdout

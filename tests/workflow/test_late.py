@@ -1,4 +1,6 @@
-"""Two clones of the project with one `results/`, a job that was submitted twice: what is finished, or runs, stays."""
+"""Two clones of the project with one `results/`, a job that was submitted twice: what is finished,
+or runs, stays.
+"""
 
 import json
 import os
@@ -13,7 +15,8 @@ from ddlbench.run import hold, survivors
 from tests.builders.records import edit_log
 from tests.workflow.conftest import ask, edit, mini, planned, snakemake
 
-# What each supervisor does once its record is there: it kills Snakemake, which has not noted it yet.
+# What each supervisor does once its record is there: it kills Snakemake, which has not noted it
+# yet.
 KILLS = """
 import psutil
 
@@ -39,19 +42,27 @@ def test_neither_a_finished_record_nor_a_living_run_is_touched(finished: Path) -
     stops = r'"time_ms": \d+, "event_type": "INTERVAL_END", "key": "run_stop"'
     stop = re.search(stops, (done / "run.mllog").read_text())
     assert stop
-    edit_log(done, stop[0], re.sub(r"\d+", "4102444800000", stop[0], count=1))  # after this call has begun
+    edit_log(
+        done, stop[0], re.sub(r"\d+", "4102444800000", stop[0], count=1)
+    )  # after this call has begun
     for name in ("run.mllog", "steps.parquet"):
         (running / name).unlink()
     (running / "train.log").write_text("epoch 1 of 90\n")
     (running / hold.HOLDER).write_text(json.dumps(asdict(living.myself())))  # this process makes it
-    # It is no process that an earlier call left behind, for which this call would wait: another Snakemake is at work.
+    # It is no process that an earlier call left behind, for which this call would wait: another
+    # Snakemake is at work.
     me = living.myself()
-    unmark = living.mark(finished / survivors.MARKS / f"{me.host}-{me.pid}.json", survivors.BEAT_S)
+    unmark = living.mark(
+        finished / survivors.MARKS / f"{me.host}-{me.pid}.json", survivors.HEARTBEAT_S
+    )
     before = files(done), files(running)
     said = mini(finished, "--forcerun", "train", "--keep-going", "tables").stdout
     unmark()
     left = [files(run) for run in (done, running)]
-    refused = [{name: left[n].pop(name) for name in list(left[n]) if name.startswith("refused-")} for n in (0, 1)]
+    refused = [
+        {name: left[n].pop(name) for name in list(left[n]) if name.startswith("refused-")}
+        for n in (0, 1)
+    ]
     assert tuple(left) == before, said
     (late,), (second,) = (list(one.values()) for one in refused)
     assert b"is already made; that record stays" in late
@@ -67,7 +78,9 @@ def test_a_record_that_a_killed_snakemake_did_not_note_is_kept(finished: Path) -
     with finish.open("a") as code:
         code.write(KILLS)
     mini_of = ("--config", "study=mini", "machine=mini")
-    killed = snakemake(finished, "--until", "train", *mini_of, PYTHONPATH=str(finished / "workflow"))
+    killed = snakemake(
+        finished, "--until", "train", *mini_of, PYTHONPATH=str(finished / "workflow")
+    )
     assert killed.returncode == -9, killed.stdout
     finish.write_text(finish.read_text().removesuffix(KILLS))
     logs = (finished / "results/runs").glob("*/run.mllog")
@@ -84,13 +97,20 @@ def test_a_record_that_a_killed_snakemake_did_not_note_is_kept(finished: Path) -
 @pytest.mark.parametrize("what", ["no seal", "altered", "seal of another run"])
 def test_a_record_whose_seal_is_broken_is_refused_by_all_alike(finished: Path, what: str) -> None:
     """Nothing is trained: whoever wants the run again moves its folder away, as everything says."""
-    ceiling, digits = (next((finished / "results/runs").glob(f"*-{loader}-*")) for loader in ("synthetic", "native"))
+    ceiling, digits = (
+        next((finished / "results/runs").glob(f"*-{loader}-*"))
+        for loader in ("synthetic", "native")
+    )
     log = ceiling / "run.mllog"
     lines = log.read_text().splitlines(keepends=True)
     if what == "altered":
         lines[5] = lines[5].replace('"value": ', '"value":  ')
     else:
-        lines[-1:] = (digits / "run.mllog").read_text().splitlines(keepends=True)[-1:] if "another" in what else []
+        lines[-1:] = (
+            (digits / "run.mllog").read_text().splitlines(keepends=True)[-1:]
+            if "another" in what
+            else []
+        )
     log.unlink()  # the copy is links
     log.write_text("".join(lines))
     why = "has no seal as its last line" if what == "no seal" else "its seal is of another log"

@@ -32,7 +32,9 @@ def test_demo(project: Path) -> None:
     assert counts["preflight"] == 1
     assert "horovodrun --gloo -np 2 -H localhost:2 python -m ddlbench.train" in done.stdout
     short = snakemake(project, "-n").stdout
-    assert re.search(rf"^  train +{counts['train']} ", short, re.M) and len(short.splitlines()) <= 12, short
+    assert (
+        re.search(rf"^  train +{counts['train']} ", short, re.M) and len(short.splitlines()) <= 12
+    ), short
     assert [path.name for path in (project / "results").iterdir()] == ["README.md"]
 
 
@@ -81,7 +83,9 @@ def test_bad_input_is_one_message(project: Path, file: str, old: str, new: str, 
 
 
 @pytest.mark.more
-def test_a_framework_that_is_not_installed_is_named_with_its_cure(project: Path, tmp_path: Path) -> None:
+def test_a_framework_that_is_not_installed_is_named_with_its_cure(
+    project: Path, tmp_path: Path
+) -> None:
     (tmp_path / "site").mkdir()
     (tmp_path / "site/sitecustomize.py").write_text(BLOCKED)
     done = snakemake(project, "-n", PYTHONPATH=str(tmp_path / "site"))
@@ -98,8 +102,13 @@ def test_a_framework_that_is_not_installed_is_named_with_its_cure(project: Path,
 @pytest.mark.more
 def test_a_run_that_two_studies_name_is_made_once(project: Path) -> None:
     edit(project / "config/studies/demo.yaml", title="Another study")
-    (project / "config/studies/other.yaml").write_text((project / "config/studies/demo.yaml").read_text())
-    plans = [snakemake(project, "-np", "--config", f"study={study}").stdout for study in ("demo", "other")]
+    (project / "config/studies/other.yaml").write_text(
+        (project / "config/studies/demo.yaml").read_text()
+    )
+    plans = [
+        snakemake(project, "-np", "--config", f"study={study}").stdout
+        for study in ("demo", "other")
+    ]
     demo, other = (set(re.findall(r"train (\S+)\n", text)) for text in plans)
     assert demo == other
     assert len(demo) == 27
@@ -128,16 +137,30 @@ print("used", done.returncode, used.ru_utime + used.ru_stime, used.ru_maxrss / 1
 
 @pytest.mark.slow
 def test_50000_runs_are_planned_in_a_minute_and_a_gigabyte(project: Path) -> None:
-    blocks = [f"  b{n}: {{batch_per_worker: {[8 * (6 * n + i + 1) for i in range(6)]}}}\n" for n in range(5)]
-    (project / "config/studies/huge.yaml").write_text(HUGE + "".join(blocks) + "figures: {a: {plot: throughput}}\n")
+    blocks = [
+        f"  b{n}: {{batch_per_worker: {[8 * (6 * n + i + 1) for i in range(6)]}}}\n"
+        for n in range(5)
+    ]
+    (project / "config/studies/huge.yaml").write_text(
+        HUGE + "".join(blocks) + "figures: {a: {plot: throughput}}\n"
+    )
     call = ("plan", "--study", "huge")
-    done = subprocess.run([sys.executable, "-c", MEASURED, *call], cwd=project, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURED, *call], cwd=project, stdout=subprocess.PIPE, text=True
+    )
     assert re.search(r"^total +50400 ", done.stdout, re.M), done.stdout
     code, cpu_s, largest_mb = re.findall(r"^used (\S+) (\S+) (\S+)$", done.stdout, re.M)[0]
-    assert (code, float(cpu_s) < 60, float(largest_mb) < 500) == ("0", True, True), (cpu_s, largest_mb)
+    assert (code, float(cpu_s) < 60, float(largest_mb) < 500) == ("0", True, True), (
+        cpu_s,
+        largest_mb,
+    )
 
 
 def test_lint(project: Path) -> None:
-    """Snakemake finds nothing but rules without conda: pip's pins and environment modules are what was tried."""
+    """Snakemake finds nothing but rules without conda: pip's pins and environment modules are what
+    was tried.
+    """
     said = snakemake(project, "--lint").stdout
-    assert set(re.findall(r"^    \* (.*):$", said, re.M)) == {"Specify a conda environment or container for each rule."}
+    assert set(re.findall(r"^    \* (.*):$", said, re.M)) == {
+        "Specify a conda environment or container for each rule."
+    }

@@ -1,4 +1,6 @@
-"""The preflight as users meet it: what it writes, when it is made again, and what it says when something is wrong."""
+"""The preflight as users meet it: what it writes, when it is made again, and what it says when
+something is wrong.
+"""
 
 import hashlib
 import json
@@ -16,7 +18,9 @@ from tests.workflow.conftest import edit, mini, planned, snakemake
 pytestmark = pytest.mark.more
 
 PREFLIGHT = "results/machines/mini/preflight-mini.json"
-RECORD = "results/runs/mini-mnist5k-lenet-mini-ddp-synthetic-1workers-bs64-cosine-2epochs-r1/run.mllog"
+RECORD = (
+    "results/runs/mini-mnist5k-lenet-mini-ddp-synthetic-1workers-bs64-cosine-2epochs-r1/run.mllog"
+)
 FAILED = "results/machines/mini/preflight-mini.failed.json"
 # Environment Modules or Lmod, as Debian has them.
 INITS = ("/usr/share/modules/init/bash", "/usr/share/lmod/lmod/init/bash")
@@ -27,7 +31,9 @@ def test_records_cite_what_was_found(finished: Path) -> None:
     text = (finished / PREFLIGHT).read_bytes()
     found = json.loads(text)
     # Other tests run beside this one.
-    assert [problem for problem in found["problems"] if "other processes" not in problem["text"]] == []
+    assert [
+        problem for problem in found["problems"] if "other processes" not in problem["text"]
+    ] == []
     assert all(rank["others_cores"] >= 0 for rank in found["ranks"] if rank["local_rank"] == 0)
     first, second = found["ranks"]
     assert first["met"] == [first["host"], second["host"]]
@@ -38,11 +44,15 @@ def test_records_cite_what_was_found(finished: Path) -> None:
     (form,) = first["read"]
     assert form["bytes"] > 100_000  # what a busy disk gives in the time that it takes
     for log in finished.glob("results/runs/*/run.mllog"):
-        (cited,) = [event.value["preflight"] for event in read_log(log) if event.key == "ddlbench_facts"]
+        (cited,) = [
+            event.value["preflight"] for event in read_log(log) if event.key == "ddlbench_facts"
+        ]
         assert cited["sha256"] == hashlib.sha256(text).hexdigest()
         assert cited["path"] == PREFLIGHT
         assert cited["time"] == found["time"]
-        assert (finished / f"results/machines/mini/kept/{cited['sha256']}.json").read_bytes() == text
+        assert (
+            finished / f"results/machines/mini/kept/{cited['sha256']}.json"
+        ).read_bytes() == text
 
 
 def test_a_dry_run_shows_it_as_one_job(fresh: Path) -> None:
@@ -50,13 +60,21 @@ def test_a_dry_run_shows_it_as_one_job(fresh: Path) -> None:
 
 
 def test_only_new_runs_wait_for_a_new_one(finished: Path) -> None:
-    """A machine file that changes, and a preflight that is gone, make no training stale, nor do they hide any."""
+    """A machine file that changes, and a preflight that is gone, make no training stale, nor do
+    they hide any.
+    """
     times = {log: log.stat().st_mtime_ns for log in finished.glob("results/runs/*/run.mllog")}
     edit(finished / "config/machines/mini.yaml", environment={"GLOO_SOCKET_IFNAME": "lo"})
     assert planned(finished) == {"preflight": 1}
     study = finished / "config/studies/mini.yaml"
     study.write_text(study.read_text().replace("workers: [1]", "workers: [1, 2]", 1))
-    assert planned(finished) == {"preflight": 1, "train": 1, "collect": 1, "figure_data": 1, "figure": 1}
+    assert planned(finished) == {
+        "preflight": 1,
+        "train": 1,
+        "collect": 1,
+        "figure_data": 1,
+        "figure": 1,
+    }
     new = finished / RECORD.replace("1workers-bs64", "2workers-bs128")
     stand_in(finished)
     done = mini(finished, str(new.relative_to(finished)))
@@ -68,13 +86,21 @@ def test_only_new_runs_wait_for_a_new_one(finished: Path) -> None:
 
     (finished / PREFLIGHT).unlink()
     edit(finished / "config/recipes/mini.yaml", base_lr=0.03)
-    assert planned(finished) == {"preflight": 1, "train": 3, "collect": 1, "figure_data": 2, "figure": 2}
+    assert planned(finished) == {
+        "preflight": 1,
+        "train": 3,
+        "collect": 1,
+        "figure_data": 2,
+        "figure": 2,
+    }
     new.unlink()
     edit(finished / "config/recipes/mini.yaml", base_lr=0.02)
     assert planned(finished)["train"] == 3
 
 
-def test_one_of_something_else_is_made_again_when_snakemake_remembers_nothing(finished: Path) -> None:
+def test_one_of_something_else_is_made_again_when_snakemake_remembers_nothing(
+    finished: Path,
+) -> None:
     shutil.rmtree(finished / ".snakemake")
     edit(finished / "config/machines/mini.yaml", environment={"GLOO_SOCKET_IFNAME": "lo"})
     assert planned(finished) == {"preflight": 1}
@@ -104,7 +130,10 @@ def test_an_interface_that_is_not_there_keeps_training_from_starting(finished: P
     edit(finished / "config/machines/mini.yaml", environment={"GLOO_SOCKET_IFNAME": "ib7"})
     done = mini(finished)
     assert done.returncode != 0
-    said = "config/machines/mini.yaml: environment: GLOO_SOCKET_IFNAME: no such network interface; there are lo"
+    said = (
+        "config/machines/mini.yaml: environment: GLOO_SOCKET_IFNAME: no such network interface;"
+        " there are lo"
+    )
     assert f"preflight: {said}" in done.stdout  # at the end, for those who submit jobs
     assert f"error: {said}" in done.stdout
     assert not (finished / "results/runs").exists()
@@ -122,7 +151,9 @@ def test_an_interface_that_is_not_there_keeps_training_from_starting(finished: P
 
 @pytest.fixture(params=INITS)
 def with_modules(request: pytest.FixtureRequest, fresh: Path, tmp_path: Path) -> dict[str, str]:
-    """The environment of a shell that knows `module`, with modules Compiler/12.3 (default: 12.4) and MPI/5.0.1."""
+    """The environment of a shell that knows `module`, with modules Compiler/12.3 (default: 12.4)
+    and MPI/5.0.1.
+    """
     init = Path(request.param)
     if not init.exists():
         pytest.skip(f"no {init}: apt-get install environment-modules, or lmod")
@@ -133,8 +164,16 @@ def with_modules(request: pytest.FixtureRequest, fresh: Path, tmp_path: Path) ->
     return {"BASH_ENV": str(init), "MODULEPATH": str(tmp_path / "modules")}
 
 
-def with_env_modules(project: Path, *targets: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    config = ("--software-deployment-method", "env-modules", "--config", "study=mini", "machine=mini")
+def with_env_modules(
+    project: Path, *targets: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    config = (
+        "--software-deployment-method",
+        "env-modules",
+        "--config",
+        "study=mini",
+        "machine=mini",
+    )
     return snakemake(project, *targets, *config, **environment)
 
 
@@ -153,7 +192,11 @@ def test_a_module_that_is_not_there_is_an_error(fresh: Path, with_modules: dict[
     edit(fresh / "config/machines/mini.yaml", modules=["Compiler/12.3", "CUDA/13"])
     done = with_env_modules(fresh, **with_modules)
     assert done.returncode != 0
-    (said, *_) = [line for line in done.stdout.splitlines() if line.startswith("config/machines/mini.yaml: modules: ")]
+    said, *_ = [
+        line
+        for line in done.stdout.splitlines()
+        if line.startswith("config/machines/mini.yaml: modules: ")
+    ]
     assert "CUDA/13: not loaded in this job" in said  # Lmod loads no other either
     assert said.endswith("module spider CUDA/13")
     assert not (fresh / "results/runs").exists()
@@ -164,7 +207,10 @@ def test_no_module_command_is_an_error(fresh: Path) -> None:
     clean = {name: "" for name in ("BASH_ENV", "LOADEDMODULES") if name in os.environ}
     done = with_env_modules(fresh, **clean)
     assert done.returncode != 0
-    assert "config/machines/mini.yaml: modules: Compiler: not loaded in this job, nor is any other" in done.stdout
+    assert (
+        "config/machines/mini.yaml: modules: Compiler: not loaded in this job, nor is any other"
+        in done.stdout
+    )
     assert not (fresh / "results/runs").exists()
 
 

@@ -1,4 +1,6 @@
-"""A program of a user's own, of plain Python: from its file and a study to a figure, and again when it changes."""
+"""A program of a user's own, of plain Python: from its file and a study to a figure, and again when
+it changes.
+"""
 
 import os
 import subprocess
@@ -51,7 +53,11 @@ def test_a_program_has_a_figure_and_is_made_again_when_its_files_change(project:
     rates = drawn["throughput_images_per_s"]
     for settings, step_s in (("precision=bf16", 0.1), ("precision=fp32", 0.2)):
         for workers in (1, 2):
-            assert 0.5 * workers * 64 / step_s < rates[settings, workers] <= 1.01 * workers * 64 / step_s
+            assert (
+                0.5 * workers * 64 / step_s
+                < rates[settings, workers]
+                <= 1.01 * workers * 64 / step_s
+            )
     assert_nothing_to_do(snakemake(project, "-n", *OPTIONS, "--", FIGURE))
     (project / "train.py").write_text(TRAIN + 'raise SystemExit("no tokens are left")\n')
     run = "local-plain-precision_bf16-1workers-bs64-r1"
@@ -101,7 +107,9 @@ def test_output_that_could_not_be_read_is_read_again_and_nothing_is_trained(proj
     (project / "config/studies/mine.yaml").write_text(program_study("plain"))
     runs = [f"local-plain-{workers}workers-bs{64 * workers}-r1" for workers in (1, 2)]
     records = [project / f"results/runs/{run}" for run in runs]
-    failed = snakemake(project, *OPTIONS, "--keep-going", "--", *(f"results/runs/{run}/run.mllog" for run in runs))
+    failed = snakemake(
+        project, *OPTIONS, "--keep-going", "--", *(f"results/runs/{run}/run.mllog" for run in runs)
+    )
     assert failed.returncode != 0 and "ddlbench read" in failed.stdout
     before = [(record / "failed/printed.jsonl").read_text() for record in records]
     mine.write_text(THEIRS.format(lines=r"\[(?P<step>[0-9]+)/[0-9]+\] loss is (?P<loss>\S+)"))
@@ -109,9 +117,14 @@ def test_output_that_could_not_be_read_is_read_again_and_nothing_is_trained(proj
     assert done.returncode == 0, done.stdout
     assert [run for run in runs if f"{run}: read" not in done.stdout] == [], done.stdout
     assert [(record / "printed.jsonl").read_text() for record in records] == before
-    assert [sorted(path.name for path in (record / "work").iterdir()) for record in records] == [["checkpoint.txt"]] * 2
+    assert [sorted(path.name for path in (record / "work").iterdir()) for record in records] == [
+        ["checkpoint.txt"]
+    ] * 2
     assert sorted(path.name for path in (project / "theirs").iterdir()) == ["data", "train.py"]
-    assert "nothing is to be read again" in ddlbench(project, "read", "--study", "mine", "--machine", "local").stdout
+    assert (
+        "nothing is to be read again"
+        in ddlbench(project, "read", "--study", "mine", "--machine", "local").stdout
+    )
     dry = snakemake(project, "-np", *OPTIONS, "--", FIGURE)
     assert dry.returncode == 0 and "rule train" not in dry.stdout, dry.stdout
     assert (done := snakemake(project, *OPTIONS, "--", "page")).returncode == 0, done.stdout

@@ -1,4 +1,5 @@
-"""A study that makes repeats until it is decided, by one call of Snakemake: its rounds and its page.
+"""A study that makes repeats until it is decided, by one call of Snakemake: its rounds and its
+page.
 
 Nothing is trained: by the records of `stand_in.py` one framework is a tenth slower than the other.
 """
@@ -48,12 +49,18 @@ def test_rounds_are_made_until_it_is_decided(finished: Path) -> None:
     assert {*looks[0].more} == {path.name for path in runs.iterdir() if path.name.endswith("-r3")}
     points = json.loads((home / "study.json").read_text())["points"]
     assert sorted(len(point["runs"]) for point in points) == [3, 3]
-    assert not list(Path(finished, ".snakemake/ddlbench").glob("*.json"))  # no mark of a Snakemake that is at work
+    assert not list(
+        Path(finished, ".snakemake/ddlbench").glob("*.json")
+    )  # no mark of a Snakemake that is at work
     assert "uneven-repeats" not in (home / "tables/audit.csv").read_text()
     assert_nothing_to_do(mini(finished))
 
     said = ask(finished, "plan")
-    assert said.returncode == 0 and "at least 4 runs" in said.stdout and "at most 6 runs" in said.stdout
+    assert (
+        said.returncode == 0
+        and "at least 4 runs" in said.stdout
+        and "at most 6 runs" in said.stdout
+    )
     # A round that was stopped: what is left of it is made.
     (runs / looks[0].more[0] / "run.mllog").unlink()
     assert planned(finished)["train"] == 1

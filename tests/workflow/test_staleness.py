@@ -17,12 +17,16 @@ def test_nothing_changed(finished: Path) -> None:
 
 
 def test_config_text_is_never_executed(finished: Path) -> None:
-    assert (finished / "results/prepared sets' $(touch executed)/mnist5k/raw/manifest.json").is_file()
+    assert (
+        finished / "results/prepared sets' $(touch executed)/mnist5k/raw/manifest.json"
+    ).is_file()
     assert not list(finished.rglob("executed"))
 
 
 def test_a_recipe_value_when_snakemake_remembers_nothing(finished: Path) -> None:
-    """As after a Snakemake was killed and its SLURM jobs went on: they write records, and nothing into its memory."""
+    """As after a Snakemake was killed and its SLURM jobs went on: they write records, and nothing
+    into its memory.
+    """
     shutil.rmtree(finished / ".snakemake")
     assert planned(finished) == {}
     edit(finished / "config/recipes/mini.yaml", base_lr=0.03)
@@ -40,7 +44,9 @@ def test_a_recipe_value_when_snakemake_remembers_nothing(finished: Path) -> None
     ],
 )
 def test_a_model_of_the_users(finished: Path, file: str, stale: bool) -> None:
-    """A file, or one that it imports, makes its own runs stale; the model that timm brings stays fresh."""
+    """A file, or one that it imports, makes its own runs stale; the model that timm brings stays
+    fresh.
+    """
     append(finished / f"config/models/nets/{file}.py", "# changed\n")
     assert planned(finished) == (
         {"preflight": 1, "train": 1, "collect": 1, "figure_data": 2, "figure": 2} if stale else {}
@@ -58,8 +64,14 @@ def test_one_more_worker_count(finished: Path) -> None:
 
 @pytest.mark.more
 def test_how_runs_are_started(finished: Path) -> None:
-    """Launcher flags and what is asked of the machine are no settings of a run; the machine is looked at again."""
-    edit(finished / "config/machines/mini.yaml", environment={"GLOO_SOCKET_IFNAME": "lo"}, images_per_s={"lenet": 9})
+    """Launcher flags and what is asked of the machine are no settings of a run; the machine is
+    looked at again.
+    """
+    edit(
+        finished / "config/machines/mini.yaml",
+        environment={"GLOO_SOCKET_IFNAME": "lo"},
+        images_per_s={"lenet": 9},
+    )
     append(finished / "workflow/ddlbench/plan/launch.py", "\nCHANGED = 1\n")
     assert planned(finished) == {"preflight": 1}
 

@@ -1,9 +1,11 @@
-"""A study of a few runs with some of everything: frameworks and loaders, from prepared data to the report.
+"""A study of a few runs with some of everything: frameworks and loaders, from prepared data to the
+report.
 
-One of its runs is of study `mini`, and is there already. Daily it trains with two frameworks, without DALI,
-and draws one figure of each kind of tables of timed runs. The slow tier adds the other frameworks, DALI, a large batch,
-a profiled run, and all figures, as does the whole demo (test_demo.py).
-What each figure draws: tests/unit/test_figures.py; what a profiled run leaves: tests/contract/test_options.py.
+One of its runs is of study `mini`, and is there already. Daily it trains with two frameworks,
+without DALI, and draws one figure of each kind of tables of timed runs. The slow tier adds the
+other frameworks, DALI, a large batch, a profiled run, and all figures, as does the whole demo
+(test_demo.py). What each figure draws: tests/unit/test_figures.py; what a profiled run leaves:
+tests/contract/test_options.py.
 """
 
 import re
@@ -24,8 +26,8 @@ from tests.workflow.conftest import assert_drawn, assert_nothing_to_do, snakemak
 
 pytestmark = pytest.mark.more
 
-# Daily, a figure for each choice of tables that figures of timed runs are made from.
-# Not those of other runs than this study's: of inference, of a network that is counted, of DeepSpeed's profiler.
+# Daily, a figure for each choice of tables that figures of timed runs are made from. Not those of
+# other runs than this study's: of inference, of a network that is counted, of DeepSpeed's profiler.
 ELSEWHERE = ("latency", "bytes-sent", "throughput-bandwidth", "operations")
 OF_RUNS = tuple(name for name in registry.members("figures") if name not in ELSEWHERE)
 OF_TABLES = {registry.member("figures", n).TABLES: n for n in OF_RUNS if n != "kernel-shares"}
@@ -70,8 +72,11 @@ MORE = """
     workers: [2]
     batch_per_worker: [64]
 """
-# Beside DDP: daily the one that has a launcher of its own. That all train the same: tests/contract, tests/slurm.
-FRAMEWORKS = [name for name in registry.members("frameworks") if name != "ddp"] if SLOW else ["horovod"]
+# Beside DDP: daily the one that has a launcher of its own. That all train the same: tests/contract,
+# tests/slurm.
+FRAMEWORKS = (
+    [name for name in registry.members("frameworks") if name != "ddp"] if SLOW else ["horovod"]
+)
 LOADERS = ["dali-cpu", "synthetic"] if SLOW else ["synthetic"]  # what DALI trains: tests/contract
 RUNS = 2 + len(FRAMEWORKS) + len(LOADERS) + (1 + 1 if SLOW else 0)
 
@@ -84,7 +89,9 @@ def study(once: Once, finished_once: Path) -> Path:
         figures = {name: {"plot": name, "runs": OTHERS.get(name, timed)} for name in FIGURES}
         runs = STUDY.replace("OTHERS", ", ".join(FRAMEWORKS)).replace("LOADERS", ", ".join(LOADERS))
         runs += MORE if SLOW else ""
-        (folder / "config/studies/everything.yaml").write_text(runs + yaml.safe_dump({"figures": figures}))
+        (folder / "config/studies/everything.yaml").write_text(
+            runs + yaml.safe_dump({"figures": figures})
+        )
         done = everything(folder)
         assert done.returncode == 0, done.stdout
 
@@ -100,7 +107,9 @@ def runs(study: Path) -> pd.DataFrame:
     return pd.read_parquet(study / "results/everything/mini/tables/runs.parquet")
 
 
-def test_all_runs_succeed_and_those_that_were_there_are_not_made_again(study: Path, runs: pd.DataFrame) -> None:
+def test_all_runs_succeed_and_those_that_were_there_are_not_made_again(
+    study: Path, runs: pd.DataFrame
+) -> None:
     assert len(runs) == RUNS
     assert set(runs["status"]) == {"success"}
     assert set(runs["framework"]) == {"ddp", *FRAMEWORKS}
@@ -136,7 +145,10 @@ def test_steps(study: Path) -> None:
 def test_figures_and_report(study: Path) -> None:
     assert_drawn(study / "results/everything/mini", set(FIGURES))
     for figure in FIGURES:
-        assert "no finished runs" not in (study / f"results/everything/mini/figures/{figure}.svg").read_text()
+        assert (
+            "no finished runs"
+            not in (study / f"results/everything/mini/figures/{figure}.svg").read_text()
+        )
 
 
 def test_a_second_time_there_is_nothing_to_do(study: Path) -> None:

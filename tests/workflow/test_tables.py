@@ -1,4 +1,6 @@
-"""From records to tables, figures and the report; the records are made by hand, so that nothing has to be trained."""
+"""From records to tables, figures and the report; the records are made by hand, so that nothing has
+to be trained.
+"""
 
 import shutil
 from html.parser import HTMLParser
@@ -61,7 +63,10 @@ def change(project: Path, before: str, after: str, kind: str = "studies") -> Non
 
 def times(project: Path) -> dict[str, int]:
     """When each file of the figures was written."""
-    return {path.name: path.stat().st_mtime_ns for path in (project / "results/mini/mini/figures").iterdir()}
+    return {
+        path.name: path.stat().st_mtime_ns
+        for path in (project / "results/mini/mini/figures").iterdir()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -84,12 +89,18 @@ def drawn(drawn_once: Path, tmp_path: Path) -> Path:
 
 def test_one_new_run_draws_only_the_figure_that_shows_it(drawn: Path) -> None:
     before = times(drawn)
-    change(drawn, "step: {schedules: [step], workers: [1]}", "step: {schedules: [step], workers: [1, 2]}")
+    change(
+        drawn,
+        "step: {schedules: [step], workers: [1]}",
+        "step: {schedules: [step], workers: [1, 2]}",
+    )
     records(drawn)
     done = mini(drawn, "figures")
     assert done.returncode == 0, done.stdout
     written = {name for name, when in times(drawn).items() if when != before[name]}
-    assert written == {f"throughput.{suffix}" for suffix in ("csv", "runs.csv", "png", "svg", "pdf")}
+    assert written == {
+        f"throughput.{suffix}" for suffix in ("csv", "runs.csv", "png", "svg", "pdf")
+    }
     points = pd.read_csv(drawn / "results/mini/mini/figures/throughput.csv")
     assert points["workers"].tolist() == [1, 2]
     assert "Nothing to be done" in mini(drawn, "-n", "figures").stdout

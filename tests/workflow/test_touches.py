@@ -1,6 +1,8 @@
-"""One finished study, touched in more than eighty ways: each makes those jobs stale that it can change, and no others.
+"""One finished study, touched in more than eighty ways: each makes those jobs stale that it can
+change, and no others.
 
-Only dry runs, of one finished study whose runs are those of `mini`; each touch is undone before the next.
+Only dry runs, of one finished study whose runs are those of `mini`; each touch is undone before the
+next.
 """
 
 import os
@@ -42,7 +44,11 @@ class Project:
 
     def path(self, pattern: str) -> Path:
         """Return the one file of this name, and remember it."""
-        (path,) = self.folder.glob(pattern) if any(c in pattern for c in "*?") else [self.folder / pattern]
+        (path,) = (
+            self.folder.glob(pattern)
+            if any(c in pattern for c in "*?")
+            else [self.folder / pattern]
+        )
         if path not in self.before:
             self.before[path] = (path.read_bytes(), path.stat()) if path.exists() else None
         return path
@@ -71,7 +77,9 @@ class Project:
         self.path(pattern).unlink()
 
     def age(self, pattern: str) -> None:
-        """Give a file the time that it had before it was touched, as a copy does that keeps times."""
+        """Give a file the time that it had before it was touched, as a copy does that keeps
+        times.
+        """
         path = self.path(pattern)
         was = self.before[path]
         assert was is not None
@@ -104,7 +112,9 @@ Touch = Callable[[Project], object]
 
 
 class Case(NamedTuple):
-    """A touch, and the jobs that it makes stale; target `all`, and the report of other pictures, follow."""
+    """A touch, and the jobs that it makes stale; target `all`, and the report of other pictures,
+    follow.
+    """
 
     name: str
     touch: Touch
@@ -131,7 +141,9 @@ def more(file: str, text: str) -> Touch:
 
 
 def other_reference(project: Project) -> None:
-    project.write(f"{REFERENCES}/mine.csv", project.path(f"{REFERENCES}/resnet50-one-gpu.csv").read_bytes())
+    project.write(
+        f"{REFERENCES}/mine.csv", project.path(f"{REFERENCES}/resnet50-one-gpu.csv").read_bytes()
+    )
     project.text(STUDY_FILE, "resnet50-one-gpu", "mine")
 
 
@@ -156,7 +168,9 @@ def kept_its_time(file: str, text: str) -> Touch:
 TABLES = "collect verdicts audit page"
 EVERY_FIGURE = "data throughput, data accuracy, data memory, data cost, "
 EVERY_FIGURE += "figure throughput, figure accuracy, figure memory, figure cost"
-OF_DIGITS = "data throughput, data accuracy, data memory, figure throughput, figure accuracy, figure memory"
+OF_DIGITS = (
+    "data throughput, data accuracy, data memory, figure throughput, figure accuracy, figure memory"
+)
 ALL_DRAWN = "figure throughput, figure accuracy, figure memory, figure cost"
 NEW = "  new: {plot: throughput, runs: [ceiling, digits]}\n"
 CHOSEN = "  new: {plot: throughput, runs: [ceiling, digits], select: {loader: synthetic}}\n"
@@ -184,9 +198,15 @@ CASES = [
         "data accuracy, figure accuracy, page",
     ),
     Case(
-        "another selection", says(STUDY_FILE, "loader: native", "loader: synthetic"), "data memory, figure memory, page"
+        "another selection",
+        says(STUDY_FILE, "loader: native", "loader: synthetic"),
+        "data memory, figure memory, page",
     ),
-    Case("no selection", says(STUDY_FILE, ", select: {loader: native}", ""), "data memory, figure memory, page"),
+    Case(
+        "no selection",
+        says(STUDY_FILE, ", select: {loader: native}", ""),
+        "data memory, figure memory, page",
+    ),
     Case(
         "a selection that selects all",
         says(STUDY_FILE, "runs: [digits]}", "runs: [digits], select: {workers: 1}}"),
@@ -201,15 +221,29 @@ CASES = [
     Case("a new figure of some runs", more(STUDY_FILE, CHOSEN), "data new, figure new, page"),
     Case(
         "a figure without",
-        says(STUDY_FILE, "  memory: {plot: memory, runs: [ceiling, digits], select: {loader: native}}\n", ""),
+        says(
+            STUDY_FILE,
+            "  memory: {plot: memory, runs: [ceiling, digits], select: {loader: native}}\n",
+            "",
+        ),
         "page, report",
     ),
-    Case("a figure's name", says(STUDY_FILE, "  memory:", "  held:"), "data held, figure held, page"),
+    Case(
+        "a figure's name", says(STUDY_FILE, "  memory:", "  held:"), "data held, figure held, page"
+    ),
     Case("another reference", other_reference, "figure throughput, page"),
-    Case("no reference", says(STUDY_FILE, ", reference: resnet50-one-gpu", ""), "figure throughput, page"),
+    Case(
+        "no reference",
+        says(STUDY_FILE, ", reference: resnet50-one-gpu", ""),
+        "figure throughput, page",
+    ),
     Case(
         "a block's name",
-        lambda project: [project.write(STUDY_FILE, project.path(STUDY_FILE).read_bytes().replace(b"ceiling", b"top"))],
+        lambda project: [
+            project.write(
+                STUDY_FILE, project.path(STUDY_FILE).read_bytes().replace(b"ceiling", b"top")
+            )
+        ],
         "page",
     ),
     Case(
@@ -228,10 +262,15 @@ figures:""",
     Case(
         "one more run",
         says(STUDY_FILE, "  digits:", "    repeats: 2\n  digits:"),
-        f"train ceiling, records, {TABLES}, data throughput, figure throughput, data cost, figure cost",
+        f"train ceiling, records, {TABLES}, data throughput, figure throughput, data cost, figure"
+        " cost",
     ),
     # Of the machine and the configuration.
-    Case("the price", more(MACHINE, "\nprice_per_gpu_hour: 2\ncurrency: EUR\n"), f"{TABLES}, data cost, figure cost"),
+    Case(
+        "the price",
+        more(MACHINE, "\nprice_per_gpu_hour: 2\ncurrency: EUR\n"),
+        f"{TABLES}, data cost, figure cost",
+    ),
     Case(
         "interruptions",
         more(MACHINE, "\nnode_hours_between_interruptions: 900\ninterruptions_source: a guess\n"),
@@ -258,7 +297,11 @@ figures:""",
         f"train digits, train ceiling, records, records, {TABLES}, {EVERY_FIGURE}",
     ),
     # Of what was published.
-    Case("a reference's file", more(f"{REFERENCES}/resnet50-one-gpu.csv", "\n"), "figure throughput, page"),
+    Case(
+        "a reference's file",
+        more(f"{REFERENCES}/resnet50-one-gpu.csv", "\n"),
+        "figure throughput, page",
+    ),
     Case(
         "a reference's file that kept its time",
         kept_its_time(f"{REFERENCES}/resnet50-one-gpu.csv", "\n"),
@@ -269,7 +312,11 @@ figures:""",
     Case("published operations", more(f"{REFERENCES}/operations.csv", "\n"), TABLES),
     Case("what convergence is", more(f"{REFERENCES}/mlperf-rcp-resnet50.csv", "\n"), "audit, page"),
     # Of records.
-    Case("a record gone", gone(f"results/runs/{DIGITS}/run.mllog"), f"train digits, records, {TABLES}, {OF_DIGITS}"),
+    Case(
+        "a record gone",
+        gone(f"results/runs/{DIGITS}/run.mllog"),
+        f"train digits, records, {TABLES}, {OF_DIGITS}",
+    ),
     Case(
         "a log changed",
         lambda project: project.damage(f"results/runs/{DIGITS}/run.mllog"),
@@ -285,22 +332,38 @@ figures:""",
         lambda project: project.damage(f"results/runs/{CEILING}/steps.parquet"),
         f"records, {TABLES}, data throughput, figure throughput, data cost, figure cost",
     ),
-    Case("steps gone", gone(f"results/runs/{DIGITS}/steps.parquet"), f"train digits, records, {TABLES}, {OF_DIGITS}"),
+    Case(
+        "steps gone",
+        gone(f"results/runs/{DIGITS}/steps.parquet"),
+        f"train digits, records, {TABLES}, {OF_DIGITS}",
+    ),
     # Of code.
-    Case("a figure's code", code("show/figures/throughput.py"), "data throughput, figure throughput, page"),
+    Case(
+        "a figure's code",
+        code("show/figures/throughput.py"),
+        "data throughput, figure throughput, page",
+    ),
     Case(
         "a figure's caption",
         says(f"{CODE}/show/figures/memory.py", '"""Memory', '"""Touched: memory'),
         "data memory, figure memory, page",
     ),
-    Case("what some figures share", code("show/figures/_scaling.py"), "data throughput, figure throughput, page"),
+    Case(
+        "what some figures share",
+        code("show/figures/_scaling.py"),
+        "data throughput, figure throughput, page",
+    ),
     Case("what all figures share", code("show/figures/_style.py"), f"{EVERY_FIGURE}, page"),
     Case("verdicts' code", code("analysis/judging.py"), "verdicts, page"),
     Case("code of comparisons", code("analysis/comparisons.py"), TABLES),
     Case("code of kernels", code("analysis/kernels.py"), TABLES),
     Case("code of prices", code("analysis/price.py"), TABLES),
     Case("code of statistics", code("analysis/statistics.py"), f"{TABLES}, {EVERY_FIGURE}"),
-    Case("code of the table of costs", code("analysis/sheets/costs.py"), f"{TABLES}, data cost, figure cost"),
+    Case(
+        "code of the table of costs",
+        code("analysis/sheets/costs.py"),
+        f"{TABLES}, data cost, figure cost",
+    ),
     Case("code of the table of messages", code("analysis/sheets/messages.py"), TABLES),
     Case("code of records", code("records/_sound.py"), f"{TABLES}, {EVERY_FIGURE}"),
     Case("code of a recipe's keys", code("core/recipe.py"), f"{TABLES}, {EVERY_FIGURE}"),
@@ -316,13 +379,17 @@ figures:""",
     Case("the script of the page", more("workflow/scripts/page.py", "\nTOUCHED = 1\n"), "page"),
     # Of outputs.
     Case("a picture gone", gone(f"{RESULTS}/figures/memory.png"), "figure memory, page"),
-    Case("a figure's data gone", gone(f"{RESULTS}/figures/memory.csv"), "data memory, figure memory, page"),
+    Case(
+        "a figure's data gone",
+        gone(f"{RESULTS}/figures/memory.csv"),
+        "data memory, figure memory, page",
+    ),
     Case("a table gone", gone(f"{RESULTS}/tables/epochs.csv"), TABLES),
     Case("the page gone", gone(f"{RESULTS}/index.html"), "page"),
     Case("verdicts gone", gone(f"{RESULTS}/tables/verdicts.csv"), "verdicts, page"),
 ]
-# Touches after which nothing is to be done. Those of a group are made together: if nothing follows from all of them,
-# nothing follows from one.
+# Touches after which nothing is to be done. Those of a group are made together: if nothing follows
+# from all of them, nothing follows from one.
 NOTHING: dict[str, list[Touch]] = {
     "no touch": [],
     "comments": [
@@ -341,7 +408,9 @@ NOTHING: dict[str, list[Touch]] = {
         says(STUDY_FILE, "models: [lenet]\n", "models:\n  - lenet\n\n"),
     ],
     "keys that these runs do not use": [
-        more(RECIPE, "\nstep_factor: 0.5\nbeta1: 0.5\nbeta2: 0.5\npower: 3\ntrust_coefficient: 0.1\n"),
+        more(
+            RECIPE, "\nstep_factor: 0.5\nbeta1: 0.5\nbeta2: 0.5\npower: 3\ntrust_coefficient: 0.1\n"
+        ),
         says(RECIPE, "step_epochs: [4, 6]", "step_epochs: [1]"),
         says(RECIPE, "gamma: 0.8", "gamma: 0.5"),
         more("config/recipes/demo.yaml", "\nlr_min: 0.0001\n"),
@@ -361,36 +430,47 @@ NOTHING: dict[str, list[Touch]] = {
         more(f"{REFERENCES}/throughput-series.csv", "\n"),
         more("config/models/nets/other.py", "\nTOUCHED = 1\n"),
         more("config/studies/demo.yaml", "\n  more: {plot: memory}\n"),
-        lambda project: project.write("config/studies/other.yaml", STUDY.replace("Touched", "Other").encode()),
+        lambda project: project.write(
+            "config/studies/other.yaml", STUDY.replace("Touched", "Other").encode()
+        ),
         more("config/machines/local.yaml", "\nprice_per_gpu_hour: 2\ncurrency: EUR\n"),
         gone(f"results/runs/{DIGITS}/train.log", f"results/runs/{DIGITS}/summary.jsonl"),
     ],
-    "a fresh clone": [renewed("*", "workflow/**/*", "config/**/*", "profiles/**/*", "recorder/**/*")],
+    "a fresh clone": [
+        renewed("*", "workflow/**/*", "config/**/*", "profiles/**/*", "recorder/**/*")
+    ],
     "results copied without their times": [
         renewed("results/runs/**/*", f"{RESULTS}/tables/*"),
         renewed(f"{RESULTS}/*/*"),
     ],
-    "results whose inputs were copied last": [renewed(f"{RESULTS}/*/*"), renewed("results/runs/**/*")],
+    "results whose inputs were copied last": [
+        renewed(f"{RESULTS}/*/*"),
+        renewed("results/runs/**/*"),
+    ],
     "no memory": [Project.forget],
 }
 
 
 @pytest.fixture(scope="module")
 def touched(once: Once, finished_once: Path) -> Iterator[tuple[Project, Warm]]:
-    """The finished project with a finished study of the same runs. None is trained, and nothing drawn: which jobs are
-    stale does not depend on what pictures show."""
+    """The finished project with a finished study of the same runs. None is trained, and nothing
+    drawn: which jobs are stale does not depend on what pictures show.
+    """
 
     def make(folder: Path) -> None:
         folder.rmdir()
         shutil.copytree(finished_once, folder, symlinks=True, copy_function=copy_or_link)
         (folder / STUDY_FILE).write_text(STUDY)
-        shutil.copytree(folder / "results/mini/mini", folder / RESULTS, ignore=shutil.ignore_patterns("records"))
+        shutil.copytree(
+            folder / "results/mini/mini", folder / RESULTS, ignore=shutil.ignore_patterns("records")
+        )
         for path in folder.glob(f"{RESULTS}/figures/throughput.*"):
             for name in ("memory", "cost"):
                 shutil.copy(path, path.with_name(path.name.replace("throughput", name)))
         for preflight in folder.glob("results/machines/mini/preflight-mini.json"):
             shutil.copy(preflight, preflight.with_name("preflight-touched.json"))
-        # Snakemake takes these files for its own: it notes of each what it would have been made from.
+        # Snakemake takes these files for its own: it notes of each what it would have been made
+        # from.
         marked = ("--touch", "--forcerun", "preflight", "frameworks", "data_table")
         for options in (("--until", "records"), marked):
             done = snakemake(folder, *options, *OPTIONS)
@@ -415,7 +495,12 @@ def plan(warm: Warm, project: Project) -> list[str]:
     if any(job.startswith("figure ") for job in jobs):
         jobs.remove("report")
     return sorted(
-        f"train {names.get(job.removeprefix('train '), 'ceiling')}" if job.startswith("train ") else job for job in jobs
+        (
+            f"train {names.get(job.removeprefix('train '), 'ceiling')}"
+            if job.startswith("train ")
+            else job
+        )
+        for job in jobs
     )
 
 
@@ -423,7 +508,9 @@ def plan(warm: Warm, project: Project) -> list[str]:
 def test_what_a_touch_makes_stale(touched: tuple[Project, Warm], case: Case) -> None:
     project, warm = touched
     expected = sorted(
-        job for part in case.stale.replace(TABLES, ", ".join(TABLES.split())).split(", ") for job in [part]
+        job
+        for part in case.stale.replace(TABLES, ", ".join(TABLES.split())).split(", ")
+        for job in [part]
     )
     try:
         case.touch(project)

@@ -1,4 +1,6 @@
-"""Every command of docs/tutorial.md, in its order, in a clone; the install is the one that runs the tests."""
+"""Every command of docs/tutorial.md, in its order, in a clone; the install is the one that runs the
+tests.
+"""
 
 import os
 import re
@@ -16,18 +18,29 @@ INSTALLS = ("make install", "source .venv/bin/activate")
 @pytest.mark.slow
 def test_every_command_of_the_tutorial_works(project: Path) -> None:
     page = (project / "docs/tutorial.md").read_text()
-    commands = [line for block in re.findall(r"```sh\n(.*?)```", page, re.S) for line in block.splitlines()]
+    commands = [
+        line for block in re.findall(r"```sh\n(.*?)```", page, re.S) for line in block.splitlines()
+    ]
     assert all(install in commands for install in INSTALLS)
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     environment["PYTHONPATH"] = str(project / "workflow")
-    if not (Path(sys.executable).parent / "ddlbench").exists():  # an environment into which nobody installed a clone
-        (project / "ddlbench").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m ddlbench.commands.main "$@"\n')
+    if not (
+        Path(sys.executable).parent / "ddlbench"
+    ).exists():  # an environment into which nobody installed a clone
+        (project / "ddlbench").write_text(
+            f'#!/bin/sh\nexec "{sys.executable}" -m ddlbench.commands.main "$@"\n'
+        )
         (project / "ddlbench").chmod(0o755)
         environment["PATH"] += f":{project}"
     said = {}
     for number, command in enumerate(command for command in commands if command not in INSTALLS):
         done = subprocess.run(
-            ["bash", "-c", command], cwd=project, env=environment, capture_output=True, text=True, timeout=900
+            ["bash", "-c", command],
+            cwd=project,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=900,
         )
         said[number] = done.stdout + done.stderr
         assert done.returncode == 0, f"{command}\n{said[number]}"
@@ -37,10 +50,15 @@ def test_every_command_of_the_tutorial_works(project: Path) -> None:
     rows = read_csv(project / "results/mine/local/tables/runs.csv")
     learnt = {(row["workers"], row["repeat"]): float(row["final_top1"]) for row in rows}
     assert len(learnt) == 6 and min(learnt.values()) > 0.8, learnt
-    assert "diverged" not in {row["rule"] for row in finding_rows.read(project / "results/mine/local/tables/audit.csv")}
+    assert "diverged" not in {
+        row["rule"] for row in finding_rows.read(project / "results/mine/local/tables/audit.csv")
+    }
     assert "6 of 6" in (project / "results/own/local/index.html").read_text()  # step 7
-    assert "steps, loss" in next(text for text in said.values() if "on one worker, with batch_per_worker 8" in text)
-    # Step 5: six runs of deepspeed, none of ddp. Step 6: twelve of another model on other pictures. Step 7: a program.
+    assert "steps, loss" in next(
+        text for text in said.values() if "on one worker, with batch_per_worker 8" in text
+    )
+    # Step 5: six runs of deepspeed, none of ddp. Step 6: twelve of another model on other pictures.
+    # Step 7: a program.
     dry = [text for text in said.values() if re.search(r"^train +\d+$", text, re.M)]
     for text, runs in ((dry[-3], 6), (dry[-2], 12), (dry[-1], 6)):
         assert re.search(rf"^train +{runs}$", text, re.M), text

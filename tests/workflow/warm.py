@@ -1,8 +1,10 @@
-"""Dry runs of one project, each in a process forked from one that has imported Snakemake and the project's package.
+"""Dry runs of one project, each in a process forked from one that has imported Snakemake and the
+project's package.
 
-A process of its own per dry run takes three times as long, and `test_touches.py` makes dozens. The Snakefile is read by
-each anew; that package and Snakefile are those of the project as it was when the first dry run began, a test's touches
-of code do not matter: what Snakemake sees of it are its contents.
+A process of its own per dry run takes three times as long, and `test_touches.py` makes dozens. The
+Snakefile is read by each anew; that package and Snakefile are those of the project as it was when
+the first dry run began, a test's touches of code do not matter: what Snakemake sees of it are its
+contents.
 """
 
 import json
@@ -71,10 +73,16 @@ class Warm:
         )
 
     def planned(self, *arguments: str) -> list[str]:
-        """Return the jobs that a dry run plans, as `figure throughput`, `train <run>` or `page`, sorted."""
+        """Return the jobs that a dry run plans, as `figure throughput`, `train <run>` or `page`,
+        sorted.
+        """
         options = ["--profile", "profiles/local", "-np", *arguments]
         assert self.process.stdin is not None and self.process.stdout is not None
-        print(json.dumps({"arguments": options, "output": str(self.output)}), file=self.process.stdin, flush=True)
+        print(
+            json.dumps({"arguments": options, "output": str(self.output)}),
+            file=self.process.stdin,
+            flush=True,
+        )
         code = self.process.stdout.readline().strip()
         said = self.output.read_text(errors="replace")
         assert code == "0", said

@@ -56,7 +56,9 @@ rule collect:
         order=list(PLAN.order),
         scaling=lambda wildcards: PLAN.scaling,
         tariff=astuple(tariff(MACHINE)),
-        sources=lambda wildcards: sources.of_script("collect", RECORDS, snakefile.OPERATIONS, *registry.paths("sheets")),
+        sources=lambda wildcards: sources.of_script(
+            "collect", RECORDS, snakefile.OPERATIONS, *registry.paths("sheets")
+        ),
     message:
         f"collect {STUDY.name}: tables of all runs"
     script:
@@ -101,7 +103,10 @@ onsuccess:
     from ddlbench.analysis import refusals
 
     said = [*refusals.lines(refusals.read(Path(TABLES))), *snakefile.audited(Path(TABLES))]
-    said += [*terminal.answers(PLAN, snakefile.STARTED), *terminal.page(PLAN, snakefile.STARTED)]
+    said += [
+        *terminal.answers(PLAN, snakefile.STARTED),
+        *terminal.page(PLAN, snakefile.STARTED),
+    ]
     print(*said, sep="\n", end="\n" * bool(said), file=sys.stderr)
     snakefile.go_on(workflow, PLAN)
 
@@ -114,9 +119,13 @@ onerror:
     print("", *promise.errors(Path(START.preflight)), sep="\n", file=sys.stderr)
     print(*failures.lines(failed, most=5), sep="\n", file=sys.stderr)
     if failed:
-        print(f"{failures.counted(failed)}; all of them: ddlbench failures, with the same options", file=sys.stderr)
         print(
-            "figures and page of the runs that are there: ddlbench partial, with the same options", file=sys.stderr
+            f"{failures.counted(failed)}; all of them: ddlbench failures, with the same options",
+            file=sys.stderr,
+        )
+        print(
+            "figures and page of the runs that are there: ddlbench partial, with the same options",
+            file=sys.stderr,
         )
 
 
@@ -124,7 +133,9 @@ onerror:
 # shows. Records of others, and jobs that do not train, are read from the study's tables.
 rule figure_data:
     input:
-        records=lambda wildcards: [layout.records(PLAN.home, part) for part in PARTS.of_figure[wildcards.figure]],
+        records=lambda wildcards: [
+            layout.records(PLAN.home, part) for part in PARTS.of_figure[wildcards.figure]
+        ],
         tables=lambda wildcards: [
             layout.table(PLAN.home, table) + ".parquet"
             for table in registry.constant("figures", PLOTS[wildcards.figure].plot, "TABLES")
@@ -144,10 +155,13 @@ rule figure_data:
         # Of ours the plan knows which runs that gives.
         select=lambda wildcards: PLOTS[wildcards.figure].select if OTHERS else (),
         machine=lambda wildcards: {
-            name: READING[name] for name in registry.constant("figures", PLOTS[wildcards.figure].plot, "MACHINE")
+            name: READING[name]
+            for name in registry.constant("figures", PLOTS[wildcards.figure].plot, "MACHINE")
         },
         sources=lambda wildcards: sources.of_figure(
-            PLOTS[wildcards.figure].plot, *snakefile.published(PLOTS[wildcards.figure].plot), script="figure_data"
+            PLOTS[wildcards.figure].plot,
+            *snakefile.published(PLOTS[wildcards.figure].plot),
+            script="figure_data",
         ),
         device=runs.device(PLAN),
         target=lambda wildcards: PLOTS[wildcards.figure].target,

@@ -2,7 +2,9 @@
 # ends with exit code 1 on errors.
 from ddlbench.audit import AUDITED as audit_tables
 
-AUDITED = [f"{TABLES}/{name}.parquet" for name in audit_tables if name != "submissions" or name in SHEETS]
+AUDITED = [
+    f"{TABLES}/{name}.parquet" for name in audit_tables if name != "submissions" or name in SHEETS
+]
 
 
 rule audit_table:

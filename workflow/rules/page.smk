@@ -1,18 +1,30 @@
 # The page that people read: the answer first, in one file. Snakemake's own report (report.smk) says which job made what.
 PAGE_ROOMS = (*sources.ROOMS, "answers", "plan", "settings")  # it shows the plan and its bill
-PAGE_FILES = [path for path in sorted(registry.PACKAGE.glob("show/page/*")) if path.suffix in (".css", ".jinja", ".js")]
-PAGE_FILES += [*registry.paths("questions"), *sorted(registry.PACKAGE.glob("answers/templates/*.jinja"))]
+PAGE_FILES = [
+    path
+    for path in sorted(registry.PACKAGE.glob("show/page/*"))
+    if path.suffix in (".css", ".jinja", ".js")
+]
+PAGE_FILES += [
+    *registry.paths("questions"),
+    *sorted(registry.PACKAGE.glob("answers/templates/*.jinja")),
+]
 PAGE_FILES += registry.paths("sheets")  # it says what columns mean
 SOURCES_OF_PAGE = ["config/references/tables.yaml", "config/references/claims.csv"]
 SOURCES_OF_PAGE += [figure.reference_file for figure in STUDY.figures if figure.reference_file]
-SECTIONS = {file for name in registry.members("sections") for file in registry.constant("sections", name, "READS")}
+SECTIONS = {
+    file
+    for name in registry.members("sections")
+    for file in registry.constant("sections", name, "READS")
+}
 
 
 rule page:
     input:
         figures=FIGURES,
         tables=[
-            f"{TABLES}/{name}.parquet" for name in ("runs", "comparisons", "losses", "kernels", "failures", "refused")
+            f"{TABLES}/{name}.parquet"
+            for name in ("runs", "comparisons", "losses", "kernels", "failures", "refused")
         ],
         sections=[f"{TABLES}/{file}" for file in sorted(SECTIONS)],
         beside=[f"{table}.parquet" for table in BESIDE],  # what failed of them is not on the page: they are whole by then

@@ -9,7 +9,11 @@ if STUDY.until:
             # Last of all: a study that is stopped between two rounds has its page.
             page=layout.page(PLAN.home),
             runs=f"{TABLES}/runs.parquet",
-            reached=[f"{layout.figure(PLAN.home, figure.name)}.csv" for figure in STUDY.figures if figure.target],
+            reached=[
+                f"{layout.figure(PLAN.home, figure.name)}.csv"
+                for figure in STUDY.figures
+                if figure.target
+            ],
         output:
             ROUNDS,
         log:

@@ -10,6 +10,8 @@ from ddlbench.core.files import logged
 
 with logged(snakemake.log[0]):
     folder, convergence = Path(snakemake.input.tables[0]).parent, Path(snakemake.input.convergence)
-    rows = audit(material.of_study(folder, convergence, Path(layout.runs()), snakemake.params.further))
+    rows = audit(
+        material.of_study(folder, convergence, Path(layout.runs()), snakemake.params.further)
+    )
     write_csv(rows, finding_rows.COLUMNS, Path(snakemake.output[0]))
     print(*finding_rows.lines(rows), sep="\n")

@@ -18,7 +18,9 @@ with logged(snakemake.log[0]) as log:
     places = [Path(layout.run(run)) for run in snakemake.params.runs]
     places += [Path(record) for record in snakemake.input.others]
     given = snakemake.params
-    planned = Planned(given.settings, given.order, given.scaling, [Path(job) for job in given.beside])
+    planned = Planned(
+        given.settings, given.order, given.scaling, [Path(job) for job in given.beside]
+    )
     costs = Costs(Tariff(*given.tariff), Terms(*given.terms), given.peaks)
     read = registry.member("records", given.kind).read
     refused = collect(places, Path(snakemake.output[0]).parent, planned, costs, read)

@@ -1,4 +1,6 @@
-"""Rule figure: one picture from its data, by the member of `ddlbench/show/figures` that the study names."""
+"""Rule figure: one picture from its data, by the member of `ddlbench/show/figures` that the study
+names.
+"""
 
 import json
 from dataclasses import replace
@@ -18,5 +20,12 @@ with logged(snakemake.log[0]):
     shown = pd.read_csv(snakemake.input.shown)
     if not ended_well(shown).all():  # a record was refused
         options = replace(options, title=f"{options.title}\n{figure_data.counted(shown)}")
-    options = replace(options, about=", ".join(filter(None, [options.about, figure_data.day(shown)])))
-    draw(snakemake.params.plot, Path(snakemake.input.data), Path(snakemake.output[0]).with_suffix(""), options)
+    options = replace(
+        options, about=", ".join(filter(None, [options.about, figure_data.day(shown)]))
+    )
+    draw(
+        snakemake.params.plot,
+        Path(snakemake.input.data),
+        Path(snakemake.output[0]).with_suffix(""),
+        options,
+    )

@@ -1,4 +1,5 @@
-"""Rule figure_data: what one figure is drawn from, made of the records of its runs; and which of them it shows.
+"""Rule figure_data: what one figure is drawn from, made of the records of its runs; and which of
+them it shows.
 
 A script and no shell command, because thousands of run ids do not fit into a command line.
 """
@@ -23,7 +24,9 @@ with logged(snakemake.log[0]), TemporaryDirectory() as own:
         runs = selected(tables, given.select) if runs is None else runs
     else:
         planned = Planned(given.settings, scaling=given.scaling)
-        costs = Costs(terms=Terms(*given.machine.get("terms", ())), peaks=given.machine.get("peaks", {}))
+        costs = Costs(
+            terms=Terms(*given.machine.get("terms", ())), peaks=given.machine.get("peaks", {})
+        )
         collect([Path(layout.run(run)) for run in runs], tables, planned, costs)
     shown = write_drawable(given.plot, tables, runs, Path(snakemake.output[0]), options)
     figure_data.write(shown, Path(snakemake.output[1]))

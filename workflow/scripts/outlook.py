@@ -9,7 +9,9 @@ from ddlbench.settings.config import ConfigError
 
 log = Path(snakemake.log[0])
 try:
-    text = predictions.make(snakemake.params.config, [Path(record) for record in snakemake.params.records])
+    text = predictions.make(
+        snakemake.params.config, [Path(record) for record in snakemake.params.records]
+    )
 except NoAnswerError as error:  # which is an answer too
     text = f"predict: no answer: {error}"
 except ConfigError as error:

@@ -1,4 +1,5 @@
-"""Rule records: the records of some runs by their digests (of the log, which has those of the files beside it).
+"""Rule records: the records of some runs by their digests (of the log, which has those of the files
+beside it).
 
 A script and no shell command, because thousands of paths do not fit into a command line.
 """

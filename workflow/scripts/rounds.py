@@ -1,4 +1,6 @@
-"""Rule rounds: the looks at a study that makes repeats until it is decided, and the runs of its next round."""
+"""Rule rounds: the looks at a study that makes repeats until it is decided, and the runs of its
+next round.
+"""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -14,9 +16,16 @@ with logged(snakemake.log[0]):
     every, images = reads.plan_of(snakemake.params.config, every=True)
     study, runs = every.study, pd.read_parquet(snakemake.input.runs)
     targets = {figure.name: figure.target for figure in study.figures if figure.target}
-    reached = [pd.read_csv(path).assign(target=targets[Path(path).stem]) for path in snakemake.input.reached]
+    reached = [
+        pd.read_csv(path).assign(target=targets[Path(path).stem])
+        for path in snakemake.input.reached
+    ]
     reached = pd.concat(reached) if reached else pd.DataFrame()
-    asked = {"tariff": tariff(every.machine), "goal": study.goal, "looks": len(rounds.looks(study.until))}
+    asked = {
+        "tariff": tariff(every.machine),
+        "goal": study.goal,
+        "looks": len(rounds.looks(study.until)),
+    }
 
     def ask(some: Collection[str]) -> dict[str, tuple[str, ...]]:
         return choose.open_runs({"runs": runs[runs["run"].isin(some)], "reached": reached}, **asked)

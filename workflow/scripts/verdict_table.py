@@ -1,4 +1,6 @@
-"""Rule verdict_table: what sources claim, judged by a study's runs (`ddlbench.analysis.judging`)."""
+"""Rule verdict_table: what sources claim, judged by a study's runs
+(`ddlbench.analysis.judging`).
+"""
 
 from pathlib import Path
 
@@ -7,4 +9,6 @@ from ddlbench.core.files import logged
 
 with logged(snakemake.log[0]):
     given = snakemake.input
-    judging.write(Path(given.claims), Path(given.runs), Path(given.kernels), Path(snakemake.output[0]))
+    judging.write(
+        Path(given.claims), Path(given.runs), Path(given.kernels), Path(snakemake.output[0])
+    )

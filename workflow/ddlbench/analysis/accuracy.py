@@ -29,13 +29,24 @@ EPOCHS = (
     Column("top1", "float64", f"Top-1 accuracy on the validation images, a fraction. {_NULL}."),
     Column("top5", "float64", f"Top-5 accuracy on the validation images, a fraction. {_NULL}."),
     Column("train_s", "float64", "Time of the epoch's training steps, warm-up included.", "s"),
-    Column("throughput_images_per_s", "float64", "Training images divided by `train_s`.", "images/s"),
+    Column(
+        "throughput_images_per_s", "float64", "Training images divided by `train_s`.", "images/s"
+    ),
     Column("epoch_start_s", "float64", times.EPOCH_START, "s"),
-    Column("validated_s", "float64", "From the start to the end of its validation; null if resumed or untimed.", "s"),
+    Column(
+        "validated_s",
+        "float64",
+        "From the start to the end of its validation; null if resumed or untimed.",
+        "s",
+    ),
 )
 LEARNING_RATES = (
     Column("run", "str", "The run, a successful one."),
-    Column("epoch", "float64", "When the step began: epochs since the start of training, with a fraction."),
+    Column(
+        "epoch",
+        "float64",
+        "When the step began: epochs since the start of training, with a fraction.",
+    ),
     Column("lr", "float64", "Learning rate of this step."),
 )
 RATES_AN_EPOCH = 20
@@ -69,9 +80,15 @@ def epochs(record: Record) -> pd.DataFrame:
     loss = steps.groupby(["epoch", "step"])["loss"].sum(min_count=1).groupby(level="epoch").mean()
     table = pd.DataFrame({"lr": first["lr"].first(), "lr_end": first["lr"].last(), "loss": loss})
     stats = _by_epoch(record, "tracked_stats")
-    top5 = {n: s["correct_top5"] / s["seen"] for n, s in stats.items() if s and s.get("correct_top5") is not None}
+    top5 = {
+        n: s["correct_top5"] / s["seen"]
+        for n, s in stats.items()
+        if s and s.get("correct_top5") is not None
+    }
     learning = learns(record)
-    table["top1"] = pd.Series(_by_epoch(record, "eval_accuracy"), dtype="float64") if learning else np.nan
+    table["top1"] = (
+        pd.Series(_by_epoch(record, "eval_accuracy"), dtype="float64") if learning else np.nan
+    )
     table["top5"] = pd.Series(top5, dtype="float64") if learning else np.nan
     table["train_s"] = times.wall_s(steps) if record.timed else np.nan
     images = steps.groupby("epoch")["images"].sum().astype("float64")
@@ -97,7 +114,9 @@ def _validated(record: Record) -> dict[int, float]:
 
 def _by_epoch(record: Record, key: str) -> dict[int, Any]:
     """Return the values of this key's events by epoch, counted from 0."""
-    return {event.metadata["epoch_num"] - 1: event.value for event in record.events if event.key == key}
+    return {
+        event.metadata["epoch_num"] - 1: event.value for event in record.events if event.key == key
+    }
 
 
 def learning_rates(record: Record) -> pd.DataFrame:

@@ -1,10 +1,11 @@
-"""What sources claim, and which runs say something to it: `config/references/claims.csv`, one `Claim` a line.
+"""What sources claim, and which runs say something to it: `config/references/claims.csv`, one
+`Claim` a line.
 
-A claim is a quantity of one side (its `left`), compared with a value or with another side (`right`: what differs from
-the left one). Sides are the conditions under which the source says it: settings of runs, `model=resnet50;workers=4|8`,
-and those of OTHERS. Runs that do not meet them say nothing to the claim. `judging.py` decides. A claim without a
-quantity says in `why` why it cannot be tested; of others `why` is what to know of the verdict, as where a source
-contradicts itself.
+A claim is a quantity of one side (its `left`), compared with a value or with another side (`right`:
+what differs from the left one). Sides are the conditions under which the source says it: settings
+of runs, `model=resnet50;workers=4|8`, and those of OTHERS. Runs that do not meet them say nothing
+to the claim. `judging.py` decides. A claim without a quantity says in `why` why it cannot be
+tested; of others `why` is what to know of the verdict, as where a source contradicts itself.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ from ddlbench.analysis.recorded import STATE
 from ddlbench.analysis.scaling import TIMES, compared_s, in_series
 from ddlbench.core import registry, spec
 
-ORDERINGS = ("ordering", "ordering-some")  # the left side is above the right one: everywhere; somewhere
+ORDERINGS = (
+    "ordering",
+    "ordering-some",
+)  # the left side is above the right one: everywhere; somewhere
 RELATIONS = ("above", "below", "about", "factor", "factor-up-to", *ORDERINGS)
 # Columns of runs by the quantity of a claim, and the units of those that are no plain numbers.
 QUANTITIES = {
@@ -43,11 +47,18 @@ QUANTITIES = {
     "computation-share": "computation_percent",
     "busy-cores": "cpu_cores",  # of a rank and its loader
 }
-UNITS = dict.fromkeys(("memory", "model-state", "network"), "bytes") | dict.fromkeys(("runtime", "restart"), "s")
+UNITS = dict.fromkeys(("memory", "model-state", "network"), "bytes") | dict.fromkeys(
+    ("runtime", "restart"), "s"
+)
 UNITS |= dict.fromkeys(("top1", "communication-share", "computation-share"), "%")
 UNITS |= {"throughput": "images/s", "cost": "h"}
-OTHERS = ("gpu", "ref_workers")  # conditions that are no settings: (a part of) the GPU's name; the workers of the base
-INTERRUPTED = ("restart",)  # quantities of runs that were killed on purpose; all others are of runs that were not
+OTHERS = (
+    "gpu",
+    "ref_workers",
+)  # conditions that are no settings: (a part of) the GPU's name; the workers of the base
+INTERRUPTED = (
+    "restart",
+)  # quantities of runs that were killed on purpose; all others are of runs that were not
 Key = tuple[tuple[bool, Any], ...]
 Sides = tuple[pd.DataFrame, pd.DataFrame | None]
 # Shares of kernel time are those of the last steps, however many epochs came before.
@@ -78,7 +89,9 @@ def read(path: Path) -> list[Claim]:
         rows = csv.DictReader(lines)
         names = [field.name for field in fields(Claim)]
         if list(rows.fieldnames or ()) != names:
-            raise ValueError(f"{path}: has the columns {rows.fieldnames}; allowed: {', '.join(names)}")
+            raise ValueError(
+                f"{path}: has the columns {rows.fieldnames}; allowed: {', '.join(names)}"
+            )
         claims = [_claim(f"{path}:{number}", row) for number, row in enumerate(rows, start=2)]
     twice = {claim.id for claim in claims if sum(other.id == claim.id for other in claims) > 1}
     if twice:
@@ -95,13 +108,17 @@ def _claim(where: str, row: Mapping[str, str]) -> Claim:
         if not row["why"]:
             raise ValueError(f"{where}: has neither a quantity nor a reason in `why`")
     elif row["quantity"] not in QUANTITIES:
-        raise ValueError(f"{where}: quantity is {row['quantity']}; allowed: {', '.join(QUANTITIES)}")
+        raise ValueError(
+            f"{where}: quantity is {row['quantity']}; allowed: {', '.join(QUANTITIES)}"
+        )
     elif row["relation"] not in RELATIONS:
         raise ValueError(f"{where}: relation is {row['relation']}; allowed: {', '.join(RELATIONS)}")
     elif (row["relation"] in ORDERINGS) != (value is None):
         raise ValueError(f"{where}: an ordering has no value, all other relations have one")
     elif (row["relation"] in (*ORDERINGS, "factor", "factor-up-to")) != bool(sides["right"]):
-        raise ValueError(f"{where}: ordering and factor compare with a right side, the others do not")
+        raise ValueError(
+            f"{where}: ordering and factor compare with a right side, the others do not"
+        )
     return Claim(**{**row, **sides, "value": value})  # type: ignore[arg-type]
 
 
@@ -109,7 +126,9 @@ def _side(where: str, text: str) -> dict[str, list[str]]:
     pairs = [part.partition("=") for part in text.split(";") if part]
     for name, _, values in pairs:
         if name not in (*spec.COLUMNS, *OTHERS) or not values:
-            raise ValueError(f"{where}: {name}={values}; allowed: columns of runs, as model=resnet50;workers=4|8")
+            raise ValueError(
+                f"{where}: {name}={values}; allowed: columns of runs, as model=resnet50;workers=4|8"
+            )
     return {name: values.split("|") for name, _, values in pairs}
 
 
@@ -123,7 +142,8 @@ def quantities(runs: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
     device, host = table["peak_device_memory_bytes"], table["peak_resident_bytes"]
     table = table.assign(top1_percent=100 * table["final_top1"], peak_bytes=device.fillna(host))
     parts = table[[column.name for column in STATE]].astype("float64")
-    # Of our own runs the bytes of gradients are computed: no claim is judged by that. Programs say what they hold.
+    # Of our own runs the bytes of gradients are computed: no claim is judged by that. Programs say
+    # what they hold.
     held = parts.sum(axis=1, skipna=False).where(table["loader"] == registry.OWN)
     table = table.assign(state_bytes=held)
     table = table.assign(node_hours=table["nodes"] * table["full_train_s"] / 3600)
@@ -133,12 +153,16 @@ def quantities(runs: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
     for _, series in timed.groupby(list(together.SERIES), dropna=False):
         ref = series["workers"].min()
         base = series[series["workers"] == ref]
-        # Without a base of its own a repeat says nothing: the base varies, too. Records of others make no pairs.
+        # Without a base of its own a repeat says nothing: the base varies, too. Records of others
+        # make no pairs.
         speed = series["repeat"].map(together.by_repeat(base, "compared_s")) / series["compared_s"]
         if not together.are_ours(series).all():
             speed = base["compared_s"].median() / series["compared_s"]
-        # A base compared with itself says nothing. Of a run in two series the first says it, of weak scaling.
-        beyond = series.index[(series["workers"] > ref) & (table.loc[series.index, "ref_workers"] == 0)]
+        # A base compared with itself says nothing. Of a run in two series the first says it, of
+        # weak scaling.
+        beyond = series.index[
+            (series["workers"] > ref) & (table.loc[series.index, "ref_workers"] == 0)
+        ]
         table.loc[beyond, "ref_workers"] = ref
         table.loc[beyond, "speed_up"] = speed[beyond]
         table.loc[beyond, "efficiency"] = speed[beyond] * ref / series.loc[beyond, "workers"]
@@ -184,7 +208,9 @@ def ask(claim: Claim, runs: pd.DataFrame) -> Asked:
     if right is not None and right.empty:
         return Asked(claim, why=_missing(measured, claim.left | claim.right, claim.quantity))
     sides = tuple(_sides(claim, left, right))
-    return Asked(claim, sides, "" if sides else "no two runs differ in nothing but what the claim compares")
+    return Asked(
+        claim, sides, "" if sides else "no two runs differ in nothing but what the claim compares"
+    )
 
 
 def _meets(runs: pd.DataFrame, name: str, values: Iterable[str]) -> pd.Series[bool]:
@@ -211,7 +237,10 @@ def _missing(runs: pd.DataFrame, side: Mapping[str, Iterable[str]], quantity: st
         have = ", ".join(sorted({str(value) for value in runs[name]}))
         runs = runs[_meets(runs, name, values)]
         if runs.empty:
-            return f"asked of {name} {' or '.join(values)}; runs here that meet its other conditions have {have}"
+            return (
+                f"asked of {name} {' or '.join(values)}; runs here that meet its other conditions"
+                f" have {have}"
+            )
     raise AssertionError("nothing is missing")
 
 
@@ -221,7 +250,9 @@ def _sides(claim: Claim, left: pd.DataFrame, right: pd.DataFrame | None) -> Iter
     """
     settings = together.SAME
     columns = ("run", "repeat", "machine", "device", QUANTITIES[claim.quantity])
-    compared = together.differing_with(*claim.right) | ({"epochs"} if claim.quantity in OF_LAST_STEPS else set())
+    compared = together.differing_with(*claim.right) | (
+        {"epochs"} if claim.quantity in OF_LAST_STEPS else set()
+    )
     if right is None:
         yield from ((ours, None) for ours in _groups(left, settings, columns).values())
         return
@@ -230,17 +261,24 @@ def _sides(claim: Claim, left: pd.DataFrame, right: pd.DataFrame | None) -> Iter
     for key, theirs in _groups(right, settings, columns).items():
         fitting.setdefault(tuple(key[place] for place in shared), []).append(theirs)
     for key, ours in _groups(left, settings, columns).items():
-        yield from ((ours, theirs) for theirs in fitting.get(tuple(key[place] for place in shared), ()))
+        yield from (
+            (ours, theirs) for theirs in fitting.get(tuple(key[place] for place in shared), ())
+        )
 
 
-def _groups(runs: pd.DataFrame, names: Sequence[str], kept: Sequence[str]) -> dict[Key, pd.DataFrame]:
+def _groups(
+    runs: pd.DataFrame, names: Sequence[str], kept: Sequence[str]
+) -> dict[Key, pd.DataFrame]:
     """Group rows that have equal values in these columns, sorted by these values, with the columns
     that are `kept`; null equals null, and comes last.
 
     groupby does the same, but takes long for fifty columns.
     """
     columns = [
-        [(null, 0 if null else value) for value, null in zip(runs[name].tolist(), runs[name].isna(), strict=True)]
+        [
+            (null, 0 if null else value)
+            for value, null in zip(runs[name].tolist(), runs[name].isna(), strict=True)
+        ]
         for name in names
     ]
     rows: dict[Key, list[int]] = {}

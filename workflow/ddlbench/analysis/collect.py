@@ -20,20 +20,25 @@ def collect(
     costs: Costs | None = None,
     read: Callable[[Path, str | None], Summary | None] | None = None,
 ) -> Rows:
-    """Read run folders and write all tables into `folder`, rows sorted by run id. Gives the rows of refused records.
+    """Read run folders and write all tables into `folder`, rows sorted by run id. Gives the rows of
+    refused records.
 
-    `read` is that of a member of `records/`, ours if it is None: others' records are no folders, but files.
+    `read` is that of a member of `records/`, ours if it is None: others' records are no folders,
+    but files.
 
-    A folder with a log is a record. One that cannot be believed is in table `refused` and in no other, and keeps no
-    other run from its tables. A folder without a log that a failed run left something in is in table `failures`, and so
-    are those of jobs that do not train.
+    A folder with a log is a record. One that cannot be believed is in table `refused` and in no
+    other, and keeps no other run from its tables. A folder without a log that a failed run left
+    something in is in table `failures`, and so are those of jobs that do not train.
     """
     read = read or registry.member("records", "ours").read
     planned, costs = planned or Planned(), costs or Costs()
     long = [name for name, sheet in TABLES.items() if sheet.long]
 
     def step(some: Sequence[Path], left_out: Mapping[Path, Exception]) -> Rows:
-        refused = [refusals.row(run, refusals.not_understood(run, error)) for run, error in left_out.items()]
+        refused = [
+            refusals.row(run, refusals.not_understood(run, error))
+            for run, error in left_out.items()
+        ]
         rows: dict[str, Rows] = {name: [] for name in TABLES if name not in long}
         with ExitStack() as stack:
             add = {name: stack.enter_context(tables.writing(name, folder)) for name in long}
@@ -54,7 +59,9 @@ def collect(
                     rows[name] += short[name]
                 for name in long:
                     add[name](columns[name])
-        gathered = Gathered(folders, refused, planned, costs, cache(lambda: tables.frame("runs", rows["runs"])))
+        gathered = Gathered(
+            folders, refused, planned, costs, cache(lambda: tables.frame("runs", rows["runs"]))
+        )
         for name in rows:
             of_study = TABLES[name].of_study
             if of_study:

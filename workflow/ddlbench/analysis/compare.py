@@ -1,8 +1,10 @@
-"""A new software stage beside the old one: is it faster, which part of a step moved, and on which hosts.
+"""A new software stage beside the old one: is it faster, which part of a step moved, and on which
+hosts.
 
-`ddlbench compare` calls this. Both sides are records of the same runs: of two machine files that differ in their
-modules, or in two folders. Runs that differ in nothing but their machine's name are a pair, and verdicts are those of
-`statistics.ratio`. What differs between the sides is listed, because a verdict is about all of it together.
+`ddlbench compare` calls this. Both sides are records of the same runs: of two machine files that
+differ in their modules, or in two folders. Runs that differ in nothing but their machine's name are
+a pair, and verdicts are those of `statistics.ratio`. What differs between the sides is listed,
+because a verdict is about all of it together.
 """
 
 from collections import defaultdict
@@ -27,20 +29,36 @@ WHOLE = "epoch_s"
 PARTS = ("data_wait_s", "compute_s", "communication_transfer_s", "communication_wait_s")
 BESIDE = ("epoch_start_s", "validation_s")
 OF_HOST = {"data_wait_s": ["data_wait_s"], "compute_s": COMPUTE}
-SOFTWARE = ("python", "container", "kernel", "cpu", "commit")  # facts beside the versions of packages
+SOFTWARE = (
+    "python",
+    "container",
+    "kernel",
+    "cpu",
+    "commit",
+)  # facts beside the versions of packages
 MOVED = 0.01  # of a step: what a part has to change by, to be named
 ALL = "all"
 COLUMNS = (
-    Column("runs", "str", f"The run without its machine and repeat; `{ALL}` is all of them together."),
+    Column(
+        "runs", "str", f"The run without its machine and repeat; `{ALL}` is all of them together."
+    ),
     Column("host", "str", f"The computer, if it is on both sides; `{ALL}` is the whole run."),
-    Column("quantity", "str", "`epoch_s`, or a part as docs/columns.md has it. Parts are seconds per step."),
+    Column(
+        "quantity",
+        "str",
+        "`epoch_s`, or a part as docs/columns.md has it. Parts are seconds per step.",
+    ),
     Column("before_s", "float64", "Median before.", "s"),
     Column("after_s", "float64", "Median after.", "s"),
     Column("ratio", "float64", "After over before, the median over pairs."),
     Column("low", "float64", "Lower bound of its 95 % interval; null for one pair."),
     Column("high", "float64", "Upper bound."),
     Column("pairs", "int64", "Pairs of runs."),
-    Column("verdict", "str", "`faster`, `slower`, `cannot tell`: what came after; whole runs at once, parts alone."),
+    Column(
+        "verdict",
+        "str",
+        "`faster`, `slower`, `cannot tell`: what came after; whole runs at once, parts alone.",
+    ),
     Column("more_pairs", "Int64", "So many more would probably tell; null if nobody can say."),
 )
 Row = dict[str, Any]
@@ -88,9 +106,13 @@ def run(record: Record) -> Run | None:
     facts: dict[str, Any] = record.value("ddlbench_facts", {})
     software = {**(facts.get("versions") or {}), **{name: facts.get(name) for name in SOFTWARE}}
     software = {name: printable(value) for name, value in software.items() if value is not None}
-    environment = {name: printable(value) for name, value in variables(str(facts.get("command") or "")).items()}
+    environment = {
+        name: printable(value) for name, value in variables(str(facts.get("command") or "")).items()
+    }
     began_s = record.last["run_start"].time_s
-    return Run(cell, record.spec.repeat, seconds, of_host, software, environment, began_s, record.folder)
+    return Run(
+        cell, record.spec.repeat, seconds, of_host, software, environment, began_s, record.folder
+    )
 
 
 def _logs(name: str, results: Path) -> tuple[list[Path], str]:
@@ -116,7 +138,9 @@ def side(name: str, results: Path) -> tuple[list[Run], list[str]]:
     refused: list[str] = []
     logs, only = _logs(name, results)
     believed = [*registry.member("records", "ours").records(logs, refused)]
-    found = sorted({record.spec.machine for record in believed if only in ("", record.spec.machine)})
+    found = sorted(
+        {record.spec.machine for record in believed if only in ("", record.spec.machine)}
+    )
     if len(found) > 1:
         allowed = " or ".join(f"{name.rstrip('/')}/{machine}" for machine in found)
         raise ConfigError(f"{name}: has runs of machines {', '.join(found)}; allowed: {allowed}")
@@ -138,10 +162,16 @@ def rows(before: Sequence[Run], after: Sequence[Run]) -> list[Row]:
     table: list[tuple[Row, statistics.Ratio]] = []
     for cell, some in cells.items():
         for name in (WHOLE, *PARTS, *BESIDE):
-            table += _row(cell, ALL, name, [(a.seconds.get(name), b.seconds.get(name)) for a, b in some])
+            table += _row(
+                cell, ALL, name, [(a.seconds.get(name), b.seconds.get(name)) for a, b in some]
+            )
         hosts = sorted({host for a, b in some for host in set(a.of_host) & set(b.of_host)})
         for host in hosts:
-            there = [(a.of_host[host], b.of_host[host]) for a, b in some if host in a.of_host and host in b.of_host]
+            there = [
+                (a.of_host[host], b.of_host[host])
+                for a, b in some
+                if host in a.of_host and host in b.of_host
+            ]
             for name in OF_HOST:
                 table += _row(cell, host, name, [(a.get(name), b.get(name)) for a, b in there])
     epochs = [(row, ratio) for row, ratio in table if row["quantity"] == WHOLE]
@@ -161,7 +191,10 @@ def _row(
     pairs = [(old, new) for old, new in values if old and new]
     if not pairs:
         return []
-    old, new = dict(enumerate(pair[0] for pair in pairs)), dict(enumerate(pair[1] for pair in pairs))
+    old, new = (
+        dict(enumerate(pair[0] for pair in pairs)),
+        dict(enumerate(pair[1] for pair in pairs)),
+    )
     row: Row = {"runs": cell, "host": host, "quantity": name}
     row |= {"before_s": median(old.values()), "after_s": median(new.values())}
     return [(row, statistics.ratio(new, old, more_is_better=False))]
@@ -170,8 +203,13 @@ def _row(
 def same(before: Sequence[Run], after: Sequence[Run]) -> list[str]:
     """Return a line about records that are on both sides: such a pair says nothing."""
     before_of = {(run.cell, run.repeat): (run.began_s, run.seconds) for run in before}
-    count = sum(before_of.get((run.cell, run.repeat)) == (run.began_s, run.seconds) for run in after)
-    line = f"{count} of {len(after)} records are the same on both sides: their ratio is 1 and says nothing"
+    count = sum(
+        before_of.get((run.cell, run.repeat)) == (run.began_s, run.seconds) for run in after
+    )
+    line = (
+        f"{count} of {len(after)} records are the same on both sides: their ratio is 1 and says"
+        " nothing"
+    )
     return [line] if count else []
 
 
@@ -180,7 +218,8 @@ def differences(before: Sequence[Run], after: Sequence[Run]) -> list[str]:
 
     Hosts are listed too, because a faster host is not faster software.
 
-    Values of variables that might be secrets are hidden in records, so that two of them cannot differ.
+    Values of variables that might be secrets are hidden in records, so that two of them cannot
+    differ.
     """
     text = []
     sides = (before, after)
@@ -188,16 +227,28 @@ def differences(before: Sequence[Run], after: Sequence[Run]) -> list[str]:
     given = [name for runs in sides for run in runs for name in run.environment]
     for name in sorted({*software, *given}):
         by_side = [
-            {run.environment.get(name, "unset") if name in given else run.software.get(name, "unknown") for run in runs}
+            {
+                (
+                    run.environment.get(name, "unset")
+                    if name in given
+                    else run.software.get(name, "unknown")
+                )
+                for run in runs
+            }
             for runs in sides
         ]
         if by_side[0] != by_side[1]:
             text.append(f"{name}: {' -> '.join(', '.join(sorted(values)) for values in by_side)}")
     hosts = [{host for run in runs for host in run.of_host} for runs in sides]
     if hosts[0] != hosts[1]:
-        text.append(f"hosts: {' -> '.join(', '.join(sorted(of_side)) or 'unknown' for of_side in hosts)}")
+        text.append(
+            f"hosts: {' -> '.join(', '.join(sorted(of_side)) or 'unknown' for of_side in hosts)}"
+        )
     if _apart(before, after) or _apart(after, before):
-        text.append("order: all runs of one side came before the other's; a drift of the machine would look the same")
+        text.append(
+            "order: all runs of one side came before the other's; a drift of the machine would look"
+            " the same"
+        )
     return text
 
 
@@ -213,24 +264,38 @@ def lines(table: Sequence[Row]) -> list[str]:
     """Format for people: the verdict on each run, the parts that changed, and the hosts on which
     they changed.
 
-    Parts are named only where the run as a whole moved: each verdict is wrong at times, and of parts there are many.
+    Parts are named only where the run as a whole moved: each verdict is wrong at times, and of
+    parts there are many.
     """
     text = []
-    moved_runs = {row["runs"] for row in table if row["quantity"] == WHOLE and row["verdict"] != statistics.CANNOT_TELL}
+    moved_runs = {
+        row["runs"]
+        for row in table
+        if row["quantity"] == WHOLE and row["verdict"] != statistics.CANNOT_TELL
+    }
     steps: dict[tuple[object, object], float] = defaultdict(float)
     for row in table:
         if row["quantity"] in PARTS:
             steps[row["runs"], row["host"]] += row["before_s"]
     for row in table:
         if row["quantity"] == WHOLE:
-            more = f"; so many more pairs would probably tell: {row['more_pairs']}" if row["more_pairs"] else ""
+            more = (
+                f"; so many more pairs would probably tell: {row['more_pairs']}"
+                if row["more_pairs"]
+                else ""
+            )
             text.append(f"{row['runs']}: {row['verdict']}, time of an epoch {_change(row)}{more}")
             continue
         change_s = row["after_s"] - row["before_s"]
-        moved = row["verdict"] != statistics.CANNOT_TELL and abs(change_s) > MOVED * steps[row["runs"], row["host"]]
+        moved = (
+            row["verdict"] != statistics.CANNOT_TELL
+            and abs(change_s) > MOVED * steps[row["runs"], row["host"]]
+        )
         if row["quantity"] in PARTS and row["runs"] in moved_runs and moved:
             where = "" if row["host"] == ALL else f" on {row['host']}"
-            text.append(f"    {row['quantity']}{where}: {change_s * 1e3:+.2f} ms per step, {_change(row)}")
+            text.append(
+                f"    {row['quantity']}{where}: {change_s * 1e3:+.2f} ms per step, {_change(row)}"
+            )
     return text
 
 

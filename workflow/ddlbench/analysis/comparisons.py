@@ -1,8 +1,10 @@
-"""Two frameworks, loaders or forms under the same settings: the ratio of their throughputs, and the verdict on it.
+"""Two frameworks, loaders or forms under the same settings: the ratio of their throughputs, and the
+verdict on it.
 
-`statistics.at_once` decides, over all rows together, because people read them together. What the first screen takes is
-decided over all settings at once (`pooled.py`). What more repeats would cost is said in hours of workers and in money,
-each run as long as those that are there: so `ddlbench plan` counts runs that are done, too.
+`statistics.at_once` decides, over all rows together, because people read them together. What the
+first screen takes is decided over all settings at once (`pooled.py`). What more repeats would cost
+is said in hours of workers and in money, each run as long as those that are there: so `ddlbench
+plan` counts runs that are done, too.
 """
 
 from __future__ import annotations
@@ -23,26 +25,57 @@ from ddlbench.core.roles import EXTENT, SETTING, SIZE
 SHOWN = together.settings(SETTING, SIZE, EXTENT, without=("of_epochs", "interrupt_steps"))
 # Settings that a sentence names where they differ.
 TELLING = together.settings(
-    *(SETTING, EXTENT), without=("machine", "of_epochs", "interrupt_steps"), first=("model", "recipe", "schedule")
+    *(SETTING, EXTENT),
+    without=("machine", "of_epochs", "interrupt_steps"),
+    first=("model", "recipe", "schedule"),
 )
-NUMBERS = {"workers": "int64", "global_batch": "Int64", "epochs": "Int64", "bandwidth_mbit": "float64"}
+NUMBERS = {
+    "workers": "int64",
+    "global_batch": "Int64",
+    "epochs": "Int64",
+    "bandwidth_mbit": "float64",
+}
 COLUMNS = (
-    Column("compared", "str", "What the sides differ in: `framework`, `loader`, or the `form` that one loader reads."),
-    Column("left", "str", "One side; a loader that reads several forms in the study is named with its form."),
+    Column(
+        "compared",
+        "str",
+        "What the sides differ in: `framework`, `loader`, or the `form` that one loader reads.",
+    ),
+    Column(
+        "left",
+        "str",
+        "One side; a loader that reads several forms in the study is named with its form.",
+    ),
     Column("right", "str", "The other side."),
-    Column("with", "str", "What both share: the loader, the framework, or both where forms are compared."),
+    Column(
+        "with",
+        "str",
+        "What both share: the loader, the framework, or both where forms are compared.",
+    ),
     *(Column(name, NUMBERS.get(name, "str"), "Of both.") for name in SHOWN),
-    Column("ratio", "float64", "Throughput of the left side over that of the right one: median over pairs of repeats."),
+    Column(
+        "ratio",
+        "float64",
+        "Throughput of the left side over that of the right one: median over pairs of repeats.",
+    ),
     Column(
         "low",
         "float64",
-        "Lower end of the ratio's 95 % interval; null for one pair. It is wider where few of many are told apart, and "
-        "holds 1 where runs cannot tell (docs/statistics.md).",
+        "Lower end of the ratio's 95 % interval; null for one pair. It is wider where few of many"
+        " differ significantly, and holds 1 where runs cannot tell (docs/statistics.md).",
     ),
     Column("high", "float64", "Upper end of that interval."),
     Column("n", "int64", "Pairs: repeats that both sides have."),
-    Column("verdict", "str", "The left side: `faster`, `slower`, `cannot tell`; all rows are judged at once."),
-    Column("more_repeats", "Int64", "How many more pairs would probably tell; null if it is told, or nobody can say."),
+    Column(
+        "verdict",
+        "str",
+        "The left side: `faster`, `slower`, `cannot tell`; all rows are judged at once.",
+    ),
+    Column(
+        "more_repeats",
+        "Int64",
+        "How many more pairs would probably tell; null if it is told, or nobody can say.",
+    ),
     Column(
         "more_worker_hours",
         "float64",
@@ -52,8 +85,8 @@ COLUMNS = (
     Column(
         "more_price",
         "float64",
-        "What these pairs cost, with the workers of their nodes that nobody else can use meanwhile; null where the "
-        "machine's file names no price.",
+        "What these pairs cost, with the workers of their nodes that nobody else can use meanwhile;"
+        " null where the machine's file names no price.",
     ),
     Column("currency", "str", "Of that price."),
     Column("runs", "str", "The runs of both sides, separated by blanks."),
@@ -65,14 +98,26 @@ def rows(runs: pd.DataFrame, tariff: Tariff = FREE) -> list[dict[str, Any]]:
     settings, timed and finished.
     """
     usable = together.timed(runs)
-    usable = usable.assign(named=names(usable), both=usable["framework"] + " and " + usable["loader"].astype(str))
+    usable = usable.assign(
+        named=names(usable), both=usable["framework"] + " and " + usable["loader"].astype(str)
+    )
     table = [*_frameworks(usable), *_loaders(usable)]
     for row, apart in zip(table, at_once([row.pop("apart") for row in table]), strict=True):
         run_h, workers, nodes = row.pop("run_h"), int(row["workers"]), row.pop("nodes")
-        row |= {"ratio": apart.middle, "low": apart.low, "high": apart.high, "n": apart.n, "verdict": apart.verdict}
+        row |= {
+            "ratio": apart.middle,
+            "low": apart.low,
+            "high": apart.high,
+            "n": apart.n,
+            "verdict": apart.verdict,
+        }
         hours = apart.more * run_h if apart.more else None
         own_hours = None if hours is None else hours * workers
-        row |= {"more_repeats": apart.more or None, "more_worker_hours": own_hours, "runs": row.pop("runs")}
+        row |= {
+            "more_repeats": apart.more or None,
+            "more_worker_hours": own_hours,
+            "runs": row.pop("runs"),
+        }
         sold = tariff.price(hours, tariff.workers_blocked(workers, nodes))
         row |= {"more_price": sold, "currency": None if sold is None else tariff.currency}
     return table
@@ -94,7 +139,9 @@ def _frameworks(runs: pd.DataFrame) -> Iterator[dict[str, Any]]:
     for same in alike(runs, {"framework"}):
         sides = [(str(name), side) for name, side in same.groupby("framework")]
         for (left, ours), (right, theirs) in combinations(sides, 2):
-            yield _row({"compared": "framework", "left": left, "right": right}, "named", ours, theirs)
+            yield _row(
+                {"compared": "framework", "left": left, "right": right}, "named", ours, theirs
+            )
 
 
 def _loaders(runs: pd.DataFrame) -> Iterator[dict[str, Any]]:
@@ -130,13 +177,16 @@ def _shared(apart: set[str]) -> list[str]:
     return [name for name in together.SAME if name not in together.differing_with(*apart)]
 
 
-def _row(sides: dict[str, str], beside: str, ours: pd.DataFrame, theirs: pd.DataFrame) -> dict[str, Any]:
+def _row(
+    sides: dict[str, str], beside: str, ours: pd.DataFrame, theirs: pd.DataFrame
+) -> dict[str, Any]:
     """Return the row of a comparison. `beside` is the column that says what both sides have."""
     left, right = (together.by_repeat(side, "throughput_images_per_s") for side in (ours, theirs))
     first = ours.iloc[0]
     row = sides | {"with": first[beside]} | {name: first[name] for name in SHOWN}
     run_h = sum(float(side["run_s"].median()) / 3600 for side in (ours, theirs))
     runs = " ".join(sorted([*ours["run"], *theirs["run"]]))
-    # Of others' records all that they took is said by their workers: they were made on no node of ours.
+    # Of others' records all that they took is said by their workers: they were made on no node of
+    # ours.
     nodes = int(first["nodes"]) if together.are_ours(ours).all() else 0
     return row | {"apart": ratio(left, right), "run_h": run_h, "nodes": nodes, "runs": runs}

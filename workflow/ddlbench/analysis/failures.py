@@ -1,8 +1,9 @@
-"""What failed, and why, whatever kind of job it was. `ddlbench failures` prints and writes this while others go on.
+"""What failed, and why, whatever kind of job it was. `ddlbench failures` prints and writes this
+while others go on.
 
-It needs no record and no other table, so it works at any time. `ddlbench.run` writes what it reads: a supervisor why
-its job failed, or, where no supervisor could, the Snakemake that asked for the job (`run/reason.py`). Terminal,
-`failures` and `status` ask here.
+It needs no record and no other table, so it works at any time. `ddlbench.run` writes what it reads:
+a supervisor why its job failed, or, where no supervisor could, the Snakemake that asked for the job
+(`run/reason.py`). Terminal, `failures` and `status` ask here.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
 FAILED = "failed"  # in the folder of a job: what a failed attempt left
 PARTIAL = ".partial"  # there too: what ranks write while the job is made
-REPORT = "failure.json"  # in FAILED: cause, rank, host, message, step, time, and slurm_job_id on a cluster
+# in FAILED: cause, rank, host, message, step, time, and slurm_job_id on a cluster
+REPORT = "failure.json"
 COLUMNS = (
     Column("run", "str", "The run, or the job of inference, that failed."),
     Column("rule", "str", "`train` of a run, `infer` of a job of inference."),
@@ -53,8 +55,9 @@ def failures(folders: Iterable[Path]) -> list[dict[str, Any]]:
 
 
 def has_failed(folder: Path) -> bool:
-    """Return whether the last attempt at a job failed, if it left no record: it left a reason, or what it had made. One
-    that is at work, or was stopped, has PARTIAL and no reason."""
+    """Return whether the last attempt at a job failed, if it left no record: it left a reason, or
+    what it had made. One that is at work, or was stopped, has PARTIAL and no reason.
+    """
     failed = folder / FAILED
     return (failed / REPORT).exists() or (failed.is_dir() and not (folder / PARTIAL).is_dir())
 
@@ -85,12 +88,22 @@ def _row(rule: kinds.JobRule, folder: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         report = None
     report = report if isinstance(report, dict) else {}
-    row = dict.fromkeys(NAMES) | {name: str(report[name]) for name in NAMES if report.get(name) is not None}
-    row |= {name: report[name] if isinstance(report.get(name), int) else None for name in ("rank", "step")}
+    row = dict.fromkeys(NAMES) | {
+        name: str(report[name]) for name in NAMES if report.get(name) is not None
+    }
+    row |= {
+        name: report[name] if isinstance(report.get(name), int) else None
+        for name in ("rank", "step")
+    }
     when = report.get("time", failed.stat().st_mtime)
     if isinstance(when, int | float):
         when = datetime.fromtimestamp(when, UTC).isoformat(timespec="seconds")
-    return row | {"run": folder.name, "rule": rule.name, "when": when, "log": str(folder / rule.log)}
+    return row | {
+        "run": folder.name,
+        "rule": rule.name,
+        "when": when,
+        "log": str(folder / rule.log),
+    }
 
 
 def counted(rows: list[dict[str, Any]]) -> str:

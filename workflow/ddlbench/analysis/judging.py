@@ -1,8 +1,8 @@
 """What our runs say to claims of sources: table `verdicts`.
 
-`claims.py` finds the runs of each claim; `statistics.py` decides, and runs are never asked for more than they can say.
-Each group of runs of a claim, with the one that it is compared with, is a cell. A cell's spread is that of all cells of
-claims on the same quantity.
+`claims.py` finds the runs of each claim; `statistics.py` decides, and runs are never asked for more
+than they can say. Each group of runs of a claim, with the one that it is compared with, is a cell.
+A cell's spread is that of all cells of claims on the same quantity.
 """
 
 from __future__ import annotations
@@ -39,18 +39,39 @@ from ddlbench.analysis.statistics import (
 )
 from ddlbench.core.columns import as_cells
 from ddlbench.core.files import aside
-from ddlbench.core.plural import around
+from ddlbench.core.formatting import around
 
 SUPPORTED, CONTRADICTED, UNDECIDED = "supported", "contradicted", "undecided"
 NOT_TESTABLE = "not testable here"
-# "About" a value is within so much of it in the quantity's own unit, or within a share of it: 10 % cannot tell a top-1
-# of 77 from one of 74. Bytes are counted; of times and rates sources print two digits, mostly of a single run.
-WITHIN = {"top1": 1.0, "efficiency": 0.05, "communication-share": 5.0, "computation-share": 5.0, "busy-cores": 0.5}
+# "About" a value is within so much of it in the quantity's own unit, or within a share of it: 10 %
+# cannot tell a top-1 of 77 from one of 74. Bytes are counted; of times and rates sources print two
+# digits, mostly of a single run.
+WITHIN = {
+    "top1": 1.0,
+    "efficiency": 0.05,
+    "communication-share": 5.0,
+    "computation-share": 5.0,
+    "busy-cores": 0.5,
+}
 SHARE = dict.fromkeys(("memory", "model-state", "network"), 0.05)
 SHARE |= dict.fromkeys(("throughput", "speed-up", "runtime", "cost", "restart"), 0.1)
-Decided = tuple[str, Ratio]  # the verdict of runs in one of the cells that a claim is about, and what it rests on
+Decided = tuple[
+    str, Ratio
+]  # the verdict of runs in one of the cells that a claim is about, and what it rests on
 COLUMNS = (
-    *("id", "source", "place", "claim", "verdict", "why", "published", "unit", "measured", "low", "high"),
+    *(
+        "id",
+        "source",
+        "place",
+        "claim",
+        "verdict",
+        "why",
+        "published",
+        "unit",
+        "measured",
+        "low",
+        "high",
+    ),
     *("n", "more_repeats", "hardware", "runs"),
 )
 
@@ -61,8 +82,8 @@ def verdicts(claims: Sequence[Claim], runs: pd.DataFrame, kernels: pd.DataFrame)
     asked = [ask(claim, measured) for claim in claims]
     pools = _pools(asked)
     while True:
-        # Benjamini and Hochberg: of all claims that can be judged, as many are decided as hold at their share of the
-        # level. As `at_once`, for verdicts that are no single test.
+        # Benjamini and Hochberg: of all claims that can be judged, as many are decided as hold at
+        # their share of the level. As `at_once`, for verdicts that are no single test.
         rows = [_row(one, 1 / share, pools.get(one.kind)) for one in asked]
         judged = [row for row in rows if row["verdict"] != NOT_TESTABLE and row["n"] >= FEWEST]
         decided = max(1, sum(row["verdict"] != UNDECIDED for row in judged))
@@ -78,11 +99,15 @@ def write(path: Path, runs: Path, kernels: Path, out: Path) -> pd.DataFrame:
     claims, of_runs, of_kernels = read(path), pd.read_parquet(runs), pd.read_parquet(kernels)
 
     def step(some: Sequence[str], _: refusals.Spoilers[str]) -> pd.DataFrame:
-        return verdicts(claims, *(table[table["run"].isin(some)] for table in (of_runs, of_kernels)))
+        return verdicts(
+            claims, *(table[table["run"].isin(some)] for table in (of_runs, of_kernels))
+        )
 
     table, spoilers = refusals.sparing([str(run) for run in of_runs["run"]], step)
     for run, error in spoilers.items():
-        print(f"{run} is refused and in no verdict: {refusals.not_understood(Path(run), error).what}")
+        print(
+            f"{run} is refused and in no verdict: {refusals.not_understood(Path(run), error).what}"
+        )
     with aside(out) as hidden:
         as_cells(table).to_csv(hidden, index=False)
     return table
@@ -93,9 +118,17 @@ def lines(table: pd.DataFrame) -> list[str]:
     sentences = []
     for verdict in (CONTRADICTED, SUPPORTED, UNDECIDED):
         for row in table[table["verdict"] == verdict].to_dict("records"):
-            measured = f"{around(row['measured'], row['low'], row['high'])}, n = {row['n']:.0f}, on {row['hardware']}"
-            sentences.append(f"{verdict}: {row['claim']} ({row['source']}, {row['place']}): {measured}")
-    counts = [f"{(table['verdict'] == v).sum()} {v}" for v in (CONTRADICTED, SUPPORTED, UNDECIDED, NOT_TESTABLE)]
+            measured = (
+                f"{around(row['measured'], row['low'], row['high'])}, n = {row['n']:.0f}, on"
+                f" {row['hardware']}"
+            )
+            sentences.append(
+                f"{verdict}: {row['claim']} ({row['source']}, {row['place']}): {measured}"
+            )
+    counts = [
+        f"{(table['verdict'] == v).sum()} {v}"
+        for v in (CONTRADICTED, SUPPORTED, UNDECIDED, NOT_TESTABLE)
+    ]
     return [*sentences, f"{len(table)} claims: {', '.join(counts)}"]
 
 
@@ -113,9 +146,15 @@ def _pools(asked: Sequence[Asked]) -> dict[tuple[str, bool], Pool | None]:
 
 
 def _compared(claim: Claim, ours: pd.DataFrame, theirs: pd.DataFrame | None, column: str) -> Ratio:
-    """Return the ratio of a cell: over its other side, or over the published value (over 1 without one)."""
+    """Return the ratio of a cell: over its other side, or over the published value (over 1 without
+    one).
+    """
     left = together.by_repeat(ours, column)
-    right = dict.fromkeys(left, claim.value or 1.0) if theirs is None else together.by_repeat(theirs, column)
+    right = (
+        dict.fromkeys(left, claim.value or 1.0)
+        if theirs is None
+        else together.by_repeat(theirs, column)
+    )
     return ratio(left, right)
 
 
@@ -125,33 +164,60 @@ def _row(asked: Asked, among: float, of_all: Pool | None) -> dict[str, Any]:
     `of_all`: the pooled spread of the cells of all claims on its quantity.
     """
     claim, sides = asked.claim, asked.sides
-    row: dict[str, Any] = dict.fromkeys(COLUMNS) | {name: getattr(claim, name) for name in COLUMNS[:4]}
+    row: dict[str, Any] = dict.fromkeys(COLUMNS) | {
+        name: getattr(claim, name) for name in COLUMNS[:4]
+    }
     row |= {"verdict": NOT_TESTABLE, "why": asked.why, "published": claim.value}
     if claim.quantity:
-        row["unit"] = "1" if claim.right else UNITS.get(claim.quantity, "1")  # two sides are compared by their ratio
+        row["unit"] = (
+            "1" if claim.right else UNITS.get(claim.quantity, "1")
+        )  # two sides are compared by their ratio
     if not sides:
         return row
     # Repeats that both sides have, or the only one.
-    pairs = [set(ours["repeat"]) & set((ours if theirs is None else theirs)["repeat"]) for ours, theirs in sides]
+    pairs = [
+        set(ours["repeat"]) & set((ours if theirs is None else theirs)["repeat"])
+        for ours, theirs in sides
+    ]
     tries = max(1, sum(len(common) > 1 for common in pairs)) * among
     cells = _decided(asked, tries, among, of_all)
-    # All cells must agree: one that contradicts the claim contradicts it, one that cannot tell leaves it open.
+    # All cells must agree: one that contradicts the claim contradicts it, one that cannot tell
+    # leaves it open.
     order = [CONTRADICTED, UNDECIDED, SUPPORTED]
     if claim.relation in ("factor-up-to", "ordering-some"):
         order.reverse()  # one cell that reaches the factor, or has the order, is enough
     # Where equal, the one with most repeats.
     verdict, rests = min(cells, key=lambda cell: (order.index(cell[0]), -cell[1].n))
-    why = f"{len(cells)} comparisons; the figures are of the one that decides" if len(cells) > 1 else ""
+    why = (
+        f"{len(cells)} comparisons; the figures are of the one that decides"
+        if len(cells) > 1
+        else ""
+    )
     if len(cells) > 1 and order[0] == SUPPORTED:
-        why += f". One is enough, so chance has {len(cells)} tries, and each must be {len(cells)} times as sure"
+        why += (
+            f". One is enough, so chance has {len(cells)} tries, and each must be {len(cells)}"
+            " times as sure"
+        )
         why += _power(rests, tries, of_all)
-    alone = f"a verdict needs {FEWEST} repeats of both sides" * (rests.n < FEWEST and verdict == UNDECIDED)
+    alone = f"a verdict needs {FEWEST} repeats of both sides" * (
+        rests.n < FEWEST and verdict == UNDECIDED
+    )
     why = "; ".join(filter(None, [claim.why, why, alone]))
-    row |= {"verdict": verdict, "why": why, "measured": rests.middle, "low": rests.low, "high": rests.high}
+    row |= {
+        "verdict": verdict,
+        "why": why,
+        "measured": rests.middle,
+        "low": rests.low,
+        "high": rests.high,
+    }
     row |= {"n": rests.n, "more_repeats": (rests.more or None) if verdict == UNDECIDED else None}
     sides_shown = pd.concat([side for pair in sides for side in pair if side is not None])
     row["runs"] = " ".join(sorted({*sides_shown["run"]}))
-    return row | {"hardware": ", ".join(sorted({*(sides_shown["machine"] + " (" + sides_shown["device"] + ")")}))}
+    return row | {
+        "hardware": ", ".join(
+            sorted({*(sides_shown["machine"] + " (" + sides_shown["device"] + ")")})
+        )
+    }
 
 
 def _decided(asked: Asked, tries: float, among: float, of_all: Pool | None) -> list[Decided]:
@@ -172,13 +238,19 @@ def _decided(asked: Asked, tries: float, among: float, of_all: Pool | None) -> l
 
 
 def _with_others(
-    claim: Claim, ours: pd.DataFrame, theirs: pd.DataFrame | None, column: str, tries: float, among: float, of_all: Pool
+    claim: Claim,
+    ours: pd.DataFrame,
+    theirs: pd.DataFrame | None,
+    column: str,
+    tries: float,
+    among: float,
+    of_all: Pool,
 ) -> Decided:
     """Return the verdict of a cell by its own spread and that of the other cells, as in
     `statistics.at_once`.
 
-    `tries` is how many cells of the claim have repeats, times `among`: chance has as many tries where one cell is
-    enough.
+    `tries` is how many cells of the claim have repeats, times `among`: chance has as many tries
+    where one cell is enough.
     """
     cell = _compared(claim, ours, theirs, column)
     if cell.n < FEWEST:
@@ -213,7 +285,9 @@ def _with_others(
 
 
 def _allowed(claim: Claim, theirs: pd.DataFrame | None, column: str) -> tuple[float, float, str]:
-    """Return the ends between which a cell's ratio must lie, and the verdict for which one cell is enough."""
+    """Return the ends between which a cell's ratio must lie, and the verdict for which one cell is
+    enough.
+    """
     assert claim.value is not None  # `read` saw to that
     unit_off = WITHIN.get(claim.quantity)
     if theirs is None:  # over the published value
@@ -238,11 +312,14 @@ def _in_units(cell: Ratio, claim: Claim, theirs: pd.DataFrame | None) -> Ratio:
     return replace(cell, middle=cell.middle * unit, low=low, high=high)
 
 
-def _usual_variation(claim: Claim, groups: Sequence[pd.DataFrame], column: str, among: float) -> Decided:
-    """Return the verdict on the middle of the spreads of many groups of repeats: what a source says "in general".
+def _usual_variation(
+    claim: Claim, groups: Sequence[pd.DataFrame], column: str, among: float
+) -> Decided:
+    """Return the verdict on the middle of the spreads of many groups of repeats: what a source says
+    "in general".
 
-    Each group's standard deviation over mean, freed of the bias that few repeats have; the interval is that of the
-    median, whatever the distribution.
+    Each group's standard deviation over mean, freed of the bias that few repeats have; the interval
+    is that of the median, whatever the distribution.
     """
     assert claim.value is not None  # `read` saw to that
     spreads = []
@@ -252,7 +329,9 @@ def _usual_variation(claim: Claim, groups: Sequence[pd.DataFrame], column: str, 
         spread = float(np.std(values, ddof=1) / np.mean(values))
         spreads.append(max(spread, NOISE) / math.sqrt(float(special.chdtri(free, 0.5)) / free))
     seen = over_repeats(spreads)
-    surely = ratio(dict(enumerate(spreads)), dict.fromkeys(range(len(spreads)), claim.value), one_of=among).verdict
+    surely = ratio(
+        dict(enumerate(spreads)), dict.fromkeys(range(len(spreads)), claim.value), one_of=among
+    ).verdict
     verdict = {SLOWER: SUPPORTED, FASTER: CONTRADICTED}.get(surely, UNDECIDED)
     return verdict, Ratio(seen.middle, seen.low, seen.high, seen.n)
 
@@ -267,11 +346,13 @@ def _power(cell: Ratio, tries: float, of_all: Pool | None) -> str:
     if of_all:
         freedom, error = pooled_error(cell, of_all)
     factors = [
-        float(special.stdtrit(freedom, 1 - (1 - VERDICT_LEVEL) / 2 / n) + special.ndtri(POWER)) for n in (tries, 1)
+        float(special.stdtrit(freedom, 1 - (1 - VERDICT_LEVEL) / 2 / n) + special.ndtri(POWER))
+        for n in (tries, 1)
     ]
     found = [math.exp(each * error) for each in factors]
     return (
-        f": with n = {cell.n} it finds a factor of {found[0]:.3g} beyond that in 80 of 100 cases, alone {found[1]:.3g}"
+        f": with n = {cell.n} it finds a factor of {found[0]:.3g} beyond that in 80 of 100 cases,"
+        f" alone {found[1]:.3g}"
     )
 
 
@@ -288,11 +369,19 @@ def _against(claim: Claim, runs: pd.DataFrame, column: str, tries: float, among:
     interval, apart = over_repeats(values), ratio(by_repeat, claimed, one_of=among)
     if claim.relation == "about":
         off = WITHIN.get(claim.quantity, claim.value * SHARE.get(claim.quantity, 0.0))
-        verdict = factor(interval.low, interval.high, interval.n, claim.value, tries, False, off, among)
+        verdict = factor(
+            interval.low, interval.high, interval.n, claim.value, tries, False, off, among
+        )
     else:
         wanted, against = (FASTER, SLOWER) if claim.relation == "above" else (SLOWER, FASTER)
         surely = ratio(by_repeat, claimed, one_of=tries).verdict
-        verdict = SUPPORTED if apart.verdict == wanted else CONTRADICTED if surely == against else UNDECIDED
+        verdict = (
+            SUPPORTED
+            if apart.verdict == wanted
+            else CONTRADICTED
+            if surely == against
+            else UNDECIDED
+        )
     more = apart.more if interval.n > 1 else None
     return verdict, Ratio(interval.middle, interval.low, interval.high, interval.n, more=more)
 
@@ -306,7 +395,8 @@ def _between(
     sides = [together.by_repeat(side, column) for side in (ours, theirs)]
     apart = ratio(sides[0], sides[1], one_of=among)
     if claim.relation in ORDERINGS:
-        # Where one comparison is enough (for the claim or against it), chance has as many tries as there are.
+        # Where one comparison is enough (for the claim or against it), chance has as many tries as
+        # there are.
         enough = FASTER if claim.relation == "ordering-some" else SLOWER
         decided = apart.verdict
         if decided == enough:
@@ -315,17 +405,36 @@ def _between(
     else:
         assert claim.value is not None
         most, off = claim.relation == "factor-up-to", WITHIN.get(claim.quantity)
-        # Where so much is allowed in the quantity's own unit, the ratio is one of the right side's median.
+        # Where so much is allowed in the quantity's own unit, the ratio is one of the right side's
+        # median.
         unit = 1.0 if off is None else float(np.median(list(sides[1].values())))
         low, high = (None if end is None else end * unit for end in (apart.low, apart.high))
         # No gain does not support a small one.
-        share = min(claim.value * SHARE.get(claim.quantity, 0.0), abs(claim.value - 1) / 2 or math.inf)
-        verdict = factor(low, high, apart.n, claim.value * unit, tries, most, share if off is None else off, among)
+        share = min(
+            claim.value * SHARE.get(claim.quantity, 0.0), abs(claim.value - 1) / 2 or math.inf
+        )
+        verdict = factor(
+            low,
+            high,
+            apart.n,
+            claim.value * unit,
+            tries,
+            most,
+            share if off is None else off,
+            among,
+        )
     return verdict, apart
 
 
 def factor(
-    low: float | None, high: float | None, n: int, value: float, tries: float, most: bool, off: float, among: float = 1
+    low: float | None,
+    high: float | None,
+    n: int,
+    value: float,
+    tries: float,
+    most: bool,
+    off: float,
+    among: float = 1,
 ) -> str:
     """Judge whether the 95 % confidence interval of a ratio of n pairs is within `off` of `value`,
     or reaches what was said to be the `most` (or `off` less).
@@ -341,7 +450,9 @@ def factor(
     count = tries if verdict == (SUPPORTED if most else CONTRADICTED) else among
     if count == 1 or verdict == UNDECIDED:
         return verdict
-    single, all_of_them = (float(special.stdtrit(n - 1, 1 - (1 - LEVEL) / 2 / tests)) for tests in (1, count))
+    single, all_of_them = (
+        float(special.stdtrit(n - 1, 1 - (1 - LEVEL) / 2 / tests)) for tests in (1, count)
+    )
     middle, width = math.sqrt(low * high), math.sqrt(high / low) ** (all_of_them / single)
     return verdict if _inside(middle / width, middle * width, *ends) == verdict else UNDECIDED
 
@@ -355,7 +466,9 @@ def _inside(low: float, high: float, least: float, most: float) -> str:
     return CONTRADICTED if high < least or low > most else UNDECIDED
 
 
-def _variation(limit: float, runs: pd.DataFrame, values: list[float], tries: float, among: float) -> Decided:
+def _variation(
+    limit: float, runs: pd.DataFrame, values: list[float], tries: float, among: float
+) -> Decided:
     """Judge the standard deviation over mean of repeats, with the confidence interval of a standard
     deviation of normal values.
     """
@@ -369,7 +482,9 @@ def _variation(limit: float, runs: pd.DataFrame, values: list[float], tries: flo
         return [spread * math.sqrt((n - 1) / float(special.chdtri(n - 1, p))) for p in tails]
 
     below = ends(1 - (1 - VERDICT_LEVEL) / among)[1] < limit
-    above = ends(1 - (1 - VERDICT_LEVEL) / tries)[0] > limit  # one group of many contradicts: `factor` says why
+    above = (
+        ends(1 - (1 - VERDICT_LEVEL) / tries)[0] > limit
+    )  # one group of many contradicts: `factor` says why
     low, high = ends(LEVEL)
     verdict = SUPPORTED if below else CONTRADICTED if above else UNDECIDED
     return verdict, Ratio(spread, low, high, n)

@@ -1,7 +1,8 @@
 """Shares of a profiled run's kernel time: communication, input, computation, element-wise, other.
 
-Source: Table 2 of Aach et al. 2023, J Big Data 10:96, doi:10.1186/s40537-023-00765-w. Its shares are those of NCCL, of
-cuDNN (the convolutions, as its text explains) and of loading. `beside` puts ours next to them where both mean the same.
+Source: Table 2 of Aach et al. 2023, J Big Data 10:96, doi:10.1186/s40537-023-00765-w. Its shares
+are those of NCCL, of cuDNN (the convolutions, as its text explains) and of loading. `beside` puts
+ours next to them where both mean the same.
 """
 
 import re
@@ -14,12 +15,13 @@ from ddlbench.core import registry
 from ddlbench.core.columns import Column, Why
 from ddlbench.core.record import KERNELS
 
-# What a file of published shares calls ours, where both mean the same on a GPU. Its `io_percent` is not among them: a
-# native loader runs no kernels, and has a fifth of the time there.
+# What a file of published shares calls ours, where both mean the same on a GPU. Its `io_percent` is
+# not among them: a native loader runs no kernels, and has a fifth of the time there.
 PUBLISHED = {"allreduce_percent": "communication_percent", "cudnn_percent": "computation_percent"}
 CLASSES = ("communication", "input", "computation", "elementwise", "other")
-# The first class whose pattern is found in a kernel's name; none: other. The order matters: names of convolutions have
-# `relu` in them, and those of kernels that a compiler fused have `convolution`.
+# The first class whose pattern is found in a kernel's name; none: other. The order matters: names
+# of convolutions have `relu` in them, and those of kernels that a compiler fused have
+# `convolution`.
 _PATTERNS = (
     # Collectives of NCCL and Gloo, and what hands gradients to them and back.
     (
@@ -68,7 +70,9 @@ COLUMNS = (
     Column("loader", "str", "Its loader."),
     Column("workers", "int64", "Its number of workers."),
     Column("on", "str", "Where the time was spent: `device`, or `cpu` where no device was used."),
-    Column("kernel_s", "float64", "Time of all kernels in the profiled steps; it is the 100 %.", "s"),
+    Column(
+        "kernel_s", "float64", "Time of all kernels in the profiled steps; it is the 100 %.", "s"
+    ),
     *(Column(f"{name}_percent", "float64", _MEANS[name], "%") for name in CLASSES),
 )
 
@@ -85,13 +89,16 @@ def shares(kernels: pd.DataFrame) -> dict[str, Any] | None:
     """Return each class's share of the kernel time [%] in one run's `kernels.parquet` (see
     `train/profiler.py`).
 
-    Kernels of the device count. Where there are none (CPUs), the operators' own time counts instead, and the loader's
-    spans, because waiting for a loader has no operator. Kernels that ran at the same time all count with their whole
-    time, as in the paper, so communication behind computation has its share too. None if nothing was recorded.
+    Kernels of the device count. Where there are none (CPUs), the operators' own time counts
+    instead, and the loader's spans, because waiting for a loader has no operator. Kernels that ran
+    at the same time all count with their whole time, as in the paper, so communication behind
+    computation has its share too. None if nothing was recorded.
     """
     kinds = kernels["name"].map(kind)
     where = "device" if (kernels["on"] == "device").any() else "cpu"
-    counted = (kernels["on"] == where) & (~kernels["annotation"] | ((where == "cpu") & (kinds == "input")))
+    counted = (kernels["on"] == where) & (
+        ~kernels["annotation"] | ((where == "cpu") & (kinds == "input"))
+    )
     total = float(kernels["self_s"].where(counted, 0.0).sum())
     if not total:
         return None
@@ -108,7 +115,12 @@ def row(record: Record) -> dict[str, Any] | Why:
         return Why(f"the profiler left no {KERNELS}")
     if spec.workers > 1 and measured["communication_percent"] == 0:
         return Why(f"the profiler cannot see how framework {spec.framework} communicates here")
-    about = {"model": spec.model, "framework": spec.framework, "loader": spec.loader, "workers": spec.workers}
+    about = {
+        "model": spec.model,
+        "framework": spec.framework,
+        "loader": spec.loader,
+        "workers": spec.workers,
+    }
     return {"run": spec.id} | about | measured
 
 
@@ -117,7 +129,10 @@ BESIDE = (
     *(
         Column(f"{prefix}{name}_percent", "float64", means, "%")
         for name in CLASSES
-        for prefix, means in (("", _MEANS[name]), ("published_", "The same as published; of CUDA kernels only."))
+        for prefix, means in (
+            ("", _MEANS[name]),
+            ("published_", "The same as published; of CUDA kernels only."),
+        )
         if not prefix or f"{name}_percent" in PUBLISHED.values()
     ),
     Column("doubt", "str", "What is wrong with the published row."),
@@ -132,11 +147,15 @@ def beside(kernels: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
     No published share is put beside shares of a CPU's time, which measure something else. A loader
     is found by its family (`dali`).
     """
-    theirs = published.rename(columns={name: f"published_{ours}" for name, ours in PUBLISHED.items()})
+    theirs = published.rename(
+        columns={name: f"published_{ours}" for name, ours in PUBLISHED.items()}
+    )
     theirs = theirs.rename(columns={"loader": "family"}).astype({"workers": "int64"})
     keyed = kernels.assign(family=kernels["loader"].map(registry.family))
     rows = keyed.merge(theirs, on=["model", "family", "workers"], how="left")
     names = [f"published_{ours}" for ours in PUBLISHED.values()] + ["doubt"]
     rows = rows.reindex(columns=[*rows, *(name for name in names if name not in rows)])
     rows[names] = rows[names].astype(object).where(rows["on"] == "device", None)
-    return rows.sort_values(["model", "loader", "framework", "workers"])[[column.name for column in BESIDE]]
+    return rows.sort_values(["model", "loader", "framework", "workers"])[
+        [column.name for column in BESIDE]
+    ]

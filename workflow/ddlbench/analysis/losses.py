@@ -1,8 +1,10 @@
-"""Where a run's time went, and from two runs: where the efficiency went. Accounting of what was recorded, no model.
+"""Where a run's time went, and from two runs: where the efficiency went. Accounting of what was
+recorded, no model.
 
-Times are those of the median worker of each step (of two, the less busy one). Busy excludes transfer and waiting. So
-what one slow rank costs is waiting, and what costs all of them is in its own part. `parts` gives the seconds of one
-run, `waterfall` what each part took away from efficiency.
+Times are those of the median worker of each step (of two, the less busy one). Busy excludes
+transfer and waiting. So what one slow rank costs is waiting, and what costs all of them is in its
+own part. `parts` gives the seconds of one run, `waterfall` what each part took away from
+efficiency.
 """
 
 from typing import Any
@@ -19,11 +21,22 @@ from ddlbench.core.step_rows import STEP_PARTS
 
 PARTS = {
     "input_s": "Waiting for images, but not at the start of an epoch",
-    "waiting_s": "Waiting for the slowest rank: what the worker in the middle waits for gradients, beyond `transfer_s`",
-    "transfer_s": "Transfer: the least that any rank waits for gradients, as the last one waits for nobody",
+    "waiting_s": (
+        "Waiting for the slowest rank: what the worker in the middle waits for gradients, beyond"
+        " `transfer_s`"
+    ),
+    "transfer_s": (
+        "Transfer: the least that any rank waits for gradients, as the last one waits for nobody"
+    ),
     "compute_s": "Forward pass, backward pass and optimizer",
-    "together_s": "`waiting_s`, `transfer_s` and `compute_s` in one, where the framework cannot tell them apart",
-    "epochs_s": "Start and end of epochs: until the first batch is there, and from the last step to the validation",
+    "together_s": (
+        "`waiting_s`, `transfer_s` and `compute_s` in one, where the framework cannot tell them"
+        " apart"
+    ),
+    "epochs_s": (
+        "Start and end of epochs: until the first batch is there, and from the last step to the"
+        " validation"
+    ),
     "validation_s": "Validation",
     "checkpoint_s": "Checkpoints, and agreeing about them",
     "unexplained_s": "What is left of `total_s`",
@@ -32,7 +45,12 @@ SPLIT = ("waiting_s", "transfer_s", "compute_s")  # null where there is `togethe
 COLUMNS = (
     Column("run", "str", "The run, a timed one."),
     Column("images", "int64", "Images that were trained on, over all epochs and ranks.", "images"),
-    Column("total_s", "float64", "The whole training as it was made, warm-up included (`train_s`).", "s"),
+    Column(
+        "total_s",
+        "float64",
+        "The whole training as it was made, warm-up included (`train_s`).",
+        "s",
+    ),
     *(Column(name, "float64", f"{means}.", "s") for name, means in PARTS.items()),
 )
 
@@ -52,7 +70,11 @@ def parts(record: Record) -> dict[str, Any]:
     middle = table[place == (spec.workers - 1) // 2].set_index("step")
     starts = middle.index.to_numpy() % (len(middle) // spec.epochs) == 0
     waited = middle["data_wait_s"].to_numpy()
-    row: dict[str, Any] = {"run": spec.id, "images": int(steps["images"].sum()), "total_s": train_s(record.last)}
+    row: dict[str, Any] = {
+        "run": spec.id,
+        "images": int(steps["images"].sum()),
+        "total_s": train_s(record.last),
+    }
     row |= dict.fromkeys(PARTS) | {"input_s": float(waited[~starts].sum())}
     compute = float(busy.loc[table.index[place == (spec.workers - 1) // 2]].sum())
     if split:
@@ -62,7 +84,9 @@ def parts(record: Record) -> dict[str, Any]:
     else:
         row["together_s"] = compute
     row |= _between(record, float(waited[starts].sum()))
-    row["unexplained_s"] = row["total_s"] - sum(row[name] or 0.0 for name in PARTS if name != "unexplained_s")
+    row["unexplained_s"] = row["total_s"] - sum(
+        row[name] or 0.0 for name in PARTS if name != "unexplained_s"
+    )
     return row
 
 
@@ -74,7 +98,8 @@ def _between(record: Record, waited_s: float) -> dict[str, float]:
     took = steps[[*STEP_PARTS]].sum(axis=1).to_numpy()
     ends, epochs = steps["end_s"].to_numpy(dtype=np.float64), steps["epoch"].to_numpy()
     gaps = np.clip(np.append(ends[1:] - took[1:], train_s(record.last)) - ends, 0.0, None)
-    # Moments have the digits of float32: after hours, what looks like a gap of milliseconds is rounding.
+    # Moments have the digits of float32: after hours, what looks like a gap of milliseconds is
+    # rounding.
     gaps = np.where(gaps > 4 * np.spacing(np.abs(ends).astype(np.float32)), gaps, 0.0)
     last = np.append(epochs[1:] != epochs[:-1], True)  # of its epoch
     at = {
@@ -88,13 +113,24 @@ def _between(record: Record, waited_s: float) -> dict[str, float]:
             ended += gap
             continue
         validated = at["eval_stop", number] - at["eval_start", number]
-        # From a validation to the next epoch there is nothing but a checkpoint. A stop in between is no part of it.
+        # From a validation to the next epoch there is nothing but a checkpoint. A stop in between
+        # is no part of it.
         rest = max(0.0, gap - validated)
-        saved = at.get(("epoch_start", number + 1), at["eval_stop", number]) - at["eval_stop", number]
+        saved = (
+            at.get(("epoch_start", number + 1), at["eval_stop", number]) - at["eval_stop", number]
+        )
         saved = min(max(0.0, saved), rest)
-        validations, checkpoints, ended = validations + min(validated, gap), checkpoints + saved, ended + rest - saved
+        validations, checkpoints, ended = (
+            validations + min(validated, gap),
+            checkpoints + saved,
+            ended + rest - saved,
+        )
     first = max(0.0, float(ends[0] - took[0]))  # until the loader is asked for the first epoch
-    return {"epochs_s": waited_s + ended + first, "validation_s": validations, "checkpoint_s": checkpoints}
+    return {
+        "epochs_s": waited_s + ended + first,
+        "validation_s": validations,
+        "checkpoint_s": checkpoints,
+    }
 
 
 def waterfall(runs: pd.DataFrame, losses: pd.DataFrame) -> pd.DataFrame:
@@ -108,7 +144,9 @@ def waterfall(runs: pd.DataFrame, losses: pd.DataFrame) -> pd.DataFrame:
 
     Where a run of a comparison cannot split its parts, both sides count as `together_s`.
     """
-    runs = successful(runs)[[*KEYS, "run", "repeat", "workers", "global_batch"]]  # `compute_s` there is of a step
+    runs = successful(runs)[
+        [*KEYS, "run", "repeat", "workers", "global_batch"]
+    ]  # `compute_s` there is of a step
     table = in_series(runs).merge(losses.rename(columns={"images": "trained"}), on="run")
     rows = []
     for _, series in table.groupby(list(SERIES), dropna=False):
@@ -116,8 +154,13 @@ def waterfall(runs: pd.DataFrame, losses: pd.DataFrame) -> pd.DataFrame:
         ref, base = counts[0]
         for workers, group in counts[1:]:
             whole = not (base["together_s"].notna().any() or group["together_s"].notna().any())
-            before, now = (_per_image(side, n, whole) for side, n in ((base, ref), (group, workers)))
-            row = {key: group[key].iloc[0] for key in SERIES} | {"workers": workers, "ref_workers": ref}
+            before, now = (
+                _per_image(side, n, whole) for side, n in ((base, ref), (group, workers))
+            )
+            row = {key: group[key].iloc[0] for key in SERIES} | {
+                "workers": workers,
+                "ref_workers": ref,
+            }
             row |= {"repeats": len(group), "efficiency": before["total_s"] / now["total_s"]}
             row |= {name: (now[name] - before[name]) / now["total_s"] for name in PARTS}
             rows.append(row)

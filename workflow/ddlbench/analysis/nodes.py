@@ -1,8 +1,10 @@
-"""Each host beside the others, over all records of a machine: whose steps take longer, and what that says of the host.
+"""Each host beside the others, over all records of a machine: whose steps take longer, and what
+that says of the host.
 
-`ddlbench nodes` calls this. Within an epoch of a run all ranks do the same steps, so a host whose ranks compute or
-wait for data longer than those of the other hosts is slower. A host that is slow in most of its epochs says hardware.
-Epochs in which now one host is slow and now another say loader or file system.
+`ddlbench nodes` calls this. Within an epoch of a run all ranks do the same steps, so a host whose
+ranks compute or wait for data longer than those of the other hosts is slower. A host that is slow
+in most of its epochs says hardware. Epochs in which now one host is slow and now another say loader
+or file system.
 """
 
 import math
@@ -26,23 +28,55 @@ from ddlbench.core.record import MLLOG
 from ddlbench.core.step_rows import COMPUTE
 
 PARTS = {"compute": COMPUTE, "data_wait": ["data_wait_s"]}
-HARDWARE, WANDERS, LIKE, UNKNOWN = "hardware", "loader or file system", "as the others", "cannot tell"
+HARDWARE, WANDERS, LIKE, UNKNOWN = (
+    "hardware",
+    "loader or file system",
+    "as the others",
+    "cannot tell",
+)
 MOST = 0.5  # of its epochs in which slow hardware is slow
-WANDERING = 0.2  # of all epochs in which some other host is slow, at the least, for the loader to be blamed
+WANDERING = (
+    0.2  # of all epochs in which some other host is slow, at the least, for the loader to be blamed
+)
 COLUMNS = (
     Column("host", "str", "The computer."),
     Column("part", "str", "compute: forward, backward, optimizer. data_wait: waiting for images."),
     Column("verdict", "str", f"`{HARDWARE}`, `{WANDERS}`, `{LIKE}` or `{UNKNOWN}`."),
     Column("runs", "int64", "Runs on this and other hosts that tell."),
     Column("epochs", "int64", "Their epochs after warm-up."),
-    Column("slow_epochs", "int64", "Epochs in which the host was slow beside the others (`analysis/slow.py`)."),
+    Column(
+        "slow_epochs",
+        "int64",
+        "Epochs in which the host was slow beside the others (`analysis/slow.py`).",
+    ),
     Column("local_rank", "Int64", "The rank on the host that took longest in most epochs."),
-    Column("excess_s", "float64", "What a step takes longer than on the others: median over epochs.", "s"),
-    Column("ratio", "float64", "A step's time without communication over the others', if only this part differs."),
-    Column("low", "float64", "Lower bound of the ratio's 95 % interval; null if there is one value only."),
+    Column(
+        "excess_s",
+        "float64",
+        "What a step takes longer than on the others: median over epochs.",
+        "s",
+    ),
+    Column(
+        "ratio",
+        "float64",
+        "A step's time without communication over the others', if only this part differs.",
+    ),
+    Column(
+        "low",
+        "float64",
+        "Lower bound of the ratio's 95 % interval; null if there is one value only.",
+    ),
     Column("high", "float64", "Upper bound."),
-    Column("over", "str", "What the interval is over: runs, or epochs if there are fewer than three runs."),
-    Column("over_own_best", "float64", "The latest run's time over the host's own best, in runs of the same kind."),
+    Column(
+        "over",
+        "str",
+        "What the interval is over: runs, or epochs if there are fewer than three runs.",
+    ),
+    Column(
+        "over_own_best",
+        "float64",
+        "The latest run's time over the host's own best, in runs of the same kind.",
+    ),
 )
 
 
@@ -54,7 +88,8 @@ class HostComparison(NamedTuple):
     host: str
     part: str
     excess_s: float  # a step's, beyond the median of the other hosts [s]
-    time_s: float  # a step without communication, if all but this part took what it takes on the median host [s]
+    # a step without communication, if all but this part took what it takes on the median host [s]
+    time_s: float
     ratio: float  # of that time to the median of the other hosts'
     slow: bool  # by analysis/slow.py
 
@@ -70,7 +105,9 @@ class HostEpoch(NamedTuple):
     local_rank: int | None = None  # the host's rank that took longest
 
 
-def beside(seconds: Mapping[str, Mapping[str, float]], parts: Iterable[str] = PARTS) -> list[HostComparison]:
+def beside(
+    seconds: Mapping[str, Mapping[str, float]], parts: Iterable[str] = PARTS
+) -> list[HostComparison]:
     """Compare hosts with each other.
 
     `seconds` has, by part of PARTS and by host, what a step took [s]; two hosts or more.
@@ -101,13 +138,17 @@ def host_epochs(record: Record) -> Iterator[HostEpoch]:
         return
     steps = times.after_warm_up(record.steps, spec)
     images = steps.groupby("step")["images"]
-    steps = steps[images.transform("min") == images.transform("max")]  # of an uneven last batch ranks get less work
+    steps = steps[
+        images.transform("min") == images.transform("max")
+    ]  # of an uneven last batch ranks get less work
     if steps.empty:
         return
-    # Where waiting for other ranks is not measured apart, it is in the passes: all ranks then compute equally long.
+    # Where waiting for other ranks is not measured apart, it is in the passes: all ranks then
+    # compute equally long.
     parts = [part for part in PARTS if part != "compute" or steps["communication_s"].notna().all()]
     seconds = pd.DataFrame({part: steps[names].sum(axis=1) for part, names in PARTS.items()})
-    # A host is as slow as its slowest rank, for which all others wait: one bad device of four is not averaged away.
+    # A host is as slow as its slowest rank, for which all others wait: one bad device of four is
+    # not averaged away.
     of_rank = seconds.groupby([steps["epoch"], steps["rank"]]).mean()
     host_of = of_rank.index.get_level_values("rank").map(dict(enumerate(hosts)))
     by_host = of_rank.groupby([of_rank.index.get_level_values("epoch"), host_of.rename("host")])
@@ -137,14 +178,21 @@ def rows(entries: Iterable[HostEpoch]) -> list[dict[str, object]]:
         epochs = {(entry.run, entry.epoch) for entry in some}
         sound = [entry for entry in some if entry.means.host not in hard]
         usual = deviation([math.log(entry.means.ratio) for entry in sound]) if sound else 0.0
-        other = [entry for entry in sound if entry.means.slow and math.log(entry.means.ratio) > DEVIATIONS * usual]
+        other = [
+            entry
+            for entry in sound
+            if entry.means.slow and math.log(entry.means.ratio) > DEVIATIONS * usual
+        ]
         wanders = len({(entry.run, entry.epoch) for entry in other}) >= WANDERING * len(epochs)
         if wanders and len({entry.means.host for entry in other}) > 1:
             for host in {entry.means.host for entry in other}:
                 by_host[host]["verdict"] = WANDERS
         table += by_host.values()
     order = [HARDWARE, WANDERS, UNKNOWN, LIKE]
-    return sorted(table, key=lambda row: (order.index(str(row["verdict"])), str(row["host"]), str(row["part"])))
+    return sorted(
+        table,
+        key=lambda row: (order.index(str(row["verdict"])), str(row["host"]), str(row["part"])),
+    )
 
 
 def _row(host: str, part: str, mine: Sequence[HostEpoch]) -> dict[str, object]:
@@ -152,12 +200,16 @@ def _row(host: str, part: str, mine: Sequence[HostEpoch]) -> dict[str, object]:
     for entry in mine:
         of_run[entry.run].append(entry.means.ratio)
     enough = len(of_run) > 2
-    interval = over_repeats([*map(median, of_run.values())] if enough else [entry.means.ratio for entry in mine])
+    interval = over_repeats(
+        [*map(median, of_run.values())] if enough else [entry.means.ratio for entry in mine]
+    )
     slow = sum(entry.means.slow for entry in mine)
     return {
         "host": host,
         "part": part,
-        "verdict": _verdict(interval, sum(entry.means.ratio > 1 + SHARE for entry in mine) / len(mine)),
+        "verdict": _verdict(
+            interval, sum(entry.means.ratio > 1 + SHARE for entry in mine) / len(mine)
+        ),
         "runs": len(of_run),
         "epochs": len(mine),
         "slow_epochs": slow,
@@ -183,7 +235,9 @@ def _over_own_best(mine: Sequence[HostEpoch]) -> float | None:
     """Return the latest run's time over the shortest of the same kind, the median over kinds; None
     where no kind has two.
     """
-    of_kind: dict[str, dict[tuple[float, str], list[float]]] = defaultdict(lambda: defaultdict(list))
+    of_kind: dict[str, dict[tuple[float, str], list[float]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
     for entry in mine:
         of_kind[entry.kind][entry.began_s, entry.run].append(entry.means.time_s)
     ratios = []
@@ -233,6 +287,7 @@ def lines(table: Sequence[dict[str, object]]) -> list[str]:
             between = f" ({row['low'] - 1:+.1%} to {row['high'] - 1:+.1%} over {row['over']})"
         text.append(
             f"{row['host']!s:{wide}} {row['part']!s:9}  {row['ratio'] - 1:+7.1%}{between}, "  # type: ignore[operator]
-            f"slow in {row['slow_epochs']} of {row['epochs']} epochs of {row['runs']} runs{device}: {row['verdict']}"
+            f"slow in {row['slow_epochs']} of {row['epochs']} epochs of {row['runs']} runs{device}:"
+            f" {row['verdict']}"
         )
     return text

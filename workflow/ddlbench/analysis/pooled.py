@@ -1,9 +1,10 @@
-"""Two sides over all settings in which both were tried: one ratio, its interval, in how many settings a side leads.
+"""Two sides over all settings in which both were tried: one ratio, its interval, in how many
+settings a side leads.
 
-A block is a setting: runs that share everything but the sides that are compared, and their repeat. Values are
-logarithms of rates, or points of accuracy. Runs of the same repeat in a block are a pair, of which the difference
-counts. docs/statistics.md has the formulas; `bench/answers.py` measures on studies with known truth what they hold.
-All functions are pure.
+A block is a setting: runs that share everything but the sides that are compared, and their repeat.
+Values are logarithms of rates, or points of accuracy. Runs of the same repeat in a block are a
+pair, of which the difference counts. docs/statistics.md has the formulas; `bench/answers.py`
+measures on studies with known truth what they hold. All functions are pure.
 """
 
 import math
@@ -15,18 +16,28 @@ from typing import Any, TypeVar
 
 from scipy import special
 
-from ddlbench.analysis.statistics import FEWEST, LEAST, LEVEL, NOISE, POWER, VERDICT_LEVEL, Ratio, more_repeats
+from ddlbench.analysis.statistics import (
+    FEWEST,
+    LEAST,
+    LEVEL,
+    NOISE,
+    POWER,
+    VERDICT_LEVEL,
+    Ratio,
+    more_repeats,
+)
 
 Side = TypeVar("Side", bound=Hashable)
 Cells = Mapping[Any, Mapping[Any, float]]  # side -> repeat -> value
 OVER_SETTINGS = 3  # from so many settings on their own spread makes the interval
 FEW_SETTINGS = 5  # up to so many may agree by chance
 MOST_REPEATS = 100  # more are made by nobody
-# As how many comparisons a verdict counts that is asked for at each of so many looks (`plan/rounds.py`): the same level
-# at each look, which is the alpha spending function of Pocock's type (Lan and DeMets 1983, Biometrika 70:659; Pocock
-# 1977, Biometrika 64:191). Their normal theory has 1.7, 2.2 and 2.7; with two to five repeats Student's t moves more
-# from look to look, so these are calibrated: with them 4 % stay at most 5 %, for 1 to 45 pairs of sides, from 2 to 5
-# repeats on (bench/rounds.py).
+# As how many comparisons a verdict counts that is asked for at each of so many looks
+# (`plan/rounds.py`): the same level at each look, which is the alpha spending function of Pocock's
+# type (Lan and DeMets 1983, Biometrika 70:659; Pocock 1977, Biometrika 64:191). Their normal theory
+# has 1.7, 2.2 and 2.7; with two to five repeats Student's t moves more from look to look, so these
+# are calibrated: with them 4 % stay at most 5 %, for 1 to 45 pairs of sides, from 2 to 5 repeats on
+# (bench/rounds.py).
 LOOKS = {1: 1.0, 2: 1.8, 3: 2.5, 4: 3.5}
 
 
@@ -49,7 +60,9 @@ class Block:
         return all(isinstance(key, str) for side in (ours, theirs) for key in self.cells[side])
 
     def pairs(self, ours: Hashable, theirs: Hashable) -> list[float]:
-        """Return ours minus theirs by repeat; where no repeat is on both sides, the difference of their medians."""
+        """Return ours minus theirs by repeat; where no repeat is on both sides, the difference of
+        their medians.
+        """
         left, right = self.cells[ours], self.cells[theirs]
         common = sorted({*left} & {*right})
         if not common:
@@ -106,18 +119,20 @@ def compare(
     fewest: int = FEWEST,
     together: Spread | None = None,
 ) -> Pooled:
-    """Return ours minus theirs, pooled over the blocks that have both. Raises ValueError if there are none.
+    """Return ours minus theirs, pooled over the blocks that have both. Raises ValueError if there
+    are none.
 
-    With three settings or more: the mean over settings of the median of their pairs, with Student's t over settings,
-    whose spread holds the noise of runs and what differs between settings. With fewer: the mean over settings of their
-    pairs, with Student's t and the spread of pairs (`_spread`). Runs of others in one setting are no pairs: the
-    sides are compared as they are (`unpaired`). The verdict asks for `fewest` pairs, and for the
-    interval of the level 1 - 0.04 / `one_of` beyond 0, where any of so many comparisons would decide; or for that in
-    each of several settings. Of two settings none may say the opposite. An interval is never widened for the verdict's
-    sake. `together` is the spread of all sides, where it is known.
+    With three settings or more: the mean over settings of the median of their pairs, with Student's
+    t over settings, whose spread holds the noise of runs and what differs between settings. With
+    fewer: the mean over settings of their pairs, with Student's t and the spread of pairs
+    (`_spread`). Runs of others in one setting are no pairs: the sides are compared as they are
+    (`unpaired`). The verdict asks for `fewest` pairs, and for the interval of the level 1 - 0.04 /
+    `one_of` beyond 0, where any of so many comparisons would decide; or for that in each of several
+    settings. Of two settings none may say the opposite. An interval is never widened for the
+    verdict's sake. `together` is the spread of all sides, where it is known.
 
-    Source: the setting as a block, Montgomery 2017, Design and Analysis of Experiments, section 4.1; the t interval
-    over settings, Hartung & Knapp 2001, Stat Med 20:3875, with equal weights.
+    Source: the setting as a block, Montgomery 2017, Design and Analysis of Experiments, section
+    4.1; the t interval over settings, Hartung & Knapp 2001, Stat Med 20:3875, with equal weights.
     """
     both = shared(blocks, ours, theirs)
     if not both:
@@ -140,7 +155,9 @@ def compare(
     limit = 1 - (1 - VERDICT_LEVEL) / one_of
     verdict = _beyond(centre, error, freedom, limit) if total >= fewest else 0
     if not verdict and count > 1 and free:
-        alone = {_beyond(fmean(pairs), spread / math.sqrt(len(pairs)), free, limit) for pairs in groups}
+        alone = {
+            _beyond(fmean(pairs), spread / math.sqrt(len(pairs)), free, limit) for pairs in groups
+        }
         verdict = alone.pop() if len(alone) == 1 and total >= fewest else 0
     if count < OVER_SETTINGS and any(verdict * value < 0 for value in middles):
         verdict = 0  # two settings that disagree are no setting's noise
@@ -150,7 +167,19 @@ def compare(
         low, high = min(centre - width, middle), max(centre + width, middle)
     leads = sum(value > 0 for value in middles)
     between = _deviation(middles) if count >= OVER_SETTINGS else math.nan
-    return Pooled(middle, low, high, count, leads, max(map(len, groups)), total, verdict, spread, free, between)
+    return Pooled(
+        middle,
+        low,
+        high,
+        count,
+        leads,
+        max(map(len, groups)),
+        total,
+        verdict,
+        spread,
+        free,
+        between,
+    )
 
 
 def _beyond(centre: float, error: float, free: float, level: float) -> int:
@@ -162,8 +191,9 @@ def _beyond(centre: float, error: float, free: float, level: float) -> int:
 
 
 def spread_of(blocks: Sequence[Block]) -> Spread:
-    """Return the spread of all pairs of sides in these blocks, as in the analysis of variance of sides by repeats: in
-    each block (sides - 1) (repeats - 1) degrees of freedom."""
+    """Return the spread of all pairs of sides in these blocks, as in the analysis of variance of
+    sides by repeats: in each block (sides - 1) (repeats - 1) degrees of freedom.
+    """
     squares, weights, free = 0.0, 0.0, 0.0
     middles: dict[Any, list[float]] = {}
     for block in blocks:
@@ -173,7 +203,9 @@ def spread_of(blocks: Sequence[Block]) -> Spread:
             squares += _squares(pairs)
             weights += len(pairs) - 1
             free += (len(pairs) - 1) * 2 / len(block.cells)
-    apart = sorted(_deviation(values) for values in middles.values() if len(values) >= OVER_SETTINGS)
+    apart = sorted(
+        _deviation(values) for values in middles.values() if len(values) >= OVER_SETTINGS
+    )
     between = apart[len(apart) // 2] if apart else 0.0
     return Spread(math.sqrt(squares / weights) if weights else math.nan, free, between)
 
@@ -182,12 +214,14 @@ def _deviation(values: Sequence[float]) -> float:
     return math.sqrt(_squares(values) / (len(values) - 1))
 
 
-def _spread(groups: Sequence[Sequence[float]], together: Spread, noise: float) -> tuple[float, float]:
-    """Return the standard deviation of one pair's difference and its degrees of freedom; 0 of these if no setting was
-    repeated.
+def _spread(
+    groups: Sequence[Sequence[float]], together: Spread, noise: float
+) -> tuple[float, float]:
+    """Return the standard deviation of one pair's difference and its degrees of freedom; 0 of these
+    if no setting was repeated.
 
-    It is that of all pairs of sides, or that of these two sides alone where this is larger: one steady pair proves
-    nothing, and one unsteady side widens its own intervals.
+    It is that of all pairs of sides, or that of these two sides alone where this is larger: one
+    steady pair proves nothing, and one unsteady side widens its own intervals.
     """
     own_free = sum(len(pairs) - 1 for pairs in groups)
     if not own_free:
@@ -198,7 +232,9 @@ def _spread(groups: Sequence[Sequence[float]], together: Spread, noise: float) -
     return max(together.deviation, noise), max(together.free, float(own_free))
 
 
-def _least(everywhere: Spread, groups: Sequence[Sequence[float]], spread: float, free: float) -> float:
+def _least(
+    everywhere: Spread, groups: Sequence[Sequence[float]], spread: float, free: float
+) -> float:
     """Return the least spread that is assumed between settings: the noise of their medians; and for
     few settings, which may agree by chance, three quarters of the spread of other pairs of sides.
     """
@@ -213,12 +249,18 @@ def _squares(values: Sequence[float]) -> float:
 
 
 def unpaired(
-    cells: Cells, ours: Hashable, theirs: Hashable, steady: Sequence[Hashable], one_of: float = 1.0, noise: float = 0.0
+    cells: Cells,
+    ours: Hashable,
+    theirs: Hashable,
+    steady: Sequence[Hashable],
+    one_of: float = 1.0,
+    noise: float = 0.0,
 ) -> Pooled:
-    """Return ours minus theirs where repeats are no pairs, such as of accuracies, which differ by their seeds.
+    """Return ours minus theirs where repeats are no pairs, such as of accuracies, which differ by
+    their seeds.
 
-    Student's t with the spread of runs around the mean of their side, over all `steady` sides, or over these two if it
-    is larger there: what hardly learns says nothing of how the others vary.
+    Student's t with the spread of runs around the mean of their side, over all `steady` sides, or
+    over these two if it is larger there: what hardly learns says nothing of how the others vary.
     """
     left, right = [*cells[ours].values()], [*cells[theirs].values()]
     sides = {ours, theirs} | ({*steady} if {ours, theirs} <= {*steady} else set())
@@ -238,7 +280,9 @@ def unpaired(
 
 
 def _within(groups: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """Return the standard deviation of values around the mean of their group, and its degrees of freedom."""
+    """Return the standard deviation of values around the mean of their group, and its degrees of
+    freedom.
+    """
     free = sum(len(group) - 1 for group in groups)
     squares = sum(map(_squares, groups))
     return (math.sqrt(squares / free), float(free)) if free else (0.0, 0.0)
@@ -265,16 +309,19 @@ def turn(
     """Return where along `size` one side leads significantly below and the other above; None if
     nowhere.
 
-    Of all splits between two sizes the one at which the less sure half is surest. Each half is judged by the spread of
-    settings around the means of the halves from five settings on, else by that of pairs. Chance makes a half sure in 4
-    of 100 cases, and both, on opposite sides, in less than one of a thousand for each split.
+    Of all splits between two sizes the one at which the less sure half is surest. Each half is
+    judged by the spread of settings around the means of the halves from five settings on, else by
+    that of pairs. Chance makes a half sure in 4 of 100 cases, and both, on opposite sides, in less
+    than one of a thousand for each split.
     """
     at = size or (lambda block: block.size)
     both = sorted(shared(blocks, ours, theirs), key=at)
     sizes = sorted({at(block) for block in both})
     best: tuple[float, Turn] | None = None
     for split in sizes[:-1]:
-        halves = [[block for block in both if (at(block) <= split) is below] for below in (True, False)]
+        halves = [
+            [block for block in both if (at(block) <= split) is below] for below in (True, False)
+        ]
         middles = [[median(block.pairs(ours, theirs)) for block in half] for half in halves]
         means = [fmean(half) for half in middles]
         if means[0] * means[1] >= 0:
@@ -283,7 +330,9 @@ def turn(
         if not free:
             continue
         level = 1 - (1 - VERDICT_LEVEL) / one_of
-        signs = [_beyond(mean, error, free, level) for mean, error in zip(means, errors, strict=True)]
+        signs = [
+            _beyond(mean, error, free, level) for mean, error in zip(means, errors, strict=True)
+        ]
         if signs[0] * signs[1] < 0:
             surest = min(abs(mean) / error for mean, error in zip(means, errors, strict=True))
             if best is None or surest > best[0]:
@@ -293,18 +342,26 @@ def turn(
 
 
 def _around(
-    halves: Sequence[Sequence[Block]], middles: Sequence[Sequence[float]], ours: Hashable, theirs: Hashable
+    halves: Sequence[Sequence[Block]],
+    middles: Sequence[Sequence[float]],
+    ours: Hashable,
+    theirs: Hashable,
 ) -> tuple[float, list[float]]:
     """Return the degrees of freedom and the standard error of each half's mean."""
     count = sum(map(len, halves))
     if count >= OVER_SETTINGS + 2:
         means = [fmean(half) for half in middles]
-        squares = sum((value - mean) ** 2 for half, mean in zip(middles, means, strict=True) for value in half)
+        squares = sum(
+            (value - mean) ** 2 for half, mean in zip(middles, means, strict=True) for value in half
+        )
         spread = max(math.sqrt(squares / (count - 2)), NOISE)
         return count - 2.0, [spread / math.sqrt(len(half)) for half in middles]
     both = [block for half in halves for block in half]
     spread, free = _spread([block.pairs(ours, theirs) for block in both], spread_of(both), NOISE)
-    weights = [sum(1 / len(block.pairs(ours, theirs)) for block in half) / len(half) ** 2 for half in halves]
+    weights = [
+        sum(1 / len(block.pairs(ours, theirs)) for block in half) / len(half) ** 2
+        for half in halves
+    ]
     return free, [spread * math.sqrt(weight) for weight in weights]
 
 
@@ -323,7 +380,9 @@ def ranked(
             ahead[right].append(-middle)
 
     def place(side: Side) -> tuple[int, float]:
-        return sum(value > 0 for value in ahead[side]), fmean(ahead[side]) if ahead[side] else -math.inf
+        return sum(value > 0 for value in ahead[side]), fmean(ahead[side]) if ahead[
+            side
+        ] else -math.inf
 
     return sorted(sides, key=place, reverse=True)
 
@@ -337,7 +396,8 @@ def more_pairs(found: Pooled, one_of: float = 1.0) -> int | None:
     """
     if found.pairs < 2 or not found.free:
         return max(1, FEWEST - found.n)
-    # What was seen of the undecided is too large as often as too small: half an error less asks for enough more often.
+    # What was seen of the undecided is too large as often as too small: half an error less asks for
+    # enough more often.
     deviation = found.spread / math.sqrt(found.n) if math.isnan(found.between) else found.between
     effect = abs(found.middle) - deviation / math.sqrt(found.settings) / 2
     if effect <= 0:

@@ -1,4 +1,5 @@
-"""What `last_rate` has learnt from published series: fitted from a CSV, kept in a file, never typed in.
+"""What `last_rate` has learnt from published series: fitted from a CSV, kept in a file, never typed
+in.
 
 `python bench/prediction.py --fit` writes `config/references/prediction-priors.json` from
 `config/references/throughput-series.csv`; `bench/learning.py` is how.
@@ -44,7 +45,9 @@ def read() -> Priors:
     return Priors(**values | lists)
 
 
-def published(path: Path = SERIES, unknown_batch: float = 128.0, reduction: str = "all-reduce") -> list[SourceSeries]:
+def published(
+    path: Path = SERIES, unknown_batch: float = 128.0, reduction: str = "all-reduce"
+) -> list[SourceSeries]:
     """Read all series of this reduction with at least two points.
 
     Where no batch is given, `unknown_batch` is used: a batch that stays the same changes nothing.

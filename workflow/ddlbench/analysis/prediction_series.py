@@ -34,7 +34,11 @@ class Scaling:
         say it.
         """
         batches = self.runs.groupby("workers")["each"].median()
-        return None if batches.isna().any() else tuple(float(batches[count]) for count in self.points["workers"])
+        return (
+            None
+            if batches.isna().any()
+            else tuple(float(batches[count]) for count in self.points["workers"])
+        )
 
     @property
     def whole(self) -> int | None:
@@ -75,7 +79,11 @@ class Scaling:
         draws = []
         for run in self.runs[self.runs["energy_j"].notna()].to_dict("records"):
             devices_j = run.get("device_energy_j")
-            devices_w = None if devices_j is None or pd.isna(devices_j) else float(devices_j) / run["train_s"]
+            devices_w = (
+                None
+                if devices_j is None or pd.isna(devices_j)
+                else float(devices_j) / run["train_s"]
+            )
             watts = float(run["energy_j"]) / run["train_s"]
             draws.append(Draw(int(run["workers"]), int(run["nodes"]), watts, devices_w))
         return tuple(draws)

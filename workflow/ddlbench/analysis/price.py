@@ -1,10 +1,12 @@
-"""What compute time costs in money and energy. Plan, budget, tables, answers and predictions all ask here.
+"""What compute time costs in money and energy. Plan, budget, tables, answers and predictions all
+ask here.
 
     price = hours x workers that nobody else can use meanwhile x price of a worker hour
     energy = hours x power of the run's nodes, measured where it was, x PUE
 
-Hours of workers (`gpu_hours`, `worker_hours`) are those of a run's own workers everywhere; only the price, and a budget
-that a centre gives, count the others of its nodes too. Pure; without pandas, because Snakemake's own process asks too.
+Hours of workers (`gpu_hours`, `worker_hours`) are those of a run's own workers everywhere; only the
+price, and a budget that a centre gives, count the others of its nodes too. Pure; without pandas,
+because Snakemake's own process asks too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,20 +30,25 @@ class Tariff:
     pue: float | None = None
 
     def workers_blocked(self, workers: int, nodes: int, timed: bool = True) -> int:
-        """Return how many workers nobody else can use while a job runs: its own, or all of its nodes' if it is timed or
-        nodes are billed whole."""
+        """Return how many workers nobody else can use while a job runs: its own, or all of its
+        nodes' if it is timed or nodes are billed whole.
+        """
         if timed or self.whole_nodes:
             return max(workers, nodes * self.workers_per_node)
         return workers
 
     def price(self, hours: float | None, blocked: int) -> float | None:
-        """Return the price of so many hours of so many blocked workers; None if the hours or the price are unknown."""
+        """Return the price of so many hours of so many blocked workers; None if the hours or the
+        price are unknown.
+        """
         if hours is None or self.price_per_worker_hour is None:
             return None
         return hours * blocked * self.price_per_worker_hour
 
     def energy_kwh(self, energy_j: float | None) -> float | None:
-        """Return the energy of the site [kWh] for that of its computers [J]; the same where the PUE is unknown."""
+        """Return the energy of the site [kWh] for that of its computers [J]; the same where the PUE
+        is unknown.
+        """
         return None if energy_j is None else energy_j / 3.6e6 * (self.pue or 1.0)
 
 
@@ -73,14 +80,19 @@ class Draw:
 
 
 def power_w(
-    draws: Sequence[Draw], workers: int, nodes: int, design: tuple[float | None, float | None] = (None, None)
+    draws: Sequence[Draw],
+    workers: int,
+    nodes: int,
+    design: tuple[float | None, float | None] = (None, None),
 ) -> float | None:
-    """Return the power of a run of so many workers on so many nodes [W], from what runs like it drew; None without any.
+    """Return the power of a run of so many workers on so many nodes [W], from what runs like it
+    drew; None without any.
 
-    Runs of the same size are taken as they are; else runs with as many workers on a node, node by node; else the power
-    of a node apart from that of its workers: by a line through what nodes drew with several numbers of workers. With
-    one number only, workers draw what their GPUs did, or the part that the machine's file gives them (`design`: power
-    of a worker and of the rest of a node), or all of it.
+    Runs of the same size are taken as they are; else runs with as many workers on a node, node by
+    node; else the power of a node apart from that of its workers: by a line through what nodes drew
+    with several numbers of workers. With one number only, workers draw what their GPUs did, or the
+    part that the machine's file gives them (`design`: power of a worker and of the rest of a node),
+    or all of it.
     """
     own = [draw.watts for draw in draws if (draw.workers, draw.nodes) == (workers, nodes)]
     if own:
@@ -90,7 +102,10 @@ def power_w(
         by_count.setdefault(draw.workers / draw.nodes, []).append(draw)
     if not by_count:
         return None
-    node_w = {count: median(draw.watts / draw.nodes for draw in same) for count, same in sorted(by_count.items())}
+    node_w = {
+        count: median(draw.watts / draw.nodes for draw in same)
+        for count, same in sorted(by_count.items())
+    }
     wanted = workers / nodes
     if wanted in node_w:
         return nodes * node_w[wanted]
@@ -102,7 +117,9 @@ def power_w(
 
 
 def _on_line(node_w: Mapping[float, float], count: float) -> float:
-    """Return the power of a node with so many workers by a line, on which neither node nor worker draws less than 0."""
+    """Return the power of a node with so many workers by a line, on which neither node nor worker
+    draws less than 0.
+    """
     slope, rest = linear_regression([*node_w], [*node_w.values()])
     if slope < 0:
         return fmean(node_w.values())
@@ -111,8 +128,12 @@ def _on_line(node_w: Mapping[float, float], count: float) -> float:
     return rest + slope * count
 
 
-def _of_workers(draws: Sequence[Draw], watts: float, count: float, design: tuple[float | None, float | None]) -> float:
-    """Return how much of a node's power its workers draw, where runs have one number of workers on a node."""
+def _of_workers(
+    draws: Sequence[Draw], watts: float, count: float, design: tuple[float | None, float | None]
+) -> float:
+    """Return how much of a node's power its workers draw, where runs have one number of workers on
+    a node.
+    """
     devices = [draw.devices_w / draw.nodes for draw in draws if draw.devices_w is not None]
     if devices:
         return min(watts, median(devices))

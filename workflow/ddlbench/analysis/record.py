@@ -1,4 +1,6 @@
-"""One run's record, read and believed: what all of analysis starts from. `records/ours.py` makes it of files."""
+"""One run's record, read and believed: what all of analysis starts from. `records/ours.py` makes it
+of files.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +14,11 @@ from ddlbench.core.spec import RunSpec
 
 @dataclass(frozen=True)
 class Record:
-    """A run's record. `last` holds the last event of each key. `success`: it ended well; else there are no steps.
+    """A run's record. `last` holds the last event of each key. `success`: it ended well; else there
+    are no steps.
 
-    `steps` has the columns of `record.STEP_COLUMNS`, sorted by step and rank. `kernels` is None without a profiler's.
+    `steps` has the columns of `record.STEP_COLUMNS`, sorted by step and rank. `kernels` is None
+    without a profiler's.
     """
 
     folder: Path

@@ -1,6 +1,8 @@
-"""What the record says as it is: where, with what and how a run was made, counts, what an interruption took.
+"""What the record says as it is: where, with what and how a run was made, counts, what an
+interruption took.
 
-And what ranks said of memory, CPU, energy and network (`train/measure.py`), joined to columns of their run.
+And what ranks said of memory, CPU, energy and network (`train/measure.py`), joined to columns of
+their run.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ ORIGIN = (
     Column(
         "torch_from",
         "str",
-        "Whose PyTorch it is: `environment`, which `make install` made, or the folder of the site's.",
+        "Whose PyTorch it is: `environment`, which `make install` made, or the folder of the"
+        " site's.",
     ),
     Column("python_version", "str", "Version of Python."),
     Column("container", "str", "SHA-256 of the image of the ranks' container; null without one."),
@@ -33,47 +36,68 @@ ORIGIN = (
     Column(
         "environment",
         "str",
-        "Variables of the ranks' environment that change speed or arithmetic: of NCCL, Gloo, UCX, TF32, threads and "
-        "memory (`train/assignment.py`).",
+        "Variables of the ranks' environment that change speed or arithmetic: of NCCL, Gloo, UCX,"
+        " TF32, threads and memory (`train/assignment.py`).",
     ),
     Column("cpu", "str", "The processor of the computer that started the ranks."),
-    Column("gpu", "str", "The first GPU of the computer that started the ranks; null without NVIDIA's driver."),
+    Column(
+        "gpu",
+        "str",
+        "The first GPU of the computer that started the ranks; null without NVIDIA's driver.",
+    ),
     Column("driver", "str", "NVIDIA's driver on the computer that started the ranks."),
     Column("kernel", "str", "Release of the Linux kernel on the computer that started the ranks."),
-    Column("data_sha256", "str", "SHA-256 of the data's manifest, which has each part's; null where nothing is read."),
+    Column(
+        "data_sha256",
+        "str",
+        "SHA-256 of the data's manifest, which has each part's; null where nothing is read.",
+    ),
     Column(
         "validation",
         "str",
-        "Where the pictures for validation are from: `its own`, or how they were cut from those for training. Null "
-        "where nothing is read.",
+        "Where the pictures for validation are from: `its own`, or how they were cut from those for"
+        " training. Null where nothing is read.",
     ),
     Column("commit", "str", "The commit of ddlbench that made the run."),
-    Column("uncommitted_changes", "boolean", "Whether files of ddlbench differed from that commit."),
+    Column(
+        "uncommitted_changes", "boolean", "Whether files of ddlbench differed from that commit."
+    ),
     Column("command", "str", "The command that started the ranks."),
     Column(
         "reading",
         "str",
-        "Of a program: what confirms the steps that were read of its output, or `read, not proved`. Our own trainings "
-        "count their steps themselves.",
+        "Of a program: what confirms the steps that were read of its output, or `read, not proved`."
+        " Our own trainings count their steps themselves.",
     ),
     Column(
-        "reading_proved", "boolean", "Whether steps and samples of the run are counted or confirmed, not just read."
+        "reading_proved",
+        "boolean",
+        "Whether steps and samples of the run are counted or confirmed, not just read.",
     ),
     Column(
         "ranks_together",
         "str",
-        "Of a program: whether its ranks trained together: `yes`, `no`, or `unconfirmed` where nothing shows it. Our "
-        "own do.",
+        "Of a program: whether its ranks trained together: `yes`, `no`, or `unconfirmed` where"
+        " nothing shows it. Our own do.",
     ),
-    Column("stopped_after", "str", "Of a program: the steps or minutes after which its file has runs ended."),
+    Column(
+        "stopped_after",
+        "str",
+        "Of a program: the steps or minutes after which its file has runs ended.",
+    ),
     Column("ranks_evidence", "str", "What shows whether the ranks trained together."),
     Column(
         "confirmed",
         "boolean",
-        "Whether more than the run's own output says what it did: its reading is proved, its ranks trained together, "
-        "and no rate that it prints denies the clock. No answer that rests on other runs is sure.",
+        "Whether more than the run's own output says what it did: its reading is proved, its ranks"
+        " trained together, and no rate that it prints denies the clock. No answer that rests on"
+        " other runs is sure.",
     ),
-    Column("initial_weights_sha256", "str", "SHA-256 of the weights before the first step; equal runs begin alike."),
+    Column(
+        "initial_weights_sha256",
+        "str",
+        "SHA-256 of the weights before the first step; equal runs begin alike.",
+    ),
 )
 INTERRUPTION = (
     Column(
@@ -83,105 +107,146 @@ INTERRUPTION = (
         "s",
         spoiled_by=(SHARING, PROFILER),
     ),
-    Column("lost_steps", "Int64", "Steps that an interrupted run had made after its checkpoint, and made again."),
+    Column(
+        "lost_steps",
+        "Int64",
+        "Steps that an interrupted run had made after its checkpoint, and made again.",
+    ),
     Column(
         "restart_s",
         "float64",
-        "From the death of an interrupted run's ranks to training again on all of them. Its machine was still at hand: "
-        "a wait for another node is not in it.",
+        "From the death of an interrupted run's ranks to training again on all of them. Its machine"
+        " was still at hand: a wait for another node is not in it.",
         "s",
         spoiled_by=(SHARING, PROFILER),
     ),
 )
 COLUMNS = (
-    Column("flops_per_image", "Int64", "Operations of a forward and a backward pass on one image.", "operations"),
+    Column(
+        "flops_per_image",
+        "Int64",
+        "Operations of a forward and a backward pass on one image.",
+        "operations",
+    ),
     Column("skipped_steps", "Int64", "Steps whose update was left out because fp16 overflowed."),
     Column("steps", "Int64", "Steps that were trained."),
     Column("images_seen", "Int64", "Images that were trained on, over all ranks and epochs."),
     Column("evaluations", "Int64", "Validations that gave an accuracy."),
     Column("validation_images", "Int64", "Images of the validation split."),
-    Column("validated_images", "Int64", "Images that an accuracy rests on; the fewest of any validation."),
+    Column(
+        "validated_images",
+        "Int64",
+        "Images that an accuracy rests on; the fewest of any validation.",
+    ),
     Column("begun_s", "float64", "When the run's first process began: seconds since 1970.", "s"),
     Column("started_s", "float64", "When training began: seconds since 1970.", "s"),
     Column(
         "run_s",
         "float64",
-        "The whole run, from its first process to its last event, without interruptions: `train_s`, and what the run "
-        "needed to begin and to end. It is what the plan counts.",
+        "The whole run, from its first process to its last event, without interruptions: `train_s`,"
+        " and what the run needed to begin and to end. It is what the plan counts.",
         "s",
     ),
     Column(
         "pauses_s",
         "float64",
-        "Of a program: time between its first and last step that was no training, such as validations and checkpoints. "
-        "It is in `train_s` and in no rate.",
+        "Of a program: time between its first and last step that was no training, such as"
+        " validations and checkpoints. It is in `train_s` and in no rate.",
         "s",
     ),
     Column(
         "printed_samples_per_s",
         "float64",
-        "Of a program: the rate of all ranks that it prints, by key rate_of of its file; the median of its lines.",
+        "Of a program: the rate of all ranks that it prints, by key rate_of of its file; the median"
+        " of its lines.",
         "samples/s",
     ),
     Column(
         "clock_samples_per_s",
         "float64",
-        "Of a program that prints a rate: that of the times of its lines, without pauses, warm-up included.",
+        "Of a program that prints a rate: that of the times of its lines, without pauses, warm-up"
+        " included.",
         "samples/s",
     ),
     Column(
         "printed_rate_agrees",
         "boolean",
-        "Of a program that prints a rate: whether it is the clock's within 20 %, with or without pauses.",
+        "Of a program that prints a rate: whether it is the clock's within 20 %, with or without"
+        " pauses.",
     ),
-    Column("data_before_clock_s", "float64", "How long before the clock started loaders were asked for images.", "s"),
-    Column("clock_resolution_s", "float64", "The smallest time that the clock of the steps tells apart.", "s"),
+    Column(
+        "data_before_clock_s",
+        "float64",
+        "How long before the clock started loaders were asked for images.",
+        "s",
+    ),
+    Column(
+        "clock_resolution_s",
+        "float64",
+        "The smallest time that the clock of the steps tells apart.",
+        "s",
+    ),
     Column(
         "data_cached_share",
         "float64",
-        "Share of the data that was in the memory of the computer that started the ranks, before the run; from a "
-        "sample of files. Null where the system does not tell.",
+        "Share of the data that was in the memory of the computer that started the ranks, before"
+        " the run; from a sample of files. Null where the system does not tell.",
     ),
     Column(
         "cores_per_rank",
         "float64",
-        "Hardware threads that the run was given on the computer that started the ranks, by the ranks there.",
+        "Hardware threads that the run was given on the computer that started the ranks, by the"
+        " ranks there.",
     ),
     Column("resumes", "Int64", "How often the run went on from a checkpoint."),
     *INTERRUPTION,
 )
 # What each rank's engine says of its model (`Engine.state_bytes`).
 STATE = (
-    Column("parameters_bytes", "Int64", "Parameters that the rank holds.", "bytes", over_ranks="max"),
+    Column(
+        "parameters_bytes", "Int64", "Parameters that the rank holds.", "bytes", over_ranks="max"
+    ),
     Column(
         "gradients_bytes",
         "Int64",
-        "Gradients that the rank keeps for its update: computed, not measured, by the formula of the ZeRO paper "
-        "(`core/zero.py`), without buffers that they are sent from. Of a program: what it says that it holds.",
+        "Gradients that the rank keeps for its update: computed, not measured, by the formula of"
+        " the ZeRO paper (`core/zero.py`), without buffers that they are sent from. Of a program:"
+        " what it says that it holds.",
         "bytes",
         over_ranks="max",
     ),
-    Column("optimizer_bytes", "Int64", "State of the optimizer that the rank holds.", "bytes", over_ranks="max"),
+    Column(
+        "optimizer_bytes",
+        "Int64",
+        "State of the optimizer that the rank holds.",
+        "bytes",
+        over_ranks="max",
+    ),
 )
 ENERGY = Column(
     "energy_j",
     "float64",
-    "Energy of devices and hosts together; on CPUs the host is the device. Null where either is missing.",
+    "Energy of devices and hosts together; on CPUs the host is the device. Null where either is"
+    " missing.",
     "J",
     spoiled_by=(SHARING, PROFILER),
 )
 OTHERS = Column(
     "others_cores",
     "float64",
-    "CPU cores that other processes kept busy while the run trained, on the node where they took most. What started "
-    "the ranks is among them, and what other guests of the node's host took.",
+    "CPU cores that other processes kept busy while the run trained, on the node where they took"
+    " most. What started the ranks is among them, and what other guests of the node's host took.",
     spoiled_by=(SHARING, PROFILER),
 )
 OF_RANKS = (*MEASURED, *STATE)
 RESOURCES = (*OF_RANKS, ENERGY, OTHERS)
 # What runs of one program share whose batches differ.
 SAME_PROGRAM = ("machine", "model", "framework", "settings")
-LEAST_STEPS, APART, NEAR = 20, 1.5, 0.03  # steps of each; batches by at least this factor; samples by this share
+LEAST_STEPS, APART, NEAR = (
+    20,
+    1.5,
+    0.03,
+)  # steps of each; batches by at least this factor; samples by this share
 PRINTED = {
     "printed_samples_per_s": "printed_per_s",
     "clock_samples_per_s": "by_clock_per_s",
@@ -216,7 +281,10 @@ def origin(record: Record) -> dict[str, Any]:
     else:
         values["confirmed"] = True
         values |= {"reading": "counted by the training loop", "reading_proved": True}
-        values |= {"ranks_together": "yes", "ranks_evidence": "the training loop averages their gradients"}
+        values |= {
+            "ranks_together": "yes",
+            "ranks_evidence": "the training loop averages their gradients",
+        }
     return {column.name: values.get(column.name, facts.get(column.name)) for column in ORIGIN}
 
 
@@ -237,14 +305,24 @@ def prove_by_other_batches(runs: Sequence[dict[str, Any]]) -> None:
     What are no steps, such as epochs, do not become fewer with a larger batch, and a batch that
     does not reach the program changes nothing. Runs that were ended on purpose are left out.
     """
-    open_to_proof = [run for run in runs if run.get("reading_proved") is not None and not run.get("stopped_after")]
+    open_to_proof = [
+        run
+        for run in runs
+        if run.get("reading_proved") is not None and not run.get("stopped_after")
+    ]
     for run in open_to_proof:
         if run["reading_proved"]:
             continue
-        alike = [one for one in open_to_proof if all(one.get(name) == run.get(name) for name in SAME_PROGRAM)]
+        alike = [
+            one
+            for one in open_to_proof
+            if all(one.get(name) == run.get(name) for name in SAME_PROGRAM)
+        ]
         other = next((one for one in alike if _as_many_samples(run, one)), None)
         if other is not None:
-            run["reading"] = f"proved by its run at a batch of {other['global_batch']}: as many samples"
+            run["reading"] = (
+                f"proved by its run at a batch of {other['global_batch']}: as many samples"
+            )
             agrees = run.get("printed_rate_agrees") is not False
             run |= {"reading_proved": True, "confirmed": run["ranks_together"] == "yes" and agrees}
 
@@ -271,7 +349,10 @@ def measures(record: Record) -> Values:
     for name in ("flops_per_image", "skipped_steps"):
         value = record.value(f"ddlbench_{name}")
         values[name] = Why(UNKNOWN) if value is None else value
-    values |= {"steps": int(record.steps["step"].nunique()), "images_seen": int(record.steps["images"].sum())}
+    values |= {
+        "steps": int(record.steps["step"].nunique()),
+        "images_seen": int(record.steps["images"].sum()),
+    }
     stats = [event.value or {} for event in record.events if event.key == "tracked_stats"]
     seen = [of_epoch["seen"] for of_epoch in stats if of_epoch.get("correct") is not None]
     values["evaluations"] = sum(event.key == "eval_accuracy" for event in record.events)
@@ -284,11 +365,15 @@ def measures(record: Record) -> Values:
         values[name] = record.value(f"ddlbench_{name}")
     pauses = record.value("ddlbench_reading", {}).get("pauses", {}).get("seconds", 0.0)
     values["pauses_s"] = (
-        pauses if record.spec.program else Why("our own trainings time their validations: validation_s")
+        pauses
+        if record.spec.program
+        else Why("our own trainings time their validations: validation_s")
     )
     printed = record.value("ddlbench_reading", {}).get("printed_rate")
     for name, said in PRINTED.items():
-        values[name] = printed[said] if printed else Why(NO_RATE if record.spec.program else OURS_COUNT)
+        values[name] = (
+            printed[said] if printed else Why(NO_RATE if record.spec.program else OURS_COUNT)
+        )
     values["data_cached_share"] = record.value("ddlbench_facts", {}).get("data_cached_share")
     values["cores_per_rank"] = _cores_per_rank(record)
     if record.spec.reads is None:
@@ -306,7 +391,9 @@ def _cores_per_rank(record: Record) -> float | None:
     return cores / here if here and isinstance(cores, int) else None
 
 
-def resources(ranks: Sequence[Mapping[str, Any]], device: str, unmeasured: Mapping[str, str], only: str = "") -> Values:
+def resources(
+    ranks: Sequence[Mapping[str, Any]], device: str, unmeasured: Mapping[str, str], only: str = ""
+) -> Values:
     """Return RESOURCES from what ranks left (`ddlbench_ranks`); null where a rank lacks a value.
 
     With `only`, return those alone whose names end with it, such as `energy_j`.
@@ -345,7 +432,11 @@ def _others_cores(ranks: Sequence[Mapping[str, Any]]) -> float | Why:
     for host in {str(rank.get("host")) for rank in ranks}:
         here = [rank for rank in ranks if str(rank.get("host")) == host]
         # Nodes that are namespaces of one host each count the whole host.
-        whole = [rank for rank in here if _is_time(rank.get("node_cpu_s")) and _is_time(rank.get("wall_s"))]
+        whole = [
+            rank
+            for rank in here
+            if _is_time(rank.get("node_cpu_s")) and _is_time(rank.get("wall_s"))
+        ]
         if not whole or not all(_is_time(rank.get("cpu_s")) for rank in here):
             return Why(UNKNOWN)
         others_s = max(rank["node_cpu_s"] for rank in whole) - sum(rank["cpu_s"] for rank in here)
@@ -365,13 +456,22 @@ def interruption(record: Record) -> Values:
         return {column.name: Why("the run was not interrupted") for column in INTERRUPTION}
     note = record.value("ddlbench_interrupted")
     if note is None:
-        return {column.name: Why("the run ended before it was to be interrupted") for column in INTERRUPTION}
-    later = [event for event in record.events if event.key == "ddlbench_resumed" and event.time_s > note["time_s"]]
+        return {
+            column.name: Why("the run ended before it was to be interrupted")
+            for column in INTERRUPTION
+        }
+    later = [
+        event
+        for event in record.events
+        if event.key == "ddlbench_resumed" and event.time_s > note["time_s"]
+    ]
     went_on = later[0] if later else record.last["run_start"]  # without a checkpoint it began anew
     step = int(went_on.value["step"]) if later else 0
     took = note["checkpoint_s"]
     return {
-        "checkpoint_s": Why("the run was killed before it had written a checkpoint") if took is None else took,
+        "checkpoint_s": (
+            Why("the run was killed before it had written a checkpoint") if took is None else took
+        ),
         "lost_steps": note["step"] - step,
         "restart_s": went_on.time_s - note["time_s"],
     }

@@ -1,4 +1,6 @@
-"""Records that are refused: which file, what is wrong with it, what to do. Table `refused` lists them."""
+"""Records that are refused: which file, what is wrong with it, what to do. Table `refused` lists
+them.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -6,12 +8,13 @@ from typing import Any, TypeVar
 
 from ddlbench.core.columns import Column
 from ddlbench.core.files import printable, read_csv
-from ddlbench.core.plural import count_of
+from ddlbench.core.formatting import count_of
 from ddlbench.core.record import MLLOG
 from ddlbench.core.seal import sealed
 
 MOST = 300  # characters of what a message says; what stands in a file may be long
-MOST_SPOILERS = 20  # records that are refused because a step fails with them; if there are more, the step is at fault
+# records that are refused because a step fails with them; if there are more, the step is at fault
+MOST_SPOILERS = 20
 T = TypeVar("T")
 R = TypeVar("R")
 Spoilers = Mapping[T, Exception]  # what a step raises with each of these records
@@ -68,7 +71,9 @@ def not_understood(log: Path, error: Exception) -> RefusedError:
     return RefusedError(log, f"cannot be understood ({type(error).__name__}: {error})")
 
 
-def sparing(runs: Sequence[T], step: Callable[[Sequence[T], Spoilers[T]], R]) -> tuple[R, Spoilers[T]]:
+def sparing(
+    runs: Sequence[T], step: Callable[[Sequence[T], Spoilers[T]], R]
+) -> tuple[R, Spoilers[T]]:
     """Return the result of a step on these runs, and the runs that had to be left out because the
     step raises with them.
 
@@ -88,7 +93,9 @@ def sparing(runs: Sequence[T], step: Callable[[Sequence[T], Spoilers[T]], R]) ->
     good: list[T] = []
 
     def try_also(some: Sequence[T]) -> None:
-        """Add to `good` those of them with which the step still does not raise; half of them at a time."""
+        """Add to `good` those of them with which the step still does not raise; half of them at a
+        time.
+        """
         try:
             step([*good, *some], spoilers)
         except (OSError, MemoryError):
@@ -112,13 +119,23 @@ def sparing(runs: Sequence[T], step: Callable[[Sequence[T], Spoilers[T]], R]) ->
 
 def spoiler_rows(folders: Mapping[str, Path], spoilers: Spoilers[str]) -> list[dict[str, Any]]:
     """Return rows of table `refused` for runs that a step had to leave out, by their folders."""
-    return [row(folders[run], not_understood(folders[run] / MLLOG, error)) for run, error in spoilers.items()]
+    return [
+        row(folders[run], not_understood(folders[run] / MLLOG, error))
+        for run, error in spoilers.items()
+    ]
 
 
 def row(folder: Path, error: RefusedError) -> dict[str, Any]:
     """Return the row of table `refused`; `folder` is the run's."""
-    usual = f"find out who changed it; to make the run again, move {folder} away and start the workflow"
-    return {"run": folder.name, "file": str(error.file), "what": error.what, "what_to_do": error.todo or usual}
+    usual = (
+        f"find out who changed it; to make the run again, move {folder} away and start the workflow"
+    )
+    return {
+        "run": folder.name,
+        "file": str(error.file),
+        "what": error.what,
+        "what_to_do": error.todo or usual,
+    }
 
 
 def lines(rows: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -136,7 +153,12 @@ def lines(rows: Iterable[Mapping[str, Any]]) -> list[str]:
         text.append(f"{files[0]}: {what}{more}\n    {todo}")
     if not text:
         return []
-    return ["", f"WARNING: {len(rows)} records are refused and are in no table and no figure:", *text, ""]
+    return [
+        "",
+        f"WARNING: {len(rows)} records are refused and are in no table and no figure:",
+        *text,
+        "",
+    ]
 
 
 def read(tables: Path) -> list[dict[str, str]]:

@@ -41,11 +41,16 @@ def efficiency(s_g: Number, ref: Number, g: Number) -> Number:
     return s_g * ref / g
 
 
-# The column with the time that speed-up and efficiency compare [s], by the basis that a study names.
+# The column with the time that speed-up and efficiency compare [s], by the basis that a study
+# names.
 TIMES = {"steps": "epoch_s", "run": "full_train_s"}
 
 
-MEASURES = ("throughput_images_per_s", "speed_up", "efficiency")  # of `scaling`; each with `_low` and `_high`
+MEASURES = (
+    "throughput_images_per_s",
+    "speed_up",
+    "efficiency",
+)  # of `scaling`; each with `_low` and `_high`
 
 
 def scaling(runs: pd.DataFrame, basis: str = "steps") -> pd.DataFrame:
@@ -66,7 +71,9 @@ def scaling(runs: pd.DataFrame, basis: str = "steps") -> pd.DataFrame:
     % of a single run's steps are, as factors; null with several runs.
     """
     counted = placed(runs, basis)
-    grouped = counted.assign(compared_s=compared_s(counted, basis)).groupby(list(SERIES), dropna=False)
+    grouped = counted.assign(compared_s=compared_s(counted, basis)).groupby(
+        list(SERIES), dropna=False
+    )
     rows = [row for _, series in grouped for row in _series(series)]
     names = [*SERIES, "workers", "repeats", "ref_workers", "spread_low", "spread_high"]
     names += [f"{measure}{end}" for measure in MEASURES for end in ("", "_low", "_high")]
@@ -86,7 +93,9 @@ def compared_s(runs: pd.DataFrame, basis: str) -> pd.Series[float]:
     it likes, per sample.
     """
     times, programs = runs[TIMES[basis]].astype("float64"), of_programs(runs)
-    return times.mask(programs, times / runs["images"].astype("float64")) if programs.any() else times
+    return (
+        times.mask(programs, times / runs["images"].astype("float64")) if programs.any() else times
+    )
 
 
 def names(runs: pd.DataFrame) -> pd.Series[str]:
@@ -94,7 +103,9 @@ def names(runs: pd.DataFrame) -> pd.Series[str]:
     runs. A program has no loader, and goes by its own name.
     """
     several = runs.groupby("loader")["form"].transform("nunique") > 1
-    named = runs["loader"].where(~several, runs["loader"].astype(str) + " (" + runs["form"].astype(str) + ")")
+    named = runs["loader"].where(
+        ~several, runs["loader"].astype(str) + " (" + runs["form"].astype(str) + ")"
+    )
     return named.mask(of_programs(runs), runs["model"])
 
 
@@ -121,14 +132,17 @@ def in_series(runs: pd.DataFrame) -> pd.DataFrame:
         """Return which runs are of a series of this kind, or may be: runs without a kind that share
         its batch.
         """
-        there: pd.Series[bool] = (kinds == kind).groupby([*keys, batch[size]], dropna=False).transform("any")
+        there: pd.Series[bool] = (
+            (kinds == kind).groupby([*keys, batch[size]], dropna=False).transform("any")
+        )
         return (kinds == kind) | (kinds.isna() & there)
 
     strong = fits(STRONG, "global_batch")
     weak = fits(WEAK, "batch_per_worker") | (kinds.isna() & ~strong & fewer)
     batch = batch.where(are_ours(runs))
     once = runs.assign(
-        batch_per_worker=batch["batch_per_worker"].where(weak), global_batch=batch["global_batch"].mask(weak)
+        batch_per_worker=batch["batch_per_worker"].where(weak),
+        global_batch=batch["global_batch"].mask(weak),
     )
     both = weak & strong
     if not both.any():
@@ -145,7 +159,9 @@ def _series(series: pd.DataFrame) -> Iterator[dict[str, Any]]:
     for workers, runs in counts:
         row = {key: runs[key].iloc[0] for key in SERIES} | {"workers": workers, "ref_workers": ref}
         row |= {"repeats": len(runs), **_spread(runs)}
-        row |= _named("throughput_images_per_s", over_repeats(runs["throughput_images_per_s"].tolist()))
+        row |= _named(
+            "throughput_images_per_s", over_repeats(runs["throughput_images_per_s"].tolist())
+        )
         pairs = Interval(1.0, None, None, len(runs))  # the base, compared with itself
         if workers != ref:
             pairs = ratio(base_s, by_repeat(runs, "compared_s"))
@@ -164,7 +180,9 @@ def interval_of(row: Mapping[Any, Any], measure: str) -> Interval:
 
 def _named(measure: str, interval: Interval, factor: float = 1.0) -> dict[str, float | None]:
     ends = {"": interval.middle, "_low": interval.low, "_high": interval.high}
-    return {f"{measure}{end}": None if value is None else value * factor for end, value in ends.items()}
+    return {
+        f"{measure}{end}": None if value is None else value * factor for end, value in ends.items()
+    }
 
 
 def _spread(runs: pd.DataFrame) -> dict[str, float | None]:

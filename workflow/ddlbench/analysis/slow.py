@@ -1,10 +1,11 @@
 """What is called slow: one value against those of its like. `nodes.py` asks it of records.
 
-A value is slow when it is more than three robust standard deviations below the median of the others, and more than a
-tenth below it. Robust: 1.4826 times the median absolute deviation, which estimates the standard deviation of normal
-values and which up to half of the values cannot move (Rousseeuw and Croux 1993, doi:10.1080/01621459.1993.10476408).
-The value itself is not among the others: of few values it would move the median and widen the deviation, and so hide.
-Of two values the deviation of the only other one is zero, and the tenth alone decides.
+A value is slow when it is more than three robust standard deviations below the median of the
+others, and more than a tenth below it. Robust: 1.4826 times the median absolute deviation, which
+estimates the standard deviation of normal values and which up to half of the values cannot move
+(Rousseeuw and Croux 1993, doi:10.1080/01621459.1993.10476408). The value itself is not among the
+others: of few values it would move the median and widen the deviation, and so hide. Of two values
+the deviation of the only other one is zero, and the tenth alone decides.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,9 @@
-"""How sure a number is: warm-up, spread of steps, intervals over repeats, verdicts on two sides, drift.
+"""How sure a number is: warm-up, spread of steps, intervals over repeats, verdicts on two sides,
+drift.
 
-docs/statistics.md says why each method was chosen; `bench/intervals.py` measures on studies with known truth how
-often the intervals hold it. All functions are pure. Rates and times are compared by their logarithms: a ratio and its
-inverse then say the same.
+docs/statistics.md says why each method was chosen; `bench/intervals.py` measures on studies with
+known truth how often the intervals hold it. All functions are pure. Rates and times are compared by
+their logarithms: a ratio and its inverse then say the same.
 """
 
 import math
@@ -14,29 +15,38 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special  # not scipy.stats: that takes 0.8 s to import, and every run and figure would pay it
+from scipy import (
+    special,
+)  # not scipy.stats: that takes 0.8 s to import, and every run and figure would pay it
 
 Floats = NDArray[np.float64]
 
 LEVEL = 0.95  # of intervals
-VERDICT_LEVEL = 0.96  # of the interval that a verdict rests on: false verdicts stay below 5 % where intervals hold 95 %
-DRIFT_LEVEL = 0.99  # of that which a drift rests on: of 40 steady studies at most one should be told to drift
+# of the interval that a verdict rests on: false verdicts stay below 5 % where intervals hold 95 %
+VERDICT_LEVEL = 0.96
+DRIFT_LEVEL = (
+    0.99  # of that which a drift rests on: of 40 steady studies at most one should be told to drift
+)
 FEW = 4  # up to so many repeats Student's t, beyond it order statistics
-# Of 5 repeats the range holds the median in 93.75 % of studies, whatever the distribution: stretched by this share of
-# its width at both ends it holds it as often as the level says (bench/intervals.py).
-STRETCHED = {LEVEL: 0.03, VERDICT_LEVEL: 0.08}
-# Student's t of 2 repeats holds the median in 92.5 % of studies where one run of five meets a slow node. Stretched by
-# this factor it holds it in 93.5 % there and in 96 % on a quiet machine (bench/intervals.py).
-OF_TWO = 1.12
+# Of 5 repeats the range holds the median in 93.75 % of studies, whatever the distribution:
+# stretched by this share of its width at both ends it holds it as often as the level says
+# (bench/intervals.py).
+RANGE_INFLATION_N5 = {LEVEL: 0.03, VERDICT_LEVEL: 0.08}
+# Student's t of 2 repeats holds the median in 92.5 % of studies where one run of five meets a slow
+# node. Stretched by this factor it holds it in 93.5 % there and in 96 % on a quiet machine
+# (bench/intervals.py).
+T_INFLATION_N2 = 1.12
 FEWEST = 3  # pairs of a verdict: on a machine with two speeds two pairs often agree by chance
-# No two runs agree more closely: the quietest of nine systems with five results in MLPerf 2.0 varies by 0.045 %.
+# No two runs agree more closely: the quietest of nine systems with five results in MLPerf 2.0
+# varies by 0.045 %.
 NOISE = 0.0005
-# From so many comparisons on, a table tells how unsteady its machine is; each then counts as if it had that many more
-# pairs, at most `BORROWED`.
+# From so many comparisons on, a table tells how unsteady its machine is; each then counts as if it
+# had that many more pairs, at most `BORROWED`.
 MANY, BORROWED = 10, 10.0
-# In smaller tables a spread counts as at least this share of the median of all, and as so many pairs more; beyond FEW
-# repeats, where order statistics have to agree, it is less, and none (bench/intervals.py).
-LEAST, FURTHER, LEAST_OF_MORE = 0.75, 0.7, 0.3
+# In smaller tables a spread counts as at least this share of the median of all, and as so many
+# pairs more; beyond FEW repeats, where order statistics have to agree, it is less, and none
+# (bench/intervals.py).
+LEAST, PRIOR_DF, LEAST_OF_MORE = 0.75, 0.7, 0.3
 POWER = 0.8  # the chance with which so many repeats are to tell two sides apart
 MOST = 10_000  # repeats that nobody makes
 BATCH = 5  # steps of a batch of MSER-5
@@ -92,14 +102,16 @@ def warm_up(step_s: ArrayLike) -> tuple[int, bool]:
     if count < 2:
         return min(1, len(x)), False
     # Whole batches from the end: the odd steps are the first ones, which are cut first.
-    steps_left = np.minimum(x, _far_out(x))[len(x) - count * size :]
+    steps_left = np.minimum(x, _outlier_limit(x))[len(x) - count * size :]
     batches = steps_left.reshape(count, size).mean(axis=1)
     batches = batches - batches.mean()  # sums of squares lose no digits
     rest = np.arange(count, 0, -1)
     sums, squares = (np.cumsum((batches**power)[::-1])[::-1] for power in (1, 2))
     allowed = count // 2 + 1
     errors = np.maximum(squares - sums**2 / rest, 0.0)[:allowed] / rest[:allowed] ** 2
-    best = int(np.argmax(errors <= errors.min() + 1e-9 * errors[0]))  # the first of equals, whatever rounding says
+    best = int(
+        np.argmax(errors <= errors.min() + 1e-9 * errors[0])
+    )  # the first of equals, whatever rounding says
     cut = best * size + (len(x) - count * size if best else 0)
     return max(1, cut), best < 0.9 * (allowed - 1) or best == 0
 
@@ -112,7 +124,7 @@ def stalls(step_s: ArrayLike) -> int:
     out".
     """
     x = _seconds(step_s)
-    return int(np.sum(x > _far_out(x)))
+    return int(np.sum(x > _outlier_limit(x)))
 
 
 def over_repeats(values: Sequence[float], noise: float = NOISE) -> Interval:
@@ -136,7 +148,10 @@ def over_repeats(values: Sequence[float], noise: float = NOISE) -> Interval:
 
 
 def ratio(
-    ours: Mapping[Any, float], theirs: Mapping[Any, float], more_is_better: bool = True, one_of: float = 1
+    ours: Mapping[Any, float],
+    theirs: Mapping[Any, float],
+    more_is_better: bool = True,
+    one_of: float = 1,
 ) -> Ratio:
     """Compare ours with theirs as a ratio: positive values by repeat, and the verdict on ours.
 
@@ -159,12 +174,18 @@ def ratio(
         if result.low is None or result.high is None:
             return result
         result = replace(result, low=math.exp(result.low), high=math.exp(result.high))
-        return replace(result, more=more_repeats(result, one_of) if result.verdict == CANNOT_TELL else 0)
-    pairs = _positive([ours[repeat] for repeat in common]) / _positive([theirs[repeat] for repeat in common])
+        return replace(
+            result, more=more_repeats(result, one_of) if result.verdict == CANNOT_TELL else 0
+        )
+    pairs = _positive([ours[repeat] for repeat in common]) / _positive(
+        [theirs[repeat] for repeat in common]
+    )
     logs, interval = np.log(pairs), over_repeats(pairs.tolist())
     judged = _judged(logs, more_is_better, one_of, NOISE)
     result = Ratio(interval.middle, interval.low, interval.high, interval.n, **judged)
-    return replace(result, more=more_repeats(result, one_of) if result.verdict == CANNOT_TELL else 0)
+    return replace(
+        result, more=more_repeats(result, one_of) if result.verdict == CANNOT_TELL else 0
+    )
 
 
 def difference(ours: Mapping[Any, float], theirs: Mapping[Any, float]) -> Ratio:
@@ -204,26 +225,36 @@ def at_once(pairs: Sequence[Ratio], more_is_better: bool = True, same: float = 1
     tried = [pair for pair in pairs if pair.n >= FEWEST]
     all_of_them = pool(tried)
     several = len(tried) > 1
-    further, usual = (FURTHER, median_high(pair.spread for pair in tried)) if several else (0.0, 0.0)
+    further, usual = (
+        (PRIOR_DF, median_high(pair.spread for pair in tried)) if several else (0.0, 0.0)
+    )
 
     def error_of(pair: Ratio) -> tuple[float, float]:
         """Return the degrees of freedom and the standard error of the pairs' mean."""
         if all_of_them:
             return pooled_error(pair, all_of_them, NOISE if same else 0.0)
         more, least = (further, LEAST) if pair.n <= FEW else (0.0, LEAST_OF_MORE)
-        return more + pair.n - 1, max(pair.spread, NOISE if same else 0.0, least * usual) / math.sqrt(pair.n)
+        return more + pair.n - 1, max(
+            pair.spread, NOISE if same else 0.0, least * usual
+        ) / math.sqrt(pair.n)
 
     def chance(pair: Ratio) -> float:
         if len(tried) == 1:
             return pair.p
         freedom, error = error_of(pair)
-        value = float(2 * special.stdtr(freedom, -abs(pair.mean) / error)) if error else float(pair.mean == 0)
+        value = (
+            float(2 * special.stdtr(freedom, -abs(pair.mean) / error))
+            if error
+            else float(pair.mean == 0)
+        )
         return value if all_of_them or pair.n <= FEW else max(value, pair.p)
 
     chances = [chance(pair) for pair in tried]
     limit = 1 - VERDICT_LEVEL
     ranked = enumerate(sorted(chances), 1)
-    share = max((rank / len(tried) for rank, p in ranked if p <= limit * rank / len(tried)), default=0.0)
+    share = max(
+        (rank / len(tried) for rank, p in ranked if p <= limit * rank / len(tried)), default=0.0
+    )
     decided = {id(pair) for pair, p in zip(tried, chances, strict=True) if p <= limit * share}
 
     def judged(pair: Ratio) -> Ratio:
@@ -277,19 +308,25 @@ def pool(pairs: Sequence[Ratio]) -> Pool | None:
     least, most = 0.1, BORROWED
     while most - least > 0.01:
         middle = (least + most) / 2
-        least, most = (middle, most) if special.polygamma(1, middle / 2) > apart else (least, middle)
+        least, most = (
+            (middle, most) if special.polygamma(1, middle / 2) > apart else (least, middle)
+        )
     return Pool(most, float(np.median(spreads / np.sqrt(special.chdtri(free, 0.5) / free))))
 
 
 def pooled_error(pair: Ratio, among: Pool, noise: float = NOISE) -> tuple[float, float]:
-    """Return the degrees of freedom and the standard error of a comparison's mean, by its own spread and the pool's."""
+    """Return the degrees of freedom and the standard error of a comparison's mean, by its own
+    spread and the pool's.
+    """
     freedom = among.free + pair.n - 1
     own = max(pair.spread, noise)
     deviation = math.sqrt((among.free * among.spread**2 + (pair.n - 1) * own**2) / freedom)
     return freedom, max(deviation, among.spread) / math.sqrt(pair.n)
 
 
-def _judged(x: Floats, more_is_better: bool, one_of: float = 1, noise: float = 0.0) -> dict[str, Any]:
+def _judged(
+    x: Floats, more_is_better: bool, one_of: float = 1, noise: float = 0.0
+) -> dict[str, Any]:
     """Return the verdict on these pairs, which are 0 where both sides are equal, and what `at_once`
     needs to judge again.
 
@@ -302,13 +339,17 @@ def _judged(x: Floats, more_is_better: bool, one_of: float = 1, noise: float = 0
     judged: dict[str, Any] = {"mean": mean, "spread": _spread(x)}
     if len(x) >= FEWEST and (sure[0] > 0 or sure[1] < 0):
         error = max(judged["spread"], noise) / math.sqrt(len(x))
-        judged["p"] = min(limit, float(2 * special.stdtr(len(x) - 1, -abs(mean) / error)) if error else 0.0)
+        judged["p"] = min(
+            limit, float(2 * special.stdtr(len(x) - 1, -abs(mean) / error)) if error else 0.0
+        )
         if judged["p"] <= limit / one_of:
             judged["verdict"] = FASTER if (sure[0] > 0) == more_is_better else SLOWER
     return judged
 
 
-def _two_samples(middle: float, left: Floats, right: Floats, more_is_better: bool, one_of: float = 1) -> Ratio:
+def _two_samples(
+    middle: float, left: Floats, right: Floats, more_is_better: bool, one_of: float = 1
+) -> Ratio:
     """Compare two samples without pairs: return their difference with its interval, by Student's t
     for spreads that may differ.
 
@@ -323,7 +364,9 @@ def _two_samples(middle: float, left: Floats, right: Floats, more_is_better: boo
         return Ratio(middle, None, None, 1)
     mean = float(left.mean() - right.mean())
     spreads = [max(_spread(side), NOISE) for side in (left, right)]
-    error = math.sqrt(sum(spread**2 / len(side) for spread, side in zip(spreads, (left, right), strict=True)))
+    error = math.sqrt(
+        sum(spread**2 / len(side) for spread, side in zip(spreads, (left, right), strict=True))
+    )
     width, limit = _t(LEVEL, n - 1) * error, 1 - VERDICT_LEVEL
     p = float(2 * special.stdtr(n - 1, -abs(mean) / error))
     verdict = CANNOT_TELL
@@ -333,7 +376,9 @@ def _two_samples(middle: float, left: Floats, right: Floats, more_is_better: boo
     return Ratio(middle, low, high, n, verdict=verdict, p=p, mean=mean, spread=error * math.sqrt(n))
 
 
-def more_repeats(ratio: Ratio, one_of: float = 1, free: float = 0.0, spread: float | None = None) -> int | None:
+def more_repeats(
+    ratio: Ratio, one_of: float = 1, free: float = 0.0, spread: float | None = None
+) -> int | None:
     """Estimate how many more pairs would give a verdict with a power of 80 %, if difference and
     spread are as seen so far.
 
@@ -360,10 +405,11 @@ def more_repeats(ratio: Ratio, one_of: float = 1, free: float = 0.0, spread: flo
 
 
 def shown_by(repeats: int, spread: float, one_of: float = 1) -> float | None:
-    """Return the smallest ratio of two sides that so many pairs show with a chance of 80 %; None for too few pairs.
+    """Return the smallest ratio of two sides that so many pairs show with a chance of 80 %; None
+    for too few pairs.
 
-    `spread` is the standard deviation of the logarithm of one run. Source: as for `more_repeats`, the power of the t
-    test from the noncentral t distribution.
+    `spread` is the standard deviation of the logarithm of one run. Source: as for `more_repeats`,
+    the power of the t test from the noncentral t distribution.
     """
     if repeats < FEWEST:
         return None
@@ -412,7 +458,10 @@ def drift(cells: Sequence[object], times_s: ArrayLike, rates: ArrayLike) -> Drif
     span = float(np.ptp(times))
     if free < 2 or not span > 0:
         return None
-    x, y = (values - (np.bincount(index, values) / counts)[index] for values in ((times - times.min()) / span, logs))
+    x, y = (
+        values - (np.bincount(index, values) / counts)[index]
+        for values in ((times - times.min()) / span, logs)
+    )
     moved = float(x @ x)
     if not moved > 0:  # each cell's runs began at the same time
         return None
@@ -445,13 +494,14 @@ def _bounds(x: Floats, level: float, noise: float = 0.0) -> tuple[float, float] 
 def _ends(x: Floats, level: float) -> tuple[float, float]:
     n = len(x)
     if n <= FEW:
-        width = _t(level, n - 1) * _spread(x) / math.sqrt(n) * (OF_TWO if n == 2 else 1.0)
+        width = _t(level, n - 1) * _spread(x) / math.sqrt(n) * (T_INFLATION_N2 if n == 2 else 1.0)
         return float(x.mean()) - width, float(x.mean()) + width
     x = np.sort(x)
     if n == FEW + 1:
-        more = STRETCHED[level] * float(x[-1] - x[0])
+        more = RANGE_INFLATION_N5[level] * float(x[-1] - x[0])
         return float(x[0]) - more, float(x[-1]) + more
-    # The k-th values from below and above hold the median with this probability; k and k + 1 enclose the level.
+    # The k-th values from below and above hold the median with this probability; k and k + 1
+    # enclose the level.
     held = 1 - 2 * special.bdtr(np.arange(n // 2), n, 0.5)
     k = int(np.sum(held >= level))
     share = (held[k - 1] - level) / (held[k - 1] - held[k])
@@ -469,7 +519,7 @@ def _spread(x: Floats) -> float:
     return math.sqrt(float(away @ away) / (len(x) - 1))
 
 
-def _far_out(x: Floats) -> float:
+def _outlier_limit(x: Floats) -> float:
     """Return the outlier limit: a step beyond it is an outlier."""
     low, middle, high = np.quantile(x, (0.25, 0.5, 0.75))
     return float(max(high + 3 * (high - low), 1.1 * middle))

@@ -1,6 +1,6 @@
-"""What tables need of one record, as plain values: `make` is a pure function of it. `records/ours.py` keeps it beside
-the record, so that tables of many runs read no steps again. `measures` are those of all modules that make some, with
-why those that are null have no value.
+"""What tables need of one record, as plain values: `make` is a pure function of it.
+`records/ours.py` keeps it beside the record, so that tables of many runs read no steps again.
+`measures` are those of all modules that make some, with why those that are null have no value.
 """
 
 from collections.abc import Mapping
@@ -17,8 +17,9 @@ from ddlbench.core.columns import PROFILER, SHARING, UNKNOWN, Column, Values, Wh
 MFU = Column(
     "mfu",
     "float64",
-    "Model FLOPs utilization: the operations that the model asks for, divided by those that the workers could do at "
-    "their peak (`peak_tflops_per_worker` of the machine) in the run's precision.",
+    "Model FLOPs utilization: the operations that the model asks for, divided by those that the"
+    " workers could do at their peak (`peak_tflops_per_worker` of the machine) in the run's"
+    " precision.",
     spoiled_by=(SHARING, PROFILER),
 )
 FULL_ENERGY = Column(
@@ -28,8 +29,16 @@ FULL_ENERGY = Column(
     "J",
     spoiled_by=(SHARING, PROFILER),
 )
-COLUMNS = (*times.COLUMNS, MFU, *accuracy.COLUMNS, *recorded.RESOURCES, FULL_ENERGY, *recorded.COLUMNS)
-# Of what `make` gives. Raise it where that changes for a record that is there: all summaries are then made again.
+COLUMNS = (
+    *times.COLUMNS,
+    MFU,
+    *accuracy.COLUMNS,
+    *recorded.RESOURCES,
+    FULL_ENERGY,
+    *recorded.COLUMNS,
+)
+# Of what `make` gives. Raise it where that changes for a record that is there: all summaries are
+# then made again.
 VERSION = 9
 LISTS = {"epochs": accuracy.EPOCHS, "learning_rates": accuracy.LEARNING_RATES}
 
@@ -38,29 +47,51 @@ Summary = dict[str, Any]
 
 @cache
 def of_records() -> dict[str, sheets.Sheet]:
-    """Return the tables with rows of one record; asked late, because table `runs` has columns from here."""
+    """Return the tables with rows of one record; asked late, because table `runs` has columns from
+    here.
+    """
     return {name: sheet for name, sheet in sheets.every().items() if sheet.of_record}
 
 
 @cache
 def columns() -> dict[str, tuple[Column, ...]]:
-    """Return the columns of all that a summary has rows of, by name; those of its measures as `values`."""
+    """Return the columns of all that a summary has rows of, by name; those of its measures as
+    `values`.
+    """
     ours = {"step_times": times.MEDIANS, "losses": losses.COLUMNS, "kernels": kernels.COLUMNS}
-    return LISTS | {"values": COLUMNS} | ours | {name: sheet.columns for name, sheet in of_records().items()}
+    return (
+        LISTS
+        | {"values": COLUMNS}
+        | ours
+        | {name: sheet.columns for name, sheet in of_records().items()}
+    )
 
 
 def make(record: Record) -> Summary:
-    """The summary: plain values, as JSON has them. Only what a machine file says (its peaks) is still to come.
+    """The summary: plain values, as JSON has them. Only what a machine file says (its peaks) is
+    still to come.
 
-    `run`: columns of table `runs` that are no measures. `values`: its measures, by name; `why`: the reasons of those
-    that are null. `epochs`, `learning_rates`: columns of these tables without the run, lists by name. `step_times`,
-    `losses`, `kernels`: the run's row, or None. `no_kernels`: why a profiled run has none, or None. By the names
-    of `of_records()`: the run's rows of these tables; `unread`: why it has none of one, by its name.
+    `run`: columns of table `runs` that are no measures. `values`: its measures, by name; `why`: the
+    reasons of those that are null. `epochs`, `learning_rates`: columns of these tables without the
+    run, lists by name. `step_times`, `losses`, `kernels`: the run's row, or None. `no_kernels`: why
+    a profiled run has none, or None. By the names of `of_records()`: the run's rows of these
+    tables; `unread`: why it has none of one, by its name.
     """
     spec = record.spec
-    row = spec.columns() | {"status": "success" if record.success else "failed"} | recorded.origin(record)
-    row |= {"records": "ours", "images": record.images, "extrapolated": spec.epochs < spec.full_epochs}
-    summary: Summary = {"run": row, **dict.fromkeys(("step_times", "losses", "kernels", "no_kernels"))}
+    row = (
+        spec.columns()
+        | {"status": "success" if record.success else "failed"}
+        | recorded.origin(record)
+    )
+    row |= {
+        "records": "ours",
+        "images": record.images,
+        "extrapolated": spec.epochs < spec.full_epochs,
+    }
+    summary: Summary = {
+        "run": row,
+        **dict.fromkeys(("step_times", "losses", "kernels", "no_kernels")),
+    }
     summary |= {name: [] for name in of_records()}
     summary |= {"unread": {}, "epochs": {}, "learning_rates": {}}
     epochs = accuracy.epochs(record) if record.success else pd.DataFrame()
@@ -81,13 +112,16 @@ def make(record: Record) -> Summary:
                 summary[name] = rows
     values = measures(record, epochs)
     summary["why"] = {name: str(value) for name, value in values.items() if isinstance(value, Why)}
-    summary["values"] = {name: _plain(value) for name, value in values.items() if not isinstance(value, Why)}
+    summary["values"] = {
+        name: _plain(value) for name, value in values.items() if not isinstance(value, Why)
+    }
     return summary
 
 
 def values(of_run: Mapping[str, Any], peaks: Mapping[str, float]) -> Values:
-    """Return a run's measures from its summary, with the one that the machine's peaks decide; a `Why` for each that is
-    null."""
+    """Return a run's measures from its summary, with the one that the machine's peaks decide; a
+    `Why` for each that is null.
+    """
     found = of_run["values"] | {name: Why(reason) for name, reason in of_run["why"].items()}
     found |= {"mfu": mfu_of(of_run["run"], found, peaks)}
     return {column.name: found.get(column.name, Why(UNKNOWN)) for column in COLUMNS}
@@ -95,7 +129,11 @@ def values(of_run: Mapping[str, Any], peaks: Mapping[str, float]) -> Values:
 
 def _lists(table: pd.DataFrame) -> dict[str, list[Any]]:
     """Return the columns except the run's, with None for NaN."""
-    return {str(name): [_plain(value) for value in table[name].tolist()] for name in table if name != "run"}
+    return {
+        str(name): [_plain(value) for value in table[name].tolist()]
+        for name in table
+        if name != "run"
+    }
 
 
 def _plain(value: Any) -> Any:
@@ -108,7 +146,8 @@ def mfu(images_per_s: float, flops_per_image: float, workers: int, peak_tflops: 
     """Compute the model FLOPs utilization: the operations that the model needs, by those that
     `workers` could do at their peak.
 
-    Source: Chowdhery et al. 2022 (arXiv:2204.02311, section 4.1): what is computed twice to save memory does not count.
+    Source: Chowdhery et al. 2022 (arXiv:2204.02311, section 4.1): what is computed twice to save
+    memory does not count.
     """
     return images_per_s * flops_per_image / (workers * peak_tflops * 1e12)
 
@@ -137,7 +176,9 @@ def measures(record: Record, epochs: pd.DataFrame) -> Values:
         elif not isinstance(value, Why) and pd.isna(value):
             value = Why(UNKNOWN)
         # A framework says what it cannot tell in some of its settings: other reasons come first.
-        of_run[column.name] = Why(reasons.get(column.name, UNKNOWN)) if value == Why(UNKNOWN) else value
+        of_run[column.name] = (
+            Why(reasons.get(column.name, UNKNOWN)) if value == Why(UNKNOWN) else value
+        )
     return of_run
 
 
@@ -146,7 +187,11 @@ def mfu_of(run: Mapping[str, Any], values: Values, peaks: Mapping[str, float]) -
 
     `peaks`: TFLOP/s of a worker by precision.
     """
-    rate, flops, precision = values["throughput_images_per_s"], values["flops_per_image"], run["precision"]
+    rate, flops, precision = (
+        values["throughput_images_per_s"],
+        values["flops_per_image"],
+        run["precision"],
+    )
     if isinstance(rate, Why):
         return rate
     if isinstance(flops, Why):

@@ -1,6 +1,7 @@
 """The tables that `collect` writes, all of their columns, and the page about them, docs/columns.md.
 
-`python -m ddlbench.analysis.tables > docs/columns.md` writes the page; a test holds it to the columns.
+`python -m ddlbench.analysis.tables > docs/columns.md` writes the page; a test holds it to the
+columns.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -22,7 +23,9 @@ from ddlbench.core.recipe import Recipe
 AT_ONCE = 100_000  # rows that `writing` holds in memory
 EVERY = sheets.every()
 TABLES = {name: sheet for name, sheet in EVERY.items() if sheet.of_job is None}
-BESIDE = {name: sheet for name, sheet in EVERY.items() if sheet.of_job is not None}  # `collect` does not write them
+BESIDE = {
+    name: sheet for name, sheet in EVERY.items() if sheet.of_job is not None
+}  # `collect` does not write them
 
 
 def frame(name: str, rows: Rows) -> pd.DataFrame:
@@ -34,14 +37,17 @@ def frame(name: str, rows: Rows) -> pd.DataFrame:
     columns = types(EVERY[name].columns)
     if not rows:
         return _empty(tuple(names), tuple(columns.items())).copy()
-    # A copy has one block per type: of more than a hundred, pandas warns with each column that is added.
+    # A copy has one block per type: of more than a hundred, pandas warns with each column that is
+    # added.
     table = pd.DataFrame(rows, columns=[*names, *columns]).astype(columns)
     return table.copy() if EVERY[name].of_settings else table
 
 
 @cache
 def _empty(names: tuple[str, ...], columns: tuple[tuple[str, str], ...]) -> pd.DataFrame:
-    """A table without rows, made once: most tables of a study are empty, and columns are typed one by one."""
+    """A table without rows, made once: most tables of a study are empty, and columns are typed one
+    by one.
+    """
     return pd.DataFrame([], columns=[*names, *dict(columns)]).astype(dict(columns))
 
 
@@ -97,7 +103,12 @@ def writing(name: str, folder: Path) -> Iterator[Callable[[Mapping[str, list[Any
         let_go()
 
 
-_JOINED = {"max": "largest rank's", "min": "smallest rank's", "mean": "mean over ranks", "sum": "sum over ranks"}
+_JOINED = {
+    "max": "largest rank's",
+    "min": "smallest rank's",
+    "mean": "mean over ranks",
+    "sum": "sum over ranks",
+}
 
 
 def page(names: Collection[str] = EVERY) -> str:
@@ -105,17 +116,37 @@ def page(names: Collection[str] = EVERY) -> str:
     text = [
         "# Tables and their columns",
         "",
-        "`snakemake` writes these tables into `results/<study>/<machine>/tables`, as parquet and as csv. This page is",
-        "made from the declarations of the columns: `python -m ddlbench.analysis.tables > docs/columns.md`.",
+        (
+            "`snakemake` writes these tables into `results/<study>/<machine>/tables`, as parquet"
+            " and as csv. This page is"
+        ),
+        (
+            "made from the declarations of the columns: `python -m ddlbench.analysis.tables >"
+            " docs/columns.md`."
+        ),
         "",
-        "Times are in seconds, and without the warm-up (`cut_steps`) where not said otherwise. A measure that is",
+        (
+            "Times are in seconds, and without the warm-up (`cut_steps`) where not said otherwise."
+            " A measure that is"
+        ),
         "null has its reason in table `not_measured`; it is never zero instead.",
     ]
     for name, table in ((name, EVERY[name]) for name in EVERY if name in names):
         text += ["", f"## `{name}`", "", table.means, ""]
         if table.of_settings:
-            text += ["What was run, in columns with the names of a run's settings:", "", *_settings(), ""]
-            text += ["What came of it. *Alone*: null for runs that shared the machine or carried a profiler.", ""]
+            text += [
+                "What was run, in columns with the names of a run's settings:",
+                "",
+                *_settings(),
+                "",
+            ]
+            text += [
+                (
+                    "What came of it. *Alone*: null for runs that shared the machine or carried a"
+                    " profiler."
+                ),
+                "",
+            ]
         text += ["| column | type | unit | meaning |", "|---|---|---|---|"]
         text += [f"| `{c.name}` | {c.type} | {c.unit} | {_meaning(c)} |" for c in table.columns]
     return "\n".join(text) + "\n"

@@ -20,8 +20,8 @@ from ddlbench.core.spec import RunSpec
 from ddlbench.core.step_rows import COMPUTE, STEP_PARTS
 
 EPOCH_START = (
-    "Start of an epoch: from asking the loader for the epoch to having its first batch, on rank 0. The first step's "
-    "data wait includes it."
+    "Start of an epoch: from asking the loader for the epoch to having its first batch, on rank 0."
+    " The first step's data wait includes it."
 )
 
 
@@ -30,56 +30,83 @@ def _column(name: str, means: str, unit: str = "s", kind: str = "float64") -> Co
 
 
 COLUMNS = (
-    _column("throughput_images_per_s", "Training images divided by the wall time of their steps.", "images/s"),
+    _column(
+        "throughput_images_per_s",
+        "Training images divided by the wall time of their steps.",
+        "images/s",
+    ),
     _column("epoch_s", "Training time of an epoch: its images divided by the throughput."),
     _column("validation_s", "Mean time of a validation after the first, or of the only one."),
-    _column("train_s", "The whole training as it was made: with validation and warm-up, without interruptions."),
-    _column("full_train_s", "Time of all epochs: `train_s + (of_epochs - epochs) * (epoch_s + validation_s)`."),
-    *(_column(name, f"{part.means}. Mean over steps and ranks.") for name, part in STEP_PARTS.items()),
+    _column(
+        "train_s",
+        "The whole training as it was made: with validation and warm-up, without interruptions.",
+    ),
+    _column(
+        "full_train_s",
+        "Time of all epochs: `train_s + (of_epochs - epochs) * (epoch_s + validation_s)`.",
+    ),
+    *(
+        _column(name, f"{part.means}. Mean over steps and ranks.")
+        for name, part in STEP_PARTS.items()
+    ),
     _column("compute_s", "`forward_s + backward_s + optimizer_s`."),
     _column(
         "communication_transfer_s",
-        "Per step, transfer time is the minimum of `communication_s` over ranks; the rest is waiting. In a synchronous "
-        "step every rank waits for the last one, which waits for nobody. Null with one worker.",
+        "Per step, transfer time is the minimum of `communication_s` over ranks; the rest is"
+        " waiting. In a synchronous step every rank waits for the last one, which waits for nobody."
+        " Null with one worker.",
     ),
-    _column("communication_wait_s", "`communication_s - communication_transfer_s`: waiting for slower ranks."),
-    _column("epoch_start_s", f"{EPOCH_START} Mean over the epochs after the first, or of the only one."),
+    _column(
+        "communication_wait_s",
+        "`communication_s - communication_transfer_s`: waiting for slower ranks.",
+    ),
+    _column(
+        "epoch_start_s", f"{EPOCH_START} Mean over the epochs after the first, or of the only one."
+    ),
     _column(
         "warm_up_steps",
-        "Steps at the beginning that are warm-up by the rule MSER-5 (docs/statistics.md), starts of epochs left out of "
-        "account.",
+        "Steps at the beginning that are warm-up by the rule MSER-5 (docs/statistics.md), starts of"
+        " epochs left out of account.",
         "steps",
         "Int64",
     ),
     _column(
         "cut_steps",
-        "Steps at the beginning that no measure of time counts: the warm-up, and the rest of its epoch if whole epochs "
-        "are left. An epoch's start then counts with all of its steps.",
+        "Steps at the beginning that no measure of time counts: the warm-up, and the rest of its"
+        " epoch if whole epochs are left. An epoch's start then counts with all of its steps.",
         "steps",
         "Int64",
     ),
     _column("timed_steps", "Steps that count.", "steps", "Int64"),
     _column(
         "steady",
-        "Whether step times became steady. If not, half of the run or more is warm-up, and its rate says little.",
+        "Whether step times became steady. If not, half of the run or more is warm-up, and its rate"
+        " says little.",
         "",
         "boolean",
     ),
-    _column("step_median_s", "Median of the steps that count; a step takes as long as on its slowest rank."),
+    _column(
+        "step_median_s",
+        "Median of the steps that count; a step takes as long as on its slowest rank.",
+    ),
     _column("step_p5_s", "5 % of the steps that count were shorter."),
     _column("step_p95_s", "5 % of the steps that count were longer."),
     _column("step_max_s", "The longest step that counts."),
     _column(
         "stalls",
-        "Steps that count, begin no epoch, and are far longer than the others: above the third quartile by three "
-        "interquartile ranges, and above the median by 10 %. They stay in all measures.",
+        "Steps that count, begin no epoch, and are far longer than the others: above the third"
+        " quartile by three interquartile ranges, and above the median by 10 %. They stay in all"
+        " measures.",
         "steps",
         "Int64",
     ),
 )
 MEDIANS = (
     Column("run", "str", "The run, a timed one."),
-    *(Column(name, "float64", f"{part.means}. Median over steps and ranks.", "s") for name, part in STEP_PARTS.items()),
+    *(
+        Column(name, "float64", f"{part.means}. Median over steps and ranks.", "s")
+        for name, part in STEP_PARTS.items()
+    ),
 )
 
 
@@ -140,7 +167,11 @@ def medians(record: Record) -> dict[str, float | str | None]:
     """Return a timed run's row of table `step_times`."""
     timed = after_warm_up(record.steps, record.spec)
     names = [name for name in STEP_PARTS if name not in _unknown(record)]
-    return {"run": record.spec.id, **dict.fromkeys(STEP_PARTS), **{n: float(timed[n].median()) for n in names}}
+    return {
+        "run": record.spec.id,
+        **dict.fromkeys(STEP_PARTS),
+        **{n: float(timed[n].median()) for n in names},
+    }
 
 
 def _unknown(record: Record) -> dict[str, str]:
@@ -157,14 +188,20 @@ def measures(record: Record) -> Values:
     times = step_s(record.steps)
     an_epoch = len(times) // spec.epochs
     gone = cut(times, an_epoch)
-    values |= {"warm_up_steps": gone.warm_up, "cut_steps": gone.steps, "timed_steps": len(times) - gone.steps}
+    values |= {
+        "warm_up_steps": gone.warm_up,
+        "cut_steps": gone.steps,
+        "timed_steps": len(times) - gone.steps,
+    }
     values |= {"steady": gone.steady} | _spread(times[times.index >= gone.steps], an_epoch)
     values |= _after(record.steps[record.steps["step"] >= gone.steps], record)
     rest = spec.full_epochs - spec.epochs
     if not rest:
         values["full_train_s"] = values["train_s"]
     elif not isinstance(values["epoch_s"], Why):
-        values["full_train_s"] = values["train_s"] + rest * (values["epoch_s"] + values["validation_s"])
+        values["full_train_s"] = values["train_s"] + rest * (
+            values["epoch_s"] + values["validation_s"]
+        )
     values["epoch_start_s"] = _epoch_start_s(record.events)
     split = ("communication_transfer_s", "communication_wait_s")
     if spec.workers == 1:
@@ -187,7 +224,13 @@ def _spread(times: pd.Series[float], an_epoch: int) -> Values:
     inner = times[(times.index % an_epoch > 0) | (an_epoch == 1)]
     stalls = statistics.stalls(inner.to_numpy()) if inner.any() else 0
     longest = float(times.max())
-    return {"step_median_s": middle, "step_p5_s": low, "step_p95_s": high, "step_max_s": longest, "stalls": stalls}
+    return {
+        "step_median_s": middle,
+        "step_p5_s": low,
+        "step_p95_s": high,
+        "step_max_s": longest,
+        "stalls": stalls,
+    }
 
 
 def _after(timed: pd.DataFrame, record: Record) -> Values:
@@ -208,7 +251,8 @@ def _after(timed: pd.DataFrame, record: Record) -> Values:
 
 def _validation_s(events: Sequence[Event]) -> float | Why:
     at = {
-        key: {e.metadata["epoch_num"]: e.time_s for e in events if e.key == key} for key in ("eval_start", "eval_stop")
+        key: {e.metadata["epoch_num"]: e.time_s for e in events if e.key == key}
+        for key in ("eval_start", "eval_stop")
     }
     took = [at["eval_stop"][n] - at["eval_start"][n] for n in sorted(at["eval_stop"])]
     return float(np.mean(took[1:] or took)) if took else Why(UNKNOWN)

@@ -1,8 +1,8 @@
 """Which runs belong together, said once: for tables, figures, the audit, the plan and predictions.
 
-Everything follows from the role that stands beside each field of `core/spec.py`. A new field needs its role there, and
-nothing here: what compares runs looks at it from then on. Elsewhere no list of settings is kept, and no status
-compared; `tests/unit/test_together.py` forbids it.
+Everything follows from the role that stands beside each field of `core/spec.py`. A new field needs
+its role there, and nothing here: what compares runs looks at it from then on. Elsewhere no list of
+settings is kept, and no status compared; `tests/unit/test_together.py` forbids it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,35 @@ if TYPE_CHECKING:
 
 # The order in which people read settings; those of a recipe's keys come after them.
 _FIRST = (
-    *("machine", "dataset", "model", "recipe", "schedule", "framework", "options", "loader", "form", "workers"),
-    *("global_batch", "profiled", "timed", "epochs", "of_epochs", "bandwidth_mbit", "interrupt_steps"),
+    *(
+        "machine",
+        "dataset",
+        "model",
+        "recipe",
+        "schedule",
+        "framework",
+        "options",
+        "loader",
+        "form",
+        "workers",
+    ),
+    *(
+        "global_batch",
+        "profiled",
+        "timed",
+        "epochs",
+        "of_epochs",
+        "bandwidth_mbit",
+        "interrupt_steps",
+    ),
 )
 _FIELDS = tuple(name for name in (*RunSpec.__dataclass_fields__, "settings") if name in ROLES)
 _ORDER = (*_FIRST, *(name for name in _FIELDS if name not in _FIRST))
 
 
-def settings(*kinds: str, without: Iterable[str] = (), first: Sequence[str] = ()) -> tuple[str, ...]:
+def settings(
+    *kinds: str, without: Iterable[str] = (), first: Sequence[str] = ()
+) -> tuple[str, ...]:
     """Return a run's own settings with these roles, as people read them: `first` ones, then the
     others.
     """
@@ -38,20 +59,26 @@ def settings(*kinds: str, without: Iterable[str] = (), first: Sequence[str] = ()
 # What both sides of a comparison share, and what repeats of one run have in common besides.
 COMPARED = settings(SETTING)
 CELL = settings(AXIS, SIZE, EXTENT, WATCHED)
-# What runs of one series over workers share; their batch is a key of its own kind (`scaling.in_series`).
+# What runs of one series over workers share; their batch is a key of its own kind
+# (`scaling.in_series`).
 _ALONG = {"workers", "global_batch", "workers_per_node"}
 KEYS = tuple(f for f in _FIELDS if f not in _ALONG and ROLES[f].kind not in (REPEAT, WATCHED))
 BATCH = ("batch_per_worker", "global_batch")
 SERIES = (*KEYS, *BATCH)
 # What runs of the same settings share, the keys of their recipe among it.
-SAME = tuple(name for name in COLUMNS if name in ROLES and ROLES[name].kind in (AXIS, SIZE, SETTING, EXTENT))
+SAME = tuple(
+    name for name in COLUMNS if name in ROLES and ROLES[name].kind in (AXIS, SIZE, SETTING, EXTENT)
+)
 
 
 def differing_with(*names: str) -> set[str]:
     """Return these settings, and those that differ because they do: the form with the loader, the
     batch with the workers.
     """
-    return {*names, *(name for name, role in ROLES.items() if not {*names}.isdisjoint(role.follows))}
+    return {
+        *names,
+        *(name for name, role in ROLES.items() if not {*names}.isdisjoint(role.follows)),
+    }
 
 
 def successful(runs: pd.DataFrame) -> pd.DataFrame:
@@ -85,7 +112,11 @@ def are_ours(runs: pd.DataFrame) -> pd.Series[bool]:
     """Return which runs are ours, and not of records that others made."""
     import pandas as pd
 
-    return runs["records"].fillna("ours") == "ours" if "records" in runs else pd.Series(True, runs.index)
+    return (
+        runs["records"].fillna("ours") == "ours"
+        if "records" in runs
+        else pd.Series(True, runs.index)
+    )
 
 
 def by_repeat(runs: pd.DataFrame, measure: str) -> dict[int | str, float]:
@@ -101,7 +132,9 @@ def by_repeat(runs: pd.DataFrame, measure: str) -> dict[int | str, float]:
     return dict(zip(map(str, runs["run"]), values, strict=True))
 
 
-def alike(table: pd.DataFrame, row: Mapping[Any, Any] | pd.Series[Any], names: Iterable[str]) -> pd.DataFrame:
+def alike(
+    table: pd.DataFrame, row: Mapping[Any, Any] | pd.Series[Any], names: Iterable[str]
+) -> pd.DataFrame:
     """Return the rows that have in these columns what `row` has there; null equals null."""
     import pandas as pd
 
@@ -141,7 +174,9 @@ def words(names: Iterable[str], values: Iterable[Any]) -> str:
     import pandas as pd
 
     pairs = zip(names, values, strict=True)
-    return ", ".join(ROLES.get(name, _PLAIN).phrase(v) for name, v in pairs if not (pd.isna(v) or v in ("", OWN)))
+    return ", ".join(
+        ROLES.get(name, _PLAIN).phrase(v) for name, v in pairs if not (pd.isna(v) or v in ("", OWN))
+    )
 
 
 _PLAIN = Role(SETTING)

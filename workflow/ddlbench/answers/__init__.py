@@ -1,8 +1,10 @@
-"""Answers of the first screen: the values that questions answer with. `questions/` has one file per question.
+"""Answers of the first screen: the values that questions answer with. `questions/` has one file per
+question.
 
-A question is a pure function from tables and from what has been chosen so far to a frozen `Answer`. Nothing here is a
-sentence: `wording.py` makes them, from the template of the question's name in `templates/`, for page, terminal and
-`study.json`. `choose.py` asks all of them until framework, loader, form, workers, batch and schedule fit together.
+A question is a pure function from tables and from what has been chosen so far to a frozen `Answer`.
+Nothing here is a sentence: `wording.py` makes them, from the template of the question's name in
+`templates/`, for page, terminal and `study.json`. `choose.py` asks all of them until framework,
+loader, form, workers, batch and schedule fit together.
 """
 
 from __future__ import annotations
@@ -23,9 +25,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LOSS = 1.0  # points of top-1 that count as a loss
-ALIKE = 0.05  # sides that are not told apart, and surely differ by less than this, are alike for all that people do
-SAME = 0.01  # sides that are told apart, and surely differ by less than this, are alike too
-PLAIN = ("ddp", "native", "torchvision", "raw")  # they come with PyTorch: nothing else is to be installed
+# sides without a significant difference, and surely differ by less than this, are alike for all
+# that people do
+ALIKE = 0.05
+SAME = 0.01  # sides that differ significantly, and surely differ by less than this, are alike too
+PLAIN = (
+    "ddp",
+    "native",
+    "torchvision",
+    "raw",
+)  # they come with PyTorch: nothing else is to be installed
 
 
 class Goal(StrEnum):
@@ -119,7 +128,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Over:
-    """A ratio, or a difference in points, of two candidates over all settings, and in how many of these it is ahead."""
+    """A ratio, or a difference in points, of two candidates over all settings, and in how many of
+    these it is ahead.
+    """
 
     candidate: Candidate
     against: Candidate
@@ -145,7 +156,9 @@ class Turns:
 
 @dataclass(frozen=True)
 class Settles:
-    """The cheapest further runs that would probably confirm or change what to take: `repeats` more of each setting."""
+    """The cheapest further runs that would probably confirm or change what to take: `repeats` more
+    of each setting.
+    """
 
     candidates: tuple[Candidate, ...]
     repeats: int
@@ -168,7 +181,9 @@ class Fact:
 
 @dataclass(frozen=True)
 class Also:
-    """The same question under other settings: where, what is ahead there of what, and by how much."""
+    """The same question under other settings: where, what is ahead there of what, and by how
+    much.
+    """
 
     where: Candidate
     taken: Candidate
@@ -210,7 +225,9 @@ class Answer:
     unfair: tuple[str, ...] = ()
     warned: tuple[str, ...] = ()
     unproved: tuple[str, ...] = ()
-    open: tuple[str, ...] = ()  # runs of the settings of which more repeats might change what is taken
+    open: tuple[
+        str, ...
+    ] = ()  # runs of the settings of which more repeats might change what is taken
 
     def fact(self, name: str) -> Fact | None:
         """Return the first fact of that name."""
@@ -245,12 +262,16 @@ class Given:
     goal: Goal = Goal.BALANCED
     ours: bool = True
     sample: str = "images"
-    broken: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # rules with an error, by run
+    broken: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # rules with an error, by run
     warned: frozenset[str] = frozenset()  # runs with a warning or an error
     looks: int = 1  # how often the study may be looked at, if it makes repeats until it is decided
 
     def one_of(self, comparisons: float) -> float:
-        """Return among how many comparisons each verdict is one: those that are read together, at each look."""
+        """Return among how many comparisons each verdict is one: those that are read together, at
+        each look.
+        """
         return comparisons * pooled.LOOKS[self.looks]
 
     @cached_property
@@ -265,11 +286,15 @@ class Given:
         """Return the runs of programs that nothing confirms (column `confirmed`)."""
         if "confirmed" not in self.runs:
             return frozenset()
-        return frozenset(self.runs.loc[self.runs["confirmed"].eq(False).fillna(False), "run"].astype(str))
+        return frozenset(
+            self.runs.loc[self.runs["confirmed"].eq(False).fillna(False), "run"].astype(str)
+        )
 
     @cached_property
     def learning(self) -> pd.DataFrame:
-        """Return the runs that read what they learn from; all, where a study asks of nothing else."""
+        """Return the runs that read what they learn from; all, where a study asks of nothing
+        else.
+        """
         kept = self.runs[~self.runs["loader"].map(loads_nothing).astype(bool)]
         return kept if len(kept) else self.runs
 
@@ -307,13 +332,20 @@ def ratio_of(found: Pooled, candidate: Candidate, against: Candidate, of_logs: b
     middle = out(found.middle)
     assert middle is not None
     bounds = out(found.low), out(found.high)
-    return Over(candidate, against, middle, *bounds, found.settings, found.leads, found.n, found.verdict)
+    return Over(
+        candidate, against, middle, *bounds, found.settings, found.leads, found.n, found.verdict
+    )
 
 
 def certainty_of(over: Over) -> Certainty:
     """Return how certain it is that the candidate of a ratio is ahead, by itself."""
     near = SAME if over.verdict else ALIKE
-    if over.low is not None and over.high is not None and over.low > 1 - near and over.high < 1 + near:
+    if (
+        over.low is not None
+        and over.high is not None
+        and over.low > 1 - near
+        and over.high < 1 + near
+    ):
         return Certainty.TIE
     if over.verdict > 0:
         return Certainty.SURE if over.n > 1 else Certainty.FEW

@@ -1,7 +1,9 @@
-"""Framework, loader, form, workers, batch and schedule decided as one value, and all answers with that choice.
+"""Framework, loader, form, workers, batch and schedule decided as one value, and all answers with
+that choice.
 
-Each question is asked with what the others take, until nothing changes: sides are judged on the side of the workers
-taken where a lead turns round, workers with the sides taken, schedules at the batch taken.
+Each question is asked with what the others take, until nothing changes: sides are judged on the
+side of the workers taken where a lead turns round, workers with the sides taken, schedules at the
+batch taken.
 """
 
 from __future__ import annotations
@@ -76,9 +78,15 @@ def choose(given: Given) -> tuple[Choice, dict[str, Answer]]:
 
 
 def open_runs(
-    tables: Mapping[str, pd.DataFrame], *, tariff: Tariff = FREE, goal: str = Goal.BALANCED, looks: int = 1
+    tables: Mapping[str, pd.DataFrame],
+    *,
+    tariff: Tariff = FREE,
+    goal: str = Goal.BALANCED,
+    looks: int = 1,
 ) -> dict[str, tuple[str, ...]]:
-    """Return by question the runs of the settings of which more repeats might change what is taken."""
+    """Return by question the runs of the settings of which more repeats might change what is
+    taken.
+    """
     _, found = choose(Given(tables, tariff, Goal(goal), looks=looks))
     return {name: answer.open for name, answer in found.items() if members()[name].DECIDES}
 
@@ -94,7 +102,9 @@ def first(
     looks: int = 1,
     looked: int = 1,
 ) -> First:
-    """Return the first screen of a study, from its tables and its audit's findings, at the look `looked` of so many."""
+    """Return the first screen of a study, from its tables and its audit's findings, at the look
+    `looked` of so many.
+    """
     if not ours:
         tables = {**tables} | _by_submitter(tables)
     broken = {run: tuple(rules) for run, rules in rules_by_run(audit, SEVERITIES[0]).items()}
@@ -137,11 +147,15 @@ def _judged(given: Given, answer: Answer) -> Answer:
 
 
 def _by_submitter(tables: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
-    """Return records of others, machine `NVIDIA dgxa100_mxnet` called NVIDIA where it is the only one of NVIDIA's."""
+    """Return records of others, machine `NVIDIA dgxa100_mxnet` called NVIDIA where it is the only
+    one of NVIDIA's.
+    """
     runs, reached = together.usable(tables["runs"]), tables.get("reached", pd.DataFrame())
     machines = sorted({*runs["machine"]})
     whose = [machine.split(" ")[0] for machine in machines]
-    named = {machine: by for machine, by in zip(machines, whose, strict=True) if whose.count(by) == 1}
+    named = {
+        machine: by for machine, by in zip(machines, whose, strict=True) if whose.count(by) == 1
+    }
     some = {"runs": runs, "reached": reached}
     return {
         name: table.assign(machine=table["machine"].replace(named)) if len(table) else table

@@ -1,8 +1,10 @@
-"""Words for answers, made once from the templates beside this file; page, terminal and `study.json` show the same.
+"""Words for answers, made once from the templates beside this file; page, terminal and `study.json`
+show the same.
 
-Nothing is decided here, and nothing is read back out of what is made. The template of a question has one macro per
-part: `question`, `take`, `line` (the evidence in one sentence), `text` (what else), `measure` (of the figure), and
-`other` (another setting, in a line). `_common.jinja` has the words that all share.
+Nothing is decided here, and nothing is read back out of what is made. The template of a question
+has one macro per part: `question`, `take`, `line` (the evidence in one sentence), `text` (what
+else), `measure` (of the figure), and `other` (another setting, in a line). `_common.jinja` has the
+words that all share.
 """
 
 from __future__ import annotations
@@ -19,7 +21,15 @@ import jinja2
 from ddlbench.analysis import together
 from ddlbench.answers import Answer, Candidate, Certainty, Row
 from ddlbench.answers.choose import First
-from ddlbench.core.plural import count_of, digits, duration, listed, runs_each, told_apart, two_digits
+from ddlbench.core.formatting import (
+    count_of,
+    digits,
+    duration,
+    listed,
+    runs_each,
+    significant,
+    two_digits,
+)
 
 TEMPLATES = Path(__file__).parent / "templates"
 PARTS = ("question", "take", "line", "text", "measure")
@@ -139,17 +149,25 @@ def _environment(folder: Path) -> jinja2.Environment:
 
 
 def _interval(value: Any) -> str:
-    """Return ` (0.92 to 1.05)`, of whatever has a middle, a low and a high end; nothing where they read alike."""
-    named = value if isinstance(value, Mapping) else {end: getattr(value, end) for end in ("middle", "low", "high")}
+    """Return ` (0.92 to 1.05)`, of whatever has a middle, a low and a high end; nothing where they
+    read alike.
+    """
+    named = (
+        value
+        if isinstance(value, Mapping)
+        else {end: getattr(value, end) for end in ("middle", "low", "high")}
+    )
     low, high = named["low"], named["high"]
     if low is None or high is None:
         return ""
-    ends = told_apart(low, high)
+    ends = significant(low, high)
     return "" if ends == digits(named.get("middle", math.nan)) else f" ({ends})"
 
 
 def _few(rows: Sequence[Row], taken: Candidate) -> Iterable[Row]:
-    """Return the rows that a sentence names: the first, the one taken, the one after it, and the last."""
+    """Return the rows that a sentence names: the first, the one taken, the one after it, and the
+    last.
+    """
     if len(rows) <= FEW:
         return rows
     at = next((n for n, row in enumerate(rows) if row.candidate == taken), 0)

@@ -1,4 +1,5 @@
-"""Which rules look at a column of table `runs`, and why none does at the others: docs/audit.md shows it.
+"""Which rules look at a column of table `runs`, and why none does at the others: docs/audit.md
+shows it.
 
 A column that is in neither is one that somebody added: the page says that no rule looks at it yet.
 """
@@ -15,7 +16,10 @@ from ddlbench.core.roles import FOLLOWS
 
 OUTCOME = "what is compared: it may differ; its sum, `throughput_images_per_s`, is looked at"
 MADE_OF = "made of columns that rules look at"
-REFUSED = "a record in which it does not fit the others is refused (`records/_sound.py`, `records/_fitting.py`)"
+REFUSED = (
+    "a record in which it does not fit the others is refused (`records/_sound.py`,"
+    " `records/_fitting.py`)"
+)
 MEMORY = "what is compared: frameworks and loaders may need more or less"
 NO_RULE = {
     "status": "only runs that ended well are looked at; failed-runs counts the others",
@@ -48,9 +52,16 @@ NO_RULE = {
     "parameters_bytes": MEMORY,
     "gradients_bytes": MEMORY,
     "optimizer_bytes": MEMORY,
-    "network_sent_bytes": "what is compared: what frameworks send, and others through the same interface",
-    "network_received_bytes": "what is compared: what frameworks send, and others through the same interface",
-    "cpu_cores": "what is compared: what loaders and frameworks keep busy; others' share is in `others_cores`",
+    "network_sent_bytes": (
+        "what is compared: what frameworks send, and others through the same interface"
+    ),
+    "network_received_bytes": (
+        "what is compared: what frameworks send, and others through the same interface"
+    ),
+    "cpu_cores": (
+        "what is compared: what loaders and frameworks keep busy; others' share is in"
+        " `others_cores`"
+    ),
     "images_seen": REFUSED,
     "evaluations": REFUSED,
     "pauses_s": "what a program does between steps; it is in no rate",

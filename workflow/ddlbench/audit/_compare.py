@@ -1,4 +1,6 @@
-"""What rules share: which runs are compared with each other, and what differs between those that should be alike."""
+"""What rules share: which runs are compared with each other, and what differs between those that
+should be alike.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ import pandas as pd
 from ddlbench.analysis.statistics import CANNOT_TELL, at_once, ratio
 from ddlbench.analysis.together import CELL, COMPARED, differing_with, words
 from ddlbench.audit import Finding
-from ddlbench.core.plural import count_of
+from ddlbench.core.formatting import count_of
 
 
 def present(table: pd.DataFrame, columns: Sequence[str]) -> list[str]:
@@ -46,7 +48,9 @@ def ids(rows: pd.DataFrame) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names(rows)))
 
 
-def differing(table: pd.DataFrame, column: str, keys: Sequence[str], says: str) -> Iterator[Finding]:
+def differing(
+    table: pd.DataFrame, column: str, keys: Sequence[str], says: str
+) -> Iterator[Finding]:
     """Yield a finding for each group of rows, alike in `keys`, that differ in `column`; nulls are
     passed over.
 
@@ -66,7 +70,9 @@ def differing(table: pd.DataFrame, column: str, keys: Sequence[str], says: str) 
         parts = [f"{short(value)} in {count_of(count, 'run')}" for value, count in counts.items()]
         more = [f"{len(parts) - 4} more values"] if len(parts) > 4 else []
         rarest_first = rows.iloc[rows[column].map(counts).argsort(kind="stable")]
-        yield Finding(ids(rarest_first), f"{says} differ{in_(cell)}: {', '.join([*parts[:4], *more])}")
+        yield Finding(
+            ids(rarest_first), f"{says} differ{in_(cell)}: {', '.join([*parts[:4], *more])}"
+        )
 
 
 def frameworks_apart(runs: pd.DataFrame, column: str, says: str, least: float) -> Iterator[Finding]:
@@ -79,14 +85,22 @@ def frameworks_apart(runs: pd.DataFrame, column: str, says: str, least: float) -
     for _, rows in groups(runs, [name for name in (*COMPARED, *CELL) if name not in apart]):
         columns = present(rows, ["model", "loader", "workers", "global_batch"])
         cell = words(columns, rows[columns].iloc[0])
-        sides = [(name, side) for name, side in rows.groupby("framework") if side["repeat"].is_unique]
+        sides = [
+            (name, side) for name, side in rows.groupby("framework") if side["repeat"].is_unique
+        ]
         for (left, ours), (right, theirs) in combinations(sides, 2):
-            first, second = (dict(zip(side["repeat"], side[column], strict=True)) for side in (ours, theirs))
+            first, second = (
+                dict(zip(side["repeat"], side[column], strict=True)) for side in (ours, theirs)
+            )
             pairs.append((cell, left, right, pd.concat([ours, theirs]), ratio(first, second)))
-    for (cell, left, right, rows, _), pair in zip(pairs, at_once([each[-1] for each in pairs]), strict=True):
+    for (cell, left, right, rows, _), pair in zip(
+        pairs, at_once([each[-1] for each in pairs]), strict=True
+    ):
         if pair.verdict != CANNOT_TELL and abs(math.log(pair.middle)) > math.log1p(least):
             text = f"{says} of {left} is {pair.middle:.3g} times that of {right}"
-            yield Finding(ids(rows), f"{text} ({pair.low:.3g} to {pair.high:.3g}, {pair.n} pairs){in_(cell)}")
+            yield Finding(
+                ids(rows), f"{text} ({pair.low:.3g} to {pair.high:.3g}, {pair.n} pairs){in_(cell)}"
+            )
 
 
 def in_(what: str) -> str:
@@ -106,7 +120,9 @@ def each(table: pd.DataFrame, bad: pd.Series[bool], says: str) -> Iterator[Findi
     """Yield a finding for each bad row; `says` is a format of the row's columns."""
     rows = table[bad.astype("bool")]
     for row, name in zip(rows.to_dict("records"), names(rows), strict=True):
-        yield Finding((name,), says.format(**{str(key): short(value) for key, value in row.items()}))
+        yield Finding(
+            (name,), says.format(**{str(key): short(value) for key, value in row.items()})
+        )
 
 
 def timed(runs: pd.DataFrame) -> pd.DataFrame:

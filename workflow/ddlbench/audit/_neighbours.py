@@ -1,6 +1,8 @@
-"""Table `neighbours`: every record in a folder of runs, whichever study it is of, and when it was on which computers.
+"""Table `neighbours`: every record in a folder of runs, whichever study it is of, and when it was
+on which computers.
 
-Two studies that were started in two terminals measured each other: neither sees that in tables of its own.
+Two studies that were started in two terminals measured each other: neither sees that in tables of
+its own.
 """
 
 from __future__ import annotations
@@ -18,8 +20,10 @@ COLUMNS = ("run", "hosts", "begun_s", "ended_s")  # times in seconds since 1970
 
 
 def read(folder: Path, since_s: float) -> pd.DataFrame:
-    """Return the records in a folder of runs whose log was written after this time [s since 1970]: one that ended
-    before is no neighbour of what began then. A log that makes no sense is left out: tables refuse it."""
+    """Return the records in a folder of runs whose log was written after this time [s since 1970]:
+    one that ended before is no neighbour of what began then. A log that makes no sense is left out:
+    tables refuse it.
+    """
     return pd.DataFrame(_rows(folder, since_s), columns=[*COLUMNS])
 
 

@@ -1,4 +1,6 @@
-"""All rules asked: what they find, and what they could not check, as rows of a table (`finding_rows.py`)."""
+"""All rules asked: what they find, and what they could not check, as rows of a table
+(`finding_rows.py`).
+"""
 
 from __future__ import annotations
 
@@ -10,18 +12,26 @@ from ddlbench.analysis.together import of_programs
 from ddlbench.audit import AUDITED, SEVERITIES, Material, Rule, all_rules
 from ddlbench.audit.finding_rows import COLUMNS, NOT_CHECKED, Row
 
-# What comes of a column of another kind than is read: text among numbers, infinity in place of a count.
+# What comes of a column of another kind than is read: text among numbers, infinity in place of a
+# count.
 UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
-OF_OTHERS = "nobody here can make these runs again: say it beside the figure, or leave them out (records.folder)"
+OF_OTHERS = (
+    "nobody here can make these runs again: say it beside the figure, or leave them out"
+    " (records.folder)"
+)
 
 
 def audit(material: Material, names: Iterable[str] | None = None) -> list[Row]:
     """Return rows of COLUMNS: what the rules (names; None: all) find, errors first, and of these
     what more runs break. Equal tables give equal rows.
     """
-    rows = [row for name in (all_rules() if names is None else names) for row in _asked(all_rules()[name], material)]
+    rows = [
+        row
+        for name in (all_rules() if names is None else names)
+        for row in _asked(all_rules()[name], material)
+    ]
     order = [*SEVERITIES, NOT_CHECKED]
     broken: dict[str, set[str]] = {}
     for row in rows:
@@ -43,12 +53,16 @@ def _asked(rule: Rule, material: Material) -> list[Row]:
     if present is None:
         return rows
     try:
-        return rows + [row(rule.severity, "; ".join(finding.runs), finding.evidence) for finding in rule.check(present)]
+        return rows + [
+            row(rule.severity, "; ".join(finding.runs), finding.evidence)
+            for finding in rule.check(present)
+        ]
     except UNREADABLE as error:
         return [*rows, row(NOT_CHECKED, "", f"cannot read the tables: {error!r}")]
 
 
-# What a program would have to say of a column that it leaves null, by the recorder or by a group of its patterns.
+# What a program would have to say of a column that it leaves null, by the recorder or by a group of
+# its patterns.
 OF_PROGRAM = {
     "lr": "rec.step(lr=...), or group lr",
     "final_top1": "rec.evaluated(top1=...), or group top1",
@@ -61,7 +75,9 @@ OF_PROGRAM = {
 def of_others(material: Material) -> bool:
     """Tell whether the runs are logs of others."""
     logs, runs = (material.tables.get(name, pd.DataFrame()) for name in ("submissions", "runs"))
-    return len(logs) > 0 and "records" in runs and not (runs["records"].fillna("ours") == "ours").any()
+    return (
+        len(logs) > 0 and "records" in runs and not (runs["records"].fillna("ours") == "ours").any()
+    )
 
 
 def _by_design(material: Material, rows: pd.DataFrame, column: str) -> pd.Series[bool]:
@@ -71,13 +87,17 @@ def _by_design(material: Material, rows: pd.DataFrame, column: str) -> pd.Series
     if of_others(material) or "run" not in rows:
         return pd.Series(of_others(material), rows.index)
     reasons = material.tables.get("not_measured", pd.DataFrame(columns=["run", "column"]))
-    excused = rows["run"].isin(reasons.loc[reasons["column"] == column, "run"] if "column" in reasons else [])
+    excused = rows["run"].isin(
+        reasons.loc[reasons["column"] == column, "run"] if "column" in reasons else []
+    )
     if column == "validation":  # nothing is read, or a record of before
         return pd.Series(True, rows.index)
     if column == "data_sha256" and "form" in rows:  # a loader that reads nothing
         excused |= rows["form"].isna()
     runs = material.tables.get("runs", pd.DataFrame(columns=["run", "dataset"]))
-    return excused | (rows["run"].isin(runs.loc[of_programs(runs), "run"]) & (column not in OF_PROGRAM))
+    return excused | (
+        rows["run"].isin(runs.loc[of_programs(runs), "run"]) & (column not in OF_PROGRAM)
+    )
 
 
 def missing(material: Material, needs: Sequence[str]) -> tuple[str, Material | None]:
@@ -98,11 +118,19 @@ def missing(material: Material, needs: Sequence[str]) -> tuple[str, Material | N
         null = tables[table][column].isna()
         unsaid = null & ~_by_design(material, tables[table], column)
         if len(null) and null.all():
-            program = of_programs(material.tables["runs"]).all() if "runs" in material.tables else False
-            to_add = f"; a program says it with {OF_PROGRAM[column]}" if program and column in OF_PROGRAM else ""
+            program = (
+                of_programs(material.tables["runs"]).all() if "runs" in material.tables else False
+            )
+            to_add = (
+                f"; a program says it with {OF_PROGRAM[column]}"
+                if program and column in OF_PROGRAM
+                else ""
+            )
             return f"column {column} of {table} has no value{to_add}" if unsaid.any() else "", None
         if unsaid.any():
-            lacks.append(f"column {column} of {table} has no value in {unsaid.sum()} of {len(null)} rows")
+            lacks.append(
+                f"column {column} of {table} has no value in {unsaid.sum()} of {len(null)} rows"
+            )
         if null.any():
             tables[table] = tables[table][~null]
     return "; ".join(lacks), Material(tables)

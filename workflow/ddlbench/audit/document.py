@@ -49,8 +49,17 @@ def page(rules: Iterable[Rule]) -> str:
         for rule in of_severity:
             needs = ", ".join(f"`{need}`" for need in rule.needs) or "nothing in particular"
             lines += ["", f"### {rule.name}", "", rule.about, ""]
-            lines += [f"- What to do: {rule.what_to_do}.", f"- Needs: {needs}.", f"- Source: {rule.source}."]
-    lines += ["", "## Every column of table `runs`, and who looks at it", "", *_columns.lines(rules)]
+            lines += [
+                f"- What to do: {rule.what_to_do}.",
+                f"- Needs: {needs}.",
+                f"- Source: {rule.source}.",
+            ]
+    lines += [
+        "",
+        "## Every column of table `runs`, and who looks at it",
+        "",
+        *_columns.lines(rules),
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -1,4 +1,6 @@
-"""Findings as rows of a table and as text for people. It imports no pandas: Snakemake's process prints them, too."""
+"""Findings as rows of a table and as text for people. It imports no pandas: Snakemake's process
+prints them, too.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -7,18 +9,37 @@ from typing import Any
 from ddlbench.audit import SEVERITIES
 from ddlbench.core.columns import Column
 from ddlbench.core.files import read_csv
-from ddlbench.core.plural import count_of
+from ddlbench.core.formatting import count_of
 
 NOT_CHECKED = "not checked"
 COLUMNS = (
-    Column("rule", "str", "The rule: a function in `workflow/ddlbench/audit/rules`; docs/audit.md explains it."),
-    Column("severity", "str", "`error`, `warning`, `note`, or `not checked` where the rule lacked a column."),
-    Column("runs", "str", "Ids of the runs that it is about, or what the numbers are; separated by `; `."),
-    Column("evidence", "str", "The two values that do not go together; of a rule not checked, what is missing."),
+    Column(
+        "rule",
+        "str",
+        "The rule: a function in `workflow/ddlbench/audit/rules`; docs/audit.md explains it.",
+    ),
+    Column(
+        "severity",
+        "str",
+        "`error`, `warning`, `note`, or `not checked` where the rule lacked a column.",
+    ),
+    Column(
+        "runs",
+        "str",
+        "Ids of the runs that it is about, or what the numbers are; separated by `; `.",
+    ),
+    Column(
+        "evidence",
+        "str",
+        "The two values that do not go together; of a rule not checked, what is missing.",
+    ),
     Column("what_to_do", "str", "How to get a fair comparison."),
     Column("source", "str", "Who asks for this rule, or where the fault was seen."),
 )
-SHOWN, SHOWN_RUNS = 3, 3  # findings of a rule, and runs of a finding, that people read; the table has all
+SHOWN, SHOWN_RUNS = (
+    3,
+    3,
+)  # findings of a rule, and runs of a finding, that people read; the table has all
 Row = dict[str, str]
 
 
@@ -58,7 +79,9 @@ def lines(rows: Sequence[Mapping[str, str]], all_of_them: bool = True) -> list[s
         for row in rows:
             if row["severity"] == NOT_CHECKED:
                 lacks.setdefault(row["evidence"], []).append(row["rule"])
-        text += [f"{NOT_CHECKED}, {evidence}: {', '.join(rules)}" for evidence, rules in lacks.items()]
+        text += [
+            f"{NOT_CHECKED}, {evidence}: {', '.join(rules)}" for evidence, rules in lacks.items()
+        ]
     return text
 
 

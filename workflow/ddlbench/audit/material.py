@@ -14,24 +14,37 @@ from ddlbench.audit._compare import positive, timed
 from ddlbench.core import kinds
 
 # What `scaling` computes, and what rules call it.
-QUANTITIES = {"throughput_images_per_s": "throughput", "speed_up": "speed-up", "efficiency": "efficiency"}
+QUANTITIES = {
+    "throughput_images_per_s": "throughput",
+    "speed_up": "speed-up",
+    "efficiency": "efficiency",
+}
 NAMED = ("model", "framework", "loader", "schedule", "global_batch", "workers", "quantity")
 COUNTS = ("workers", "global_batch", "repeat")  # by which runs are told apart
 
 
 def of_study(
-    folder: Path, convergence: Path | None = None, runs: Path | None = None, further: Sequence[str] = ()
+    folder: Path,
+    convergence: Path | None = None,
+    runs: Path | None = None,
+    further: Sequence[str] = (),
 ) -> Material:
     """Read the tables in a study's folder. Raises FileNotFoundError without `runs`.
 
-    `convergence` is a file of reference convergence points. `runs` is the folder with the records of all studies.
-    `further` are repeats (ids) that a study made until it was decided.
+    `convergence` is a file of reference convergence points. `runs` is the folder with the records
+    of all studies. `further` are repeats (ids) that a study made until it was decided.
     """
     if not (folder / "runs.parquet").exists():
-        raise FileNotFoundError(2, "no tables yet; make them with: snakemake tables", str(folder / "runs.parquet"))
+        raise FileNotFoundError(
+            2, "no tables yet; make them with: snakemake tables", str(folder / "runs.parquet")
+        )
     paths = {name: folder / f"{name}.parquet" for name in AUDITED}
     tables = {name: pd.read_parquet(path) for name, path in paths.items() if path.exists()}
-    if runs is not None and "started_s" in tables["runs"] and tables["runs"]["started_s"].notna().any():
+    if (
+        runs is not None
+        and "started_s" in tables["runs"]
+        and tables["runs"]["started_s"].notna().any()
+    ):
         tables["neighbours"] = _neighbours.read(runs, float(tables["runs"]["started_s"].min()))
     if further:
         tables["further"] = pd.DataFrame({"run": [*further]})
@@ -48,12 +61,20 @@ def of_tables(tables: Mapping[str, pd.DataFrame], convergence: Path | None = Non
         raise ValueError("table runs has no column run, which names each run")
     for name in [name for name in COUNTS if name in ours["runs"]]:
         counts = ours["runs"][name]
-        for run, value in ours["runs"].loc[counts.notna() & ~positive(counts), ["run", name]].itertuples(index=False):
-            raise ValueError(f"table runs: {name} of {run} is {value!r}; allowed: numbers from 1 on")
+        for run, value in (
+            ours["runs"]
+            .loc[counts.notna() & ~positive(counts), ["run", name]]
+            .itertuples(index=False)
+        ):
+            raise ValueError(
+                f"table runs: {name} of {run} is {value!r}; allowed: numbers from 1 on"
+            )
     if "status" in ours["runs"]:
         runs = ours["runs"]
         failed, ours["runs"] = runs[~ended_well(runs)], successful(runs)
-        broken = failed[["run"]].assign(rule=kinds.job_rules()[0].name, cause="its record has no successful end")
+        broken = failed[["run"]].assign(
+            rule=kinds.job_rules()[0].name, cause="its record has no successful end"
+        )
         ours["unsuccessful"] = failed
         ours["failures"] = pd.concat([ours["failures"], broken]) if "failures" in ours else broken
     ours["numbers"] = numbers(ours["runs"])
@@ -63,7 +84,9 @@ def of_tables(tables: Mapping[str, pd.DataFrame], convergence: Path | None = Non
 
 
 def numbers(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return what figures draw of these runs over the number of workers, one number per row: `quantity`, `value`."""
+    """Return what figures draw of these runs over the number of workers, one number per row:
+    `quantity`, `value`.
+    """
     needed = {*KEYS, "status", "workers", "global_batch", "batch_per_worker", "repeat", "run"}
     needed |= {"throughput_images_per_s", "epoch_s"}
     if not needed.issubset(runs.columns):
@@ -82,10 +105,17 @@ def numbers(runs: pd.DataFrame) -> pd.DataFrame:
     global_batch = (table["batch_per_worker"] * table["workers"]).astype("Int64")
     table["global_batch"] = table["global_batch"].astype("Int64").where(~weak, global_batch)
     long = table.melt(
-        id_vars=[c for c in table if c not in QUANTITIES], value_vars=list(QUANTITIES), var_name="quantity"
+        id_vars=[c for c in table if c not in QUANTITIES],
+        value_vars=list(QUANTITIES),
+        var_name="quantity",
     )
-    for end in ("low", "high"):  # of the interval; null for one run, and for the base compared with itself
-        long[end] = table.melt(value_vars=[f"{measure}_{end}" for measure in QUANTITIES])["value"].to_numpy()
+    for end in (
+        "low",
+        "high",
+    ):  # of the interval; null for one run, and for the base compared with itself
+        long[end] = table.melt(value_vars=[f"{measure}_{end}" for measure in QUANTITIES])[
+            "value"
+        ].to_numpy()
     long["quantity"] = long["quantity"].map(QUANTITIES)
     return long.assign(row=_row(long))
 

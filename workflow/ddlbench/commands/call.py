@@ -1,4 +1,6 @@
-"""One call of a command: what it was told, the study that it is about, and how its answer is shown."""
+"""One call of a command: what it was told, the study that it is about, and how its answer is
+shown.
+"""
 
 import argparse
 import json
@@ -10,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench.core import layout
-from ddlbench.core.plural import count_of
+from ddlbench.core.formatting import count_of
 
 MOST = 8  # lines of an answer on a terminal
 
@@ -20,7 +22,11 @@ class Call:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
-        named = [f"{key}={value}" for key in ("study", "machine") if (value := getattr(options, key, None))]
+        named = [
+            f"{key}={value}"
+            for key in ("study", "machine")
+            if (value := getattr(options, key, None))
+        ]
         self.entries = [*named, *getattr(options, "config", [])]
         self.json: bool = getattr(options, "json", False)
         # Whoever reads a pipe or a file wants all of it.
@@ -63,7 +69,12 @@ class Call:
             return True
 
     def show(
-        self, lines: Iterable[str], data: object, *targets: str, answer: Sequence[str] = (), stale: bool = False
+        self,
+        lines: Iterable[str],
+        data: object,
+        *targets: str,
+        answer: Sequence[str] = (),
+        stale: bool = False,
     ) -> None:
         """Print the answer, the other lines, and the command that does the work if any is left;
         with --json only `data`.
@@ -85,12 +96,19 @@ def older(planned: Any, table: Path) -> list[str]:
     if not table.exists():
         return []
     made_s = table.stat().st_mtime
-    files_of = [Path(file) for run in planned.runs for file in (layout.run_log(run), layout.run_steps(run))]
-    newer = sorted({path.parent.name for path in files_of if path.exists() and path.stat().st_mtime > made_s})
+    files_of = [
+        Path(file) for run in planned.runs for file in (layout.run_log(run), layout.run_steps(run))
+    ]
+    newer = sorted(
+        {path.parent.name for path in files_of if path.exists() and path.stat().st_mtime > made_s}
+    )
     if not newer:
         return []
     more = f" and {count_of(len(newer) - 1, 'more record')}" if len(newer) > 1 else ""
-    return [f"WARNING: {table} is older than the record of {newer[0]}{more}: make it again with snakemake tables"]
+    return [
+        f"WARNING: {table} is older than the record of {newer[0]}{more}: make it again with"
+        " snakemake tables"
+    ]
 
 
 def page_line(home: Path) -> list[str]:

@@ -1,7 +1,8 @@
 """What a call is about: the configuration, and the study, the machine and the plan that it names.
 
-The Snakefile and the commands read it alike, so that `ddlbench plan` with the options of a `snakemake` counts what that
-one would do: config/config.yaml, over it the files that a profile names, over these what the command line says.
+The Snakefile and the commands read it alike, so that `ddlbench plan` with the options of a
+`snakemake` counts what that one would do: config/config.yaml, over it the files that a profile
+names, over these what the command line says.
 """
 
 import gc
@@ -39,15 +40,19 @@ class Settings(NamedTuple):
 
 
 def read(config: Mapping[str, Any], only: Collection[str] | None = None) -> Settings:
-    """The study and the machine that the configuration names, and all runs, or `only` these (ids). Raises
-    ConfigError."""
+    """The study and the machine that the configuration names, and all runs, or `only` these (ids).
+    Raises ConfigError.
+    """
     # A mapping of numbers: on the command line Snakemake reads its values as text.
     numbers = {"checkpoint": typed(config["checkpoint"])} if "checkpoint" in config else {}
     checked = check_config({**config, **numbers})
     plan, images = reads.plan_of(checked, only=only)
     sources = checked["data"]["sources"]
-    target.check_places({run.manifest: sources.get(run.spec.dataset) for run in plan.runs.values() if run.manifest})
-    # A plan of thousands of jobs is millions of objects that all stay; do not look for garbage among them all the time.
+    target.check_places(
+        {run.manifest: sources.get(run.spec.dataset) for run in plan.runs.values() if run.manifest}
+    )
+    # A plan of thousands of jobs is millions of objects that all stay; do not look for garbage
+    # among them all the time.
     gc.freeze()
     gc.set_threshold(200_000, 50, 1000)
     return Settings(checked, images, plan)
@@ -62,7 +67,11 @@ def of_command_line(profile: str | None, entries: Sequence[str]) -> dict[str, An
         raise ConfigError(f"{DEFAULT}: is not here; call this in the project's folder")
 
     def listed(value: Any) -> list[str]:
-        return [] if value is None else [str(item) for item in (value if isinstance(value, list) else [value])]
+        return (
+            []
+            if value is None
+            else [str(item) for item in (value if isinstance(value, list) else [value])]
+        )
 
     options = _profile(profile) if profile not in (None, "none") else {}
     config = load(DEFAULT)
@@ -70,11 +79,18 @@ def of_command_line(profile: str | None, entries: Sequence[str]) -> dict[str, An
         config = laid_over(config, load(Path(path)))
     # As in Snakemake, --config on the command line takes the place of all of the profile's.
     written = options.get("config")
-    others = [f"{key}={value}" for key, value in written.items()] if isinstance(written, dict) else listed(written)
+    others = (
+        [f"{key}={value}" for key, value in written.items()]
+        if isinstance(written, dict)
+        else listed(written)
+    )
     for entry in entries or others:
         key, equals, value = entry.partition("=")
         if not equals or not KEY.fullmatch(key):
-            raise ConfigError(f"--config: {entry!r} is no setting; allowed: key=value, with a key of config/README.md")
+            raise ConfigError(
+                f"--config: {entry!r} is no setting; allowed: key=value, with a key of"
+                " config/README.md"
+            )
         config = laid_over(config, {key: _value(value.strip("'\""))})
     return config
 
@@ -92,7 +108,9 @@ def load(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: Snakemake cannot read it: {error}") from None
 
 
-def terms(machine: Machine, minutes: float | None) -> tuple[float | None, float | None, str | None, float | None]:
+def terms(
+    machine: Machine, minutes: float | None
+) -> tuple[float | None, float | None, str | None, float | None]:
     """Return the fields of `analysis.sheets.Terms`, with a checkpoint every so many minutes.
 
     A node is paid for as a whole.
@@ -106,11 +124,14 @@ def others_records(study: Study) -> list[str]:
     """Return the records of others that the study shows. Raises ConfigError if there are none."""
     if study.records is None:
         return []
-    places = registry.member("records", study.records.kind).find(Path(study.records.folder), study.records.benchmarks)
+    places = registry.member("records", study.records.kind).find(
+        Path(study.records.folder), study.records.benchmarks
+    )
     if not places:
         source = f" of {', '.join(study.records.benchmarks)}" if study.records.benchmarks else ""
         raise ConfigError(
-            f"{study.path}: records.folder: {study.records.folder!r} has no {study.records.kind} records{source}"
+            f"{study.path}: records.folder: {study.records.folder!r} has no {study.records.kind}"
+            f" records{source}"
         )
     return [str(path) for path in places]
 
@@ -121,10 +142,16 @@ def _profile(name: str) -> dict[str, Any]:
     """
     user = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "snakemake"
     # One for a release of Snakemake goes before one for all, as in Snakemake.
-    files = [file for folder in (Path(name), user / name) for file in sorted(folder.glob("config*.yaml"))]
+    files = [
+        file for folder in (Path(name), user / name) for file in sorted(folder.glob("config*.yaml"))
+    ]
     if not files:
-        ours = ", ".join(str(file.parent) for file in sorted(Path("profiles").glob("*/config.yaml")))
-        raise ConfigError(f"--profile: {name!r} is no folder with a config.yaml; allowed: {ours}, or one of yours")
+        ours = ", ".join(
+            str(file.parent) for file in sorted(Path("profiles").glob("*/config.yaml"))
+        )
+        raise ConfigError(
+            f"--profile: {name!r} is no folder with a config.yaml; allowed: {ours}, or one of yours"
+        )
     path = files[0]
     try:
         text = path.read_text(encoding="utf-8")

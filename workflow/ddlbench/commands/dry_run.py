@@ -1,8 +1,8 @@
-"""What `snakemake -n` prints: what would run and why, in some ten lines. `snakemake -np` lists each job, as Snakemake
-does.
+"""What `snakemake -n` prints: what would run and why, in some ten lines. `snakemake -np` lists each
+job, as Snakemake does.
 
-A rule has a line of its own if a person asks for it (data, preflight, training, inference) or if it would run for a
-reason of its own; what only follows from other jobs is counted in one line.
+A rule has a line of its own if a person asks for it (data, preflight, training, inference) or if it
+would run for a reason of its own; what only follows from other jobs is counted in one line.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 
 from ddlbench.core import kinds
 from ddlbench.core.files import printable
+from ddlbench.core.formatting import count_of, listed
 from ddlbench.core.mllog import recorded_spec
-from ddlbench.core.plural import count_of, listed
 from ddlbench.core.record import MLLOG
 from ddlbench.core.spec import RunSpec
-from ddlbench.mends.snakemake_lines import Reason
+from ddlbench.patches.snakemake_lines import Reason
 from ddlbench.plan import stale
 
 FIRST = ("prepare", "preflight")
@@ -42,12 +42,18 @@ def lines(plan: Any, jobs: Sequence[ToMake]) -> list[str]:
     for job in jobs:
         of_rules.setdefault(job.rule, []).append(job)
     own = {rule for rule, group in of_rules.items() if any(not job.reason.follows for job in group)}
-    if of_rules.keys() & {*FIRST, *kinds.rules()}:  # then most of the rest is made of what these leave
+    if of_rules.keys() & {
+        *FIRST,
+        *kinds.rules(),
+    }:  # then most of the rest is made of what these leave
         own = {rule for rule in own if any(_changed(job.reason) for job in of_rules[rule])}
     shown = [rule for rule in (*FIRST, *kinds.rules()) if rule in of_rules]
     shown += [rule for rule in of_rules if rule in own and rule not in shown]
     width = max((len(rule) for rule in shown), default=0)
-    text = [f"{plan.study.name} on {plan.machine.name}, dry run: {count_of(len(jobs), 'job')}, none is started"]
+    text = [
+        f"{plan.study.name} on {plan.machine.name}, dry run: {count_of(len(jobs), 'job')}, none is"
+        " started"
+    ]
     for rule in shown:
         group = of_rules[rule]
         why = _of_kind(plan, group) if rule in kinds.rules() else _of_rule(group)
@@ -60,7 +66,9 @@ def lines(plan: Any, jobs: Sequence[ToMake]) -> list[str]:
 
 
 def _changed(reason: Reason) -> bool:
-    """Return whether something else than other jobs makes the job stale: an edited file, changed code."""
+    """Return whether something else than other jobs makes the job stale: an edited file, changed
+    code.
+    """
     return not (reason.follows or reason.missing)
 
 
@@ -79,7 +87,9 @@ def _of_kind(plan: Any, group: Sequence[ToMake]) -> str:
 
 
 def _why(plan: Any, job: ToMake, memories: Mapping[str, stale.Memory]) -> str:
-    """Return why a run would be made: the settings that differ from its record, else Snakemake's reason."""
+    """Return why a run would be made: the settings that differ from its record, else Snakemake's
+    reason.
+    """
     planned = plan.jobs.get(job.name)
     words = ", ".join(job.reason.words)
     if planned is None:
@@ -94,12 +104,16 @@ def _why(plan: Any, job: ToMake, memories: Mapping[str, stale.Memory]) -> str:
             recorded = recorded_spec(folder / MLLOG)
         except Exception:  # whatever stands in the log
             recorded = None
-        _, why = stale.state(folder, planned.spec, recorded, planned.manifest, memories.get(job.name), stale.COMMAND)
+        _, why = stale.state(
+            folder, planned.spec, recorded, planned.manifest, memories.get(job.name), stale.COMMAND
+        )
     return why or words
 
 
 def _counted(reasons: Sequence[str]) -> str:
-    """Return the reasons with the number of jobs of each, the most frequent first; no number if there is only one."""
+    """Return the reasons with the number of jobs of each, the most frequent first; no number if
+    there is only one.
+    """
     found = Counter(map(printable, reasons)).most_common()
     if len(found) == 1:
         return found[0][0]

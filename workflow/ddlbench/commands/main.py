@@ -1,7 +1,8 @@
-"""`ddlbench plan`, `status`, `failures`, ...: questions about a study. What makes files is Snakemake's.
+"""`ddlbench plan`, `status`, `failures`, ...: questions about a study. What makes files is
+Snakemake's.
 
-A command is a file of `of_study/`, or of `new/`. Exit codes: 0; 1 where the answer is bad (audit, verify)
-or something that people wrote is; 2 for a command line that argparse refuses.
+A command is a file of `of_study/`, or of `new/`. Exit codes: 0; 1 where the answer is bad (audit,
+verify) or something that people wrote is; 2 for a command line that argparse refuses.
 """
 
 import argparse
@@ -20,19 +21,35 @@ from ddlbench.settings.config import ConfigError, one_of
 
 ABOUT = """\
 Questions about a study. What makes files is Snakemake's: each answer ends with the line that does the work."""
-PATIENCE_S = 1.5  # before a command says that it computes
+TIMEOUT_S = 1.5  # before a command says that it computes
 
 
 def parser() -> argparse.ArgumentParser:
     about = argparse.ArgumentParser(add_help=False)
-    about.add_argument("--profile", help="of Snakemake: profiles/juwels", default=os.environ.get("SNAKEMAKE_PROFILE"))
-    about.add_argument("--study", help="a name of config/studies; left out, as config/config.yaml or the profile says")
+    about.add_argument(
+        "--profile",
+        help="of Snakemake: profiles/juwels",
+        default=os.environ.get("SNAKEMAKE_PROFILE"),
+    )
+    about.add_argument(
+        "--study",
+        help="a name of config/studies; left out, as config/config.yaml or the profile says",
+    )
     about.add_argument("--machine", help="a name of config/machines, likewise")
-    about.add_argument("--config", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="as for snakemake")
+    about.add_argument(
+        "--config",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="KEY=VALUE",
+        help="as for snakemake",
+    )
     ddlbench = argparse.ArgumentParser(prog="ddlbench", description=ABOUT)
     commands = ddlbench.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, member in of_study.members().items():
-        command = commands.add_parser(name, help=member.HELP, description=member.HELP, parents=[about])
+        command = commands.add_parser(
+            name, help=member.HELP, description=member.HELP, parents=[about]
+        )
         command.set_defaults(answer=member.run)
         for argument, more in member.ARGUMENTS.items():
             command.add_argument(argument, **more)
@@ -42,13 +59,15 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command, and exit with its code. An error that people have to fix is one line."""
-    (name, *_) = asked = [*(sys.argv[1:] if arguments is None else arguments), ""]
+    name, *_ = asked = [*(sys.argv[1:] if arguments is None else arguments), ""]
     if name in gone.COMMANDS:
         parser().exit(2, f"{name}: {gone.COMMANDS[name]}\n")
     if name and not name.startswith("-") and name not in (*of_study.members(), "new"):
         parser().error(f"{name}: is no command; {one_of((*of_study.members(), 'new'), name)}")
     options = parser().parse_args(asked[:-1])
-    waiting = threading.Timer(PATIENCE_S, print, [f"ddlbench {options.command}: computing ..."], {"file": sys.stderr})
+    waiting = threading.Timer(
+        TIMEOUT_S, print, [f"ddlbench {options.command}: computing ..."], {"file": sys.stderr}
+    )
     waiting.daemon = True
     if sys.stderr.isatty():
         waiting.start()
@@ -69,13 +88,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def of_this_clone() -> None:
-    """Go on with the package of the clone that one stands in, as Snakemake does, where that is another one. Several
-    clones may share an environment, whose `ddlbench` is installed from one of them."""
+    """Go on with the package of the clone that one stands in, as Snakemake does, where that is
+    another one. Several clones may share an environment, whose `ddlbench` is installed from one of
+    them.
+    """
     here = Path("workflow").resolve()
     if (here / "ddlbench" / "__init__.py").exists() and here != registry.PACKAGE.parent.resolve():
         path = os.pathsep.join(filter(None, [str(here), os.environ.get("PYTHONPATH")]))
         answer = "from ddlbench.commands.main import main; main()"
-        os.execve(sys.executable, [sys.executable, "-c", answer, *sys.argv[1:]], os.environ | {"PYTHONPATH": path})
+        os.execve(
+            sys.executable,
+            [sys.executable, "-c", answer, *sys.argv[1:]],
+            os.environ | {"PYTHONPATH": path},
+        )
 
 
 def script() -> None:

@@ -1,7 +1,7 @@
-"""What the Snakefile asks: before it reads its rules, once before any job starts (`Start`), of each job (`JobRule`),
-and what it prints at its end.
+"""What the Snakefile asks: before it reads its rules, once before any job starts (`Start`), of each
+job (`JobRule`), and what it prints at its end.
 
-All that changes Snakemake's own state is here, or in `mends/`.
+All that changes Snakemake's own state is here, or in `patches/`.
 """
 
 import atexit
@@ -26,7 +26,7 @@ from ddlbench.commands import terminal
 from ddlbench.commands.configuration import Settings
 from ddlbench.core import gone, kinds, layout, registry
 from ddlbench.core.record import STEPS, WEIGHTS
-from ddlbench.mends import (
+from ddlbench.patches import (
     ReleaseError,
     slurm_plugin,
     snakemake_outputs,
@@ -61,16 +61,22 @@ def check_gone(targets: Collection[str]) -> None:
 
 
 def check_folder(here: Path) -> None:
-    """Exit with one line where Snakemake's notes cannot be written; Snakemake itself ends in a traceback."""
+    """Exit with one line where Snakemake's notes cannot be written; Snakemake itself ends in a
+    traceback.
+    """
     disk = os.statvfs(here)
     if disk.f_bavail == 0 < disk.f_blocks:  # some file systems count nothing
-        sys.exit(f"{here}: its disk is full, and Snakemake keeps its notes there; make room, and start again")
+        sys.exit(
+            f"{here}: its disk is full, and Snakemake keeps its notes there; make room, and start"
+            " again"
+        )
     notes = here / ".snakemake"
     for folder in (notes, notes / "locks") if notes.exists() else (here,):
         if folder.exists() and not os.access(folder, os.W_OK | os.X_OK):
             sys.exit(
-                f"{folder}: not writable by this user, and Snakemake keeps its notes there. To share a project, its "
-                "owner lets a group write (chmod -R g+rwXs, umask 002); or work in a clone of your own"
+                f"{folder}: not writable by this user, and Snakemake keeps its notes there. To"
+                " share a project, its owner lets a group write (chmod -R g+rwXs, umask 002); or"
+                " work in a clone of your own"
             )
 
 
@@ -79,7 +85,11 @@ def check_targets(targets: Collection[str], plan: Plan) -> None:
     machine. `targets` is the whole command line: Snakemake tells a Snakefile which they are only
     when it has read it.
     """
-    study, machine, figures = plan.study.name, plan.machine.name, [figure.name for figure in plan.study.figures]
+    study, machine, figures = (
+        plan.study.name,
+        plan.machine.name,
+        [figure.name for figure in plan.study.figures],
+    )
     studies = names_in(plan.study.path.parent, ".yaml")
     for target in targets:
         results, named, place, folder, name, *_ = (*Path(os.path.normpath(target)).parts, *5 * [""])
@@ -87,11 +97,23 @@ def check_targets(targets: Collection[str], plan: Plan) -> None:
             continue
         if named in studies and place and (named, place) != (study, machine):
             if place not in names_in(settings.CONFIG / "machines", ".yaml"):
-                sys.exit(f"{target}: results of a study lie under its machine: results/{named}/<machine>/...")
+                sys.exit(
+                    f"{target}: results of a study lie under its machine:"
+                    f" results/{named}/<machine>/..."
+                )
             asked = f"ask with --config study={named} machine={place}"
-            sys.exit(f"{target}: is of study {named} on {place}, and the study is {study} on {machine}; {asked}")
-        if folder == "figures" and named == study and not any(name.startswith(f"{figure}.") for figure in figures):
-            sys.exit(f"{target}: study {study} has no such figure; {one_of(figures, name.split('.')[0])}")
+            sys.exit(
+                f"{target}: is of study {named} on {place}, and the study is {study} on {machine};"
+                f" {asked}"
+            )
+        if (
+            folder == "figures"
+            and named == study
+            and not any(name.startswith(f"{figure}.") for figure in figures)
+        ):
+            sys.exit(
+                f"{target}: study {study} has no such figure; {one_of(figures, name.split('.')[0])}"
+            )
         for rule in kinds.beside():
             if named == rule.folder and place not in plan.beside:
                 asked = f"{''.join(rule.noun)} of study {study} on machine {machine}"
@@ -99,18 +121,25 @@ def check_targets(targets: Collection[str], plan: Plan) -> None:
 
 
 def own_runs(arguments: Sequence[str]) -> set[str] | None:
-    """Return the runs (ids) that this Snakemake makes within a job; None in the user's own Snakemake, and in a job that
-    makes anything else. All nodes of a job wait while it reads of other runs, and it makes use of none.
+    """Return the runs (ids) that this Snakemake makes within a job; None in the user's own
+    Snakemake, and in a job that makes anything else. All nodes of a job wait while it reads of
+    other runs, and it makes use of none.
 
-    `arguments` is the command line, in which jobs are `--target-jobs train:run=<id>`: Snakemake tells a Snakefile only
-    later.
+    `arguments` is the command line, in which jobs are `--target-jobs train:run=<id>`: Snakemake
+    tells a Snakefile only later.
     """
     if "--target-jobs" not in arguments:
         return None
     after = arguments[arguments.index("--target-jobs") + 1 :]
-    targets = [target.partition(":") for target in takewhile(lambda word: not word.startswith("--"), after)]
-    begins = {rule: f"{kinds.of_rule(rule).wildcard}=" for rule in kinds.rules() if kinds.trains(rule)}
-    if not targets or not all(rule in begins and job.startswith(begins[rule]) for rule, _, job in targets):
+    targets = [
+        target.partition(":") for target in takewhile(lambda word: not word.startswith("--"), after)
+    ]
+    begins = {
+        rule: f"{kinds.of_rule(rule).wildcard}=" for rule in kinds.rules() if kinds.trains(rule)
+    }
+    if not targets or not all(
+        rule in begins and job.startswith(begins[rule]) for rule, _, job in targets
+    ):
         return None
     return {job.removeprefix(begins[rule]) for rule, _, job in targets}
 
@@ -122,7 +151,8 @@ def left_over(plan: Plan) -> list[str]:
     drawn = [path for path in folder.glob("[!.]*.csv") if not path.name.endswith(".runs.csv")]
     others = sorted(path for path in drawn if not path.name.startswith(named))
     return [
-        f"{path}: study {study.name} has no such figure (any more); remove {path.stem}.*, or name it in {study.path}"
+        f"{path}: study {study.name} has no such figure (any more); remove {path.stem}.*, or name"
+        f" it in {study.path}"
         for path in others
     ]
 
@@ -160,14 +190,20 @@ def audited(tables: Path) -> list[str]:
 
 
 def go_on(workflow: Any, plan: Plan) -> None:
-    """Say what the last look at a study says that makes repeats until it is decided; and if it asks for another round,
-    go on with it: the same command line again, in this process, with the plan that now has these runs.
+    """Say what the last look at a study says that makes repeats until it is decided; and if it asks
+    for another round, go on with it: the same command line again, in this process, with the plan
+    that now has these runs.
 
-    A call that forces jobs would force them in each round, and another program's call of Snakemake is not ours to
-    repeat: both are told how to go on.
+    A call that forces jobs would force them in each round, and another program's call of Snakemake
+    is not ours to repeat: both are told how to go on.
     """
     path = Path(layout.rounds(plan.home))
-    if plan.study.until is None or workflow.touch or not path.exists() or path.stat().st_mtime < STARTED:
+    if (
+        plan.study.until is None
+        or workflow.touch
+        or not path.exists()
+        or path.stat().st_mtime < STARTED
+    ):
         return
     looks = rounds.read(path)
     print(*rounds.told(looks, plan.study.until), sep="\n", file=sys.stderr)
@@ -179,19 +215,24 @@ def go_on(workflow: Any, plan: Plan) -> None:
         return
     if not is_command():
         study = f"study={plan.study.name} machine={plan.machine.name}"
-        print(f"to make the next round: run this workflow again, or: snakemake --config {study}", file=sys.stderr)
+        print(
+            f"to make the next round: run this workflow again, or: snakemake --config {study}",
+            file=sys.stderr,
+        )
         return
     workflow.persistence.unlock()
-    atexit._run_exitfuncs()  # what the end of a process does: the mark that it is at work, temporary folders
+    # what the end of a process does: the mark that it is at work, temporary folders
+    atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
     os.execv(sys.executable, [sys.executable, "-m", "snakemake", *sys.argv[1:]])
 
 
 def is_command() -> bool:
-    """Return whether this process is Snakemake's command, under whatever name: a script that does nothing but call
-    Snakemake's main function with the words of its command line. A program that uses Snakemake's API, or gives words
-    of its own, is not."""
+    """Return whether this process is Snakemake's command, under whatever name: a script that does
+    nothing but call Snakemake's main function with the words of its command line. A program that
+    uses Snakemake's API, or gives words of its own, is not.
+    """
     from snakemake.cli import main
 
     frame = inspect.currentframe()
@@ -258,18 +299,18 @@ class Start:
         self.parts = runs.parts(self.plan)
         queue = self.plan.machine.partitions
         with complaints():
-            snakemake_python.mend()
-            reason.mend_errors()
-            snakemake_outputs.mend(kinds.rules(), hold.earlier, hold.print_refusals)
-            snakemake_params.mend(kinds.rules(), stale.is_same_run)
-            snakemake_scripts.mend()
+            snakemake_python.apply()
+            reason.patch_errors()
+            snakemake_outputs.apply(kinds.rules(), hold.earlier, hold.print_refusals)
+            snakemake_params.apply(kinds.rules(), stale.is_same_run)
+            snakemake_scripts.apply()
             if workflow.is_main_process:
                 os.environ[hold.ASKED] = str(STARTED)
             if queue and workflow.is_main_process:
-                slurm_plugin.mend_plugin()
+                slurm_plugin.patch_plugin()
                 slurm_plugin.keep_caches_here(workflow)
             elif queue:
-                slurm_plugin.mend_jobstep()
+                slurm_plugin.patch_jobstep()
 
     def settle(self) -> None:
         """Wait for what an earlier Snakemake left, and print what is made again; once per call.
@@ -297,11 +338,14 @@ class Start:
                 return hold.sound(Path(layout.run(run)), self.plan.runs[run].spec) is not None
 
             outputs = {run: (layout.run_log(run), layout.run_steps(run)) for run in self._there}
-            snakemake_until.mend(self.workflow.dag)
+            snakemake_until.apply(self.workflow.dag)
             snakemake_outputs.forget_marks(self.workflow.persistence, outputs, is_sound)
-            # Whatever Snakemake remembers of them. A preflight is of something else if training waits for it.
+            # Whatever Snakemake remembers of them. A preflight is of something else if training
+            # waits for it.
             self.workflow.dag.forcefiles |= {self.preflight} if self.waits else set()
-            self.workflow.dag.forcefiles |= {layout.run_log(run) for run in self._there if self._is_made_again(run)}
+            self.workflow.dag.forcefiles |= {
+                layout.run_log(run) for run in self._there if self._is_made_again(run)
+            }
             self.workflow.dag.forcefiles |= self._to_be_read_again()
 
     def _to_be_read_again(self) -> set[str]:
@@ -330,7 +374,9 @@ class Start:
         for path in Path(layout.records(self.plan.home, "any")).parent.glob("[!.]*.csv"):
             if path.stem not in self.parts.runs:
                 path.unlink(missing_ok=True)
-                Path(layout.study_log(self.plan.home, f"records-{path.stem}")).unlink(missing_ok=True)
+                Path(layout.study_log(self.plan.home, f"records-{path.stem}")).unlink(
+                    missing_ok=True
+                )
 
     @property
     def _there(self) -> list[str]:
@@ -368,9 +414,13 @@ class Start:
         of its machine now, or data are to be prepared.
         """
         runs = self.plan.runs
-        manifests = {job.manifest: Path(job.manifest).exists() for job in runs.values() if job.manifest}
+        manifests = {
+            job.manifest: Path(job.manifest).exists() for job in runs.values() if job.manifest
+        }
         gone = [run for run, job in runs.items() if job.manifest and not manifests[job.manifest]]
-        return bool(runs) and (not promise.is_current(self.plan) or not all(map(self.is_done_without_data, gone)))
+        return bool(runs) and (
+            not promise.is_current(self.plan) or not all(map(self.is_done_without_data, gone))
+        )
 
     def is_done_without_data(self, name: str) -> bool:
         """Tell whether a job's record is of today's settings, and the data that it read are gone.
@@ -387,7 +437,9 @@ class Start:
         if not job.manifest or not self._is_there(name, job) or Path(job.manifest).exists():
             return False
         record, *_ = outputs = job.outputs()
-        wanted = {rule.name for rule in dag.forcerules} | {str(file) for file in (*dag.forcefiles, *dag.targetfiles)}
+        wanted = {rule.name for rule in dag.forcerules} | {
+            str(file) for file in (*dag.forcefiles, *dag.targetfiles)
+        }
         lacks_weights = name in self.kept and not record.with_name(WEIGHTS).exists()
         if lacks_weights or wanted & {job.rule, *map(str, outputs)}:
             return False
@@ -426,26 +478,38 @@ class Start:
         tables = Path(layout.table(self.plan.home, "refused") + ".csv")
         made_s = tables.stat().st_mtime if tables.exists() else 0.0
         for log in (Path(layout.run_log(run)) for run in self.plan.runs if run not in missing):
-            if log.stat().st_mtime > made_s and (why := refusals.of_seal(log)):  # as tables will say, which are older
+            if log.stat().st_mtime > made_s and (
+                why := refusals.of_seal(log)
+            ):  # as tables will say, which are older
                 remarks.append(f"{log}: {why}")
         try:
             self._check_limit(missing)
         except ConfigError as error:
             remarks.append(str(error))
-        print(*(f"warning: {line}" for line in remarks), sep="\n", end="\n" * bool(remarks), file=sys.stderr)
+        print(
+            *(f"warning: {line}" for line in remarks),
+            sep="\n",
+            end="\n" * bool(remarks),
+            file=sys.stderr,
+        )
 
 
 class JobRule:
     """A rule that starts jobs: its `input`, `weights`, `threads`, `priority`, `resources` and
     `spec` are functions of a job's wildcards.
 
-    Snakemake makes a finished job again if its inputs, its params or the text of its rule change. How it is started is
-    in the rule's resources, which it does not compare: another partition, launcher or checkpoint interval makes no
-    training again.
+    Snakemake makes a finished job again if its inputs, its params or the text of its rule change.
+    How it is started is in the rule's resources, which it does not compare: another partition,
+    launcher or checkpoint interval makes no training again.
     """
 
     def __init__(self, start: Start, rule: str, checkpoints: Any) -> None:
-        self.start, self.checkpoints, self.plan, self.rule = start, checkpoints, start.plan, kinds.of_rule(rule)
+        self.start, self.checkpoints, self.plan, self.rule = (
+            start,
+            checkpoints,
+            start.plan,
+            kinds.of_rule(rule),
+        )
 
         def weights(job: Job[Any]) -> str | list[str]:
             return str(self.plan.jobs[job.weights_of].outputs()[0]) if job.weights_of else []
@@ -453,14 +517,21 @@ class JobRule:
         def asks(name: str) -> Any:
             return _signed(lambda wildcards, attempt: self._job(wildcards).asked(attempt)[name])
 
-        jobs, queue = [job for job in self.plan.jobs.values() if job.rule == rule], start.plan.machine.partitions
+        jobs, queue = (
+            [job for job in self.plan.jobs.values() if job.rule == rule],
+            start.plan.machine.partitions,
+        )
         self.new_preflights = _signed(lambda wildcards: [start.preflight] if start.waits else [])
         self.input = _signed(lambda wildcards: self._input(self._job(wildcards)))
         self.weights = _signed(lambda wildcards: weights(self._job(wildcards)))
         # A queue gives cores by its own resources, and Snakemake knows no number of them there.
-        self.threads = _signed(lambda wildcards: self._job(wildcards).threads(None if queue else start.workflow.cores))
+        self.threads = _signed(
+            lambda wildcards: self._job(wildcards).threads(None if queue else start.workflow.cores)
+        )
         self.spec = _signed(lambda wildcards: self._job(wildcards).spec.to_json())
-        self.priority = _signed(lambda wildcards: self._priority(getattr(wildcards, self.rule.wildcard)))
+        self.priority = _signed(
+            lambda wildcards: self._priority(getattr(wildcards, self.rule.wildcard))
+        )
         self.resources = {name: asks(name) for job in jobs[:1] for name in job.resources}
         # For people, in a dry run and when the job starts.
         self.asks = ": {resources.asks}" if queue else ""
@@ -469,16 +540,19 @@ class JobRule:
         name = getattr(wildcards, self.rule.wildcard)
         if name not in self.plan.jobs:  # a study or a machine file may be edited while jobs wait
             asked = f"study {self.plan.study.name} on machine {self.plan.machine.name}"
-            sys.exit(f"{name}: is not a {''.join(self.rule.noun)} of {asked}; was the study edited?")
+            sys.exit(
+                f"{name}: is not a {''.join(self.rule.noun)} of {asked}; was the study edited?"
+            )
         return self.plan.jobs[name]
 
     def _input(self, job: Job[Any]) -> str | list[str]:
         """Return what a job reads. Snakemake asks again once the preflight, for which it raises, is
         there.
 
-        The preflight is no input: as an input, even an ancient one, each new preflight would make finished runs stale
-        or hide stale ones (Snakemake 9.27 looks at nothing behind an ancient file that it makes again). It is what
-        Snakemake calls a checkpoint: Snakemake asks again when it is there, and then it is forgotten.
+        The preflight is no input: as an input, even an ancient one, each new preflight would make
+        finished runs stale or hide stale ones (Snakemake 9.27 looks at nothing behind an ancient
+        file that it makes again). It is what Snakemake calls a checkpoint: Snakemake asks again
+        when it is there, and then it is forgotten.
         """
         start, name = self.start, job.spec.id
         start.settle()
@@ -497,7 +571,9 @@ class JobRule:
 
 
 def _signed(function: F) -> F:
-    """The function, of which Snakemake now knows the parameters: it would look for them 7 times per run."""
+    """The function, of which Snakemake now knows the parameters: it would look for them 7 times per
+    run.
+    """
     from snakemake.common import overwrite_function_params
 
     overwrite_function_params(function, inspect.signature(function).parameters)

@@ -1,7 +1,9 @@
-"""One screen about a study while it runs: `ddlbench status`, with the same options, from any login node.
+"""One screen about a study while it runs: `ddlbench status`, with the same options, from any login
+node.
 
-It reads what runs leave in `results/`, and asks squeue once where the machine has a queue. It starts nothing and
-changes nothing, so it may be called at any time, beside the Snakemake that is at work.
+It reads what runs leave in `results/`, and asks squeue once where the machine has a queue. It
+starts nothing and changes nothing, so it may be called at any time, beside the Snakemake that is at
+work.
 """
 
 import time
@@ -15,7 +17,7 @@ from typing import Any
 
 from ddlbench.analysis.failures import PARTIAL, failures, why
 from ddlbench.core import kinds, living, registry
-from ddlbench.core.plural import amount, count_of, total
+from ddlbench.core.formatting import amount, count_of, total
 from ddlbench.plan.bill import counted
 from ddlbench.plan.stale import DONE, FAILED
 from ddlbench.plan.values import Job, Plan, Row
@@ -54,7 +56,9 @@ def now(plan: Plan, rows: Sequence[Row], results: Path, folder: Path) -> tuple[d
         except ConfigError as error:
             trouble = str(error)
     planned = plan.jobs
-    return {row.run: _now(row, planned[row.run], results, jobs.get(row.run)) for row in todo}, trouble
+    return {
+        row.run: _now(row, planned[row.run], results, jobs.get(row.run)) for row in todo
+    }, trouble
 
 
 def _now(row: Row, planned: Job[Any], results: Path, job: survivors.SlurmJob | None) -> Now:
@@ -93,27 +97,45 @@ def lines(
     for row in rows:
         by_state[states[row.run].state if row.run in states else DONE].append(row)
     lines = [f"{plan.study.name} on {plan.machine.name}: {plan.study.title}"]
-    lines.append(f"{counted(rows)}: {', '.join(f'{len(group)} {kind}' for kind, group in by_state.items())}")
+    lines.append(
+        f"{counted(rows)}: {', '.join(f'{len(group)} {kind}' for kind, group in by_state.items())}"
+    )
     rest = by_state[RUNNING] + by_state[WAITING]
     lines.append(_end(plan, rest, by_state[RUNNING], states, clock()))
     lines += [f"squeue: {trouble}"] if trouble else []
     for kind in (RUNNING, WAITING):
         # Of those that wait, what waits for a person, and what was begun.
-        lines += _first(f"  {kind:8}{row.run}: {words}" for row in by_state[kind] if (words := states[row.run].words))
+        lines += _first(
+            f"  {kind:8}{row.run}: {words}"
+            for row in by_state[kind]
+            if (words := states[row.run].words)
+        )
     if plan.machine.partitions and by_state[WAITING] and not trouble:
         reasons = Counter(reason for row in by_state[WAITING] if (reason := states[row.run].reason))
         queued = f"{reasons.total()} of {len(by_state[WAITING])} that wait have a SLURM job"
-        queued += ": " * bool(reasons) + ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
+        queued += ": " * bool(reasons) + ", ".join(
+            f"{count} {reason}" for reason, count in reasons.most_common()
+        )
         lines.append(f"  queue   {queued}")
     failed = failures(kinds.folder(row.rule, row.run, results) for row in by_state[FAILED])
-    causes = (f"  failed  {failure['run']}: {failure['cause'] or why(failure)}" for failure in failed)
+    causes = (
+        f"  failed  {failure['run']}: {failure['cause'] or why(failure)}" for failure in failed
+    )
     lines += _first(causes, ": ddlbench failures")
-    lines += _first((f"  refused {row.run}: {row.why}" for row in by_state[DONE] if row.why), ": ddlbench plan")
+    lines += _first(
+        (f"  refused {row.run}: {row.why}" for row in by_state[DONE] if row.why), ": ddlbench plan"
+    )
     used, to_come = (total(row.gpu_hours for row in rows) for rows in (by_state[DONE], rest))
     began = [(row, since) for row in by_state[RUNNING] if (since := states[row.run].since)]
     so_far = sum(row.workers * max(0.0, clock() - since) / 3600 for row, since in began)
-    unit = "GPU hours" if plan.machine.device == "cuda" else f"hours of workers ({plan.machine.device_name})"
-    ends = " to ".join(total(getattr(row, f"gpu_hours_{end}") for row in rest) for end in ("low", "high"))
+    unit = (
+        "GPU hours"
+        if plan.machine.device == "cuda"
+        else f"hours of workers ({plan.machine.device_name})"
+    )
+    ends = " to ".join(
+        total(getattr(row, f"gpu_hours_{end}") for row in rest) for end in ("low", "high")
+    )
     words = f"{unit}: {used} used by finished runs"
     words += f", {to_come} for the others ({ends})" if rest else ""
     words += f", of which {amount(so_far)} are used" if began else ""
@@ -126,7 +148,13 @@ def _first(lines: Iterable[str], where: str = "") -> list[str]:
     return whole[:MOST] + [f"  ... and {len(whole) - MOST} more{where}"] * (len(whole) > MOST)
 
 
-def _end(plan: Plan, ahead: Sequence[Row], running: Sequence[Row], states: Mapping[str, Now], clock: float) -> str:
+def _end(
+    plan: Plan,
+    ahead: Sequence[Row],
+    running: Sequence[Row],
+    states: Mapping[str, Now],
+    clock: float,
+) -> str:
     """Estimate when all that is left will be done, with an interval, if it goes on as now."""
     if not ahead:
         return "expected end: nothing is left to run"
@@ -134,16 +162,31 @@ def _end(plan: Plan, ahead: Sequence[Row], running: Sequence[Row], states: Mappi
         return "expected end: nothing runs"
     unknown = [row for row in ahead if row.wall_s is None]
     if unknown:
-        return f"expected end: nobody knows how long {len(unknown)} of the runs take; ddlbench plan says why"
+        return (
+            f"expected end: nobody knows how long {len(unknown)} of the runs take; ddlbench plan"
+            " says why"
+        )
     ends = []
     lanes = sum(row.nodes for row in running) if plan.machine.partitions else 1
     for name in ("wall_s_low", "wall_s", "wall_s_high"):
         rest = {
-            row.run: max(0.0, (getattr(row, name) or 0.0) - (clock - (states[row.run].since or clock))) for row in ahead
+            row.run: max(
+                0.0, (getattr(row, name) or 0.0) - (clock - (states[row.run].since or clock))
+            )
+            for row in ahead
         }
         # Nodes are kept busy, but no run ends before it has had its own time.
-        shared = sum(rest[row.run] * (row.nodes if plan.machine.partitions else 1) for row in ahead) / lanes
+        shared = (
+            sum(rest[row.run] * (row.nodes if plan.machine.partitions else 1) for row in ahead)
+            / lanes
+        )
         ends.append(max(shared, max(rest.values())))
-    low, middle, high = (datetime.fromtimestamp(clock + seconds).strftime("%Y-%m-%d %H:%M") for seconds in ends)
-    how = f"if the queue goes on giving {count_of(lanes, 'node')}" if plan.machine.partitions else "one after another"
+    low, middle, high = (
+        datetime.fromtimestamp(clock + seconds).strftime("%Y-%m-%d %H:%M") for seconds in ends
+    )
+    how = (
+        f"if the queue goes on giving {count_of(lanes, 'node')}"
+        if plan.machine.partitions
+        else "one after another"
+    )
     return f"expected end: {middle} ({low} to {high}), {how}"

@@ -1,6 +1,6 @@
-"""What a terminal, a pipe or a file gets while a study runs: a line of ours after each run. Snakemake's own lines go to
-its log. Somebody who asks for more (`--verbose`, `--printshellcmds`) sees them too. Errors are shown always,
-those of jobs in a line of ours with their reason.
+"""What a terminal, a pipe or a file gets while a study runs: a line of ours after each run.
+Snakemake's own lines go to its log. Somebody who asks for more (`--verbose`, `--printshellcmds`)
+sees them too. Errors are shown always, those of jobs in a line of ours with their reason.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Any
 from ddlbench.commands import dry_run
 from ddlbench.core import kinds, layout
 from ddlbench.core.files import read_bytes, sha256
-from ddlbench.core.plural import count_of, rounded, worker
+from ddlbench.core.formatting import count_of, rounded, worker
 from ddlbench.core.recipe import Recipe
 from ddlbench.core.record import MLLOG, SUMMARY
 from ddlbench.core.roles import FOLLOWS, WATCHED
 from ddlbench.core.spec import ROLES, RunSpec
-from ddlbench.mends import snakemake_lines
-from ddlbench.mends.snakemake_lines import Message
+from ddlbench.patches import snakemake_lines
+from ddlbench.patches.snakemake_lines import Message
 from ddlbench.run import reason
 
 # A terminal hears that these begin: what comes before runs, and a question that computes.
@@ -38,14 +38,19 @@ class Lines:
 
     plan: Any  # set by whoever makes it: Snakemake speaks before
 
-    def __init__(self, workflow: Any, starts: Callable[[], bool], whole: bool, sums_up: bool = False) -> None:
-        """`starts` says whether jobs are started by this call; `whole`: all lines of Snakemake are wanted too;
-        `sums_up`: this is a dry run, of which a summary is wanted."""
+    def __init__(
+        self, workflow: Any, starts: Callable[[], bool], whole: bool, sums_up: bool = False
+    ) -> None:
+        """`starts` says whether jobs are started by this call; `whole`: all lines of Snakemake are
+        wanted too; `sums_up`: this is a dry run, of which a summary is wanted.
+        """
         self.workflow, self.starts, self.whole, self.sums_up = workflow, starts, whole, sums_up
         self.rules = {rule.name: rule.wildcard for rule in kinds.job_rules()}
         self.names: dict[int, str] = {}
         self.failed: set[str] = set()
-        self.left: set[str] = set()  # ended without a record, and have not failed: stopped, or made by another
+        self.left: set[str] = (
+            set()
+        )  # ended without a record, and have not failed: stopped, or made by another
         self.others: set[str] | None = None  # runs without a record that this call does not make
         self.varies: tuple[str, ...] | None = None  # settings in which runs of the study differ
         self.ended, self.began = 0, 0.0
@@ -66,12 +71,21 @@ class Lines:
             log = f"; log: {line.log}" if line.log else ""
             print(f"{line.rule or 'a job'} failed: {line.text}{log}", file=sys.stderr, flush=True)
         elif line.what == "nothing":
-            print(line.text, *answers(self.plan), *page(self.plan), sep="\n", file=sys.stderr, flush=True)
+            print(
+                line.text,
+                *answers(self.plan),
+                *page(self.plan),
+                sep="\n",
+                file=sys.stderr,
+                flush=True,
+            )
             return False
         return self.whole or line.what in ("error", "ending")
 
     def _shown_where_none_starts(self, line: Message) -> bool:
-        """Whether Snakemake's line is shown where no jobs are started. The first count of jobs becomes ours."""
+        """Whether Snakemake's line is shown where no jobs are started. The first count of jobs
+        becomes ours.
+        """
         if self.whole or not self.sums_up:
             return self.whole or line.what != "early"
         if line.what == "counted" and not self.summed_up:
@@ -80,7 +94,9 @@ class Lines:
         return line.what in ("error", "warning", "nothing")
 
     def _to_make(self) -> list[dry_run.ToMake]:
-        """The jobs that would run, in the order of the rules; targets alone, as rule all, do nothing."""
+        """The jobs that would run, in the order of the rules; targets alone, as rule all, do
+        nothing.
+        """
         places = {rule.name: place for place, rule in enumerate(self.workflow.rules)}
         jobs = [job for job in self.workflow.dag.needrun_jobs() if not job.is_norun]
         jobs.sort(key=lambda job: places[job.rule.name])
@@ -103,24 +119,40 @@ class Lines:
         self.left = {run for run in self.left if not self.plan.jobs[run].outputs()[0].exists()}
         self.ended += not broken
         to_make = [job for job in self.workflow.dag.needrun_jobs() if job.rule.name in self.rules]
-        needed = {str(getattr(job.wildcards, self.rules[job.rule.name])) for job in to_make} | {name}
+        needed = {str(getattr(job.wildcards, self.rules[job.rule.name])) for job in to_make} | {
+            name
+        }
         if self.others is None:
             jobs = self.plan.jobs.items()
-            self.others = {run for run, job in jobs if run not in needed and not job.outputs()[0].exists()}
+            self.others = {
+                run for run, job in jobs if run not in needed and not job.outputs()[0].exists()
+            }
         ahead = needed - {name} - self.failed
         columns = shutil.get_terminal_size().columns if sys.stderr.isatty() else 0
         rest = ahead | self.left | self.others - self.failed
         if self.varies is None:
             self.varies = varying([job.spec for job in self.plan.jobs.values()])
         end_s = self._end(len(ahead))
-        text = line(self.plan, name, rest, self.failed, end_s, columns, made=not broken, varies=self.varies)
-        print(text, *([f"    {name}: {end.words}"] if end else []), sep="\n", file=sys.stderr, flush=True)
+        text = line(
+            self.plan, name, rest, self.failed, end_s, columns, made=not broken, varies=self.varies
+        )
+        print(
+            text,
+            *([f"    {name}: {end.words}"] if end else []),
+            sep="\n",
+            file=sys.stderr,
+            flush=True,
+        )
 
     def _end(self, ahead: int) -> float | None:
         """Estimate when all will have ended, if the others take as long as those that have [s since
         1970].
         """
-        return time.time() + (time.time() - self.began) / self.ended * ahead if self.ended and ahead else None
+        return (
+            time.time() + (time.time() - self.began) / self.ended * ahead
+            if self.ended and ahead
+            else None
+        )
 
 
 def page(plan: Any, since: float = 0.0) -> list[str]:
@@ -145,12 +177,15 @@ def answers(plan: Any, since: float = 0.0) -> list[str]:
 
 
 def varying(specs: Sequence[Any]) -> tuple[str, ...]:
-    """Return the settings in which runs differ, but framework and workers, which are said of each; none that differs
-    because another one does."""
+    """Return the settings in which runs differ, but framework and workers, which are said of each;
+    none that differs because another one does.
+    """
     runs = [spec for spec in specs if isinstance(spec, RunSpec)]
     table = [spec.columns() for spec in runs]
     differ = {name for name in ROLES if len({str(row[name]) for row in table}) > 1}
-    names = [name for name in ROLES if name in differ and ROLES[name].kind not in (FOLLOWS, WATCHED)]
+    names = [
+        name for name in ROLES if name in differ and ROLES[name].kind not in (FOLLOWS, WATCHED)
+    ]
     of_recipe = {field.name for field in fields(Recipe)} if "recipe" in differ else set()
     said = {"framework", "workers", "workers_per_node", *(of_recipe - {"recipe"})}
     if "repeat" in differ:
@@ -179,8 +214,8 @@ def line(
     """Return `12 of 31 runs done, 1 failed, expected end 14:05; last: deepspeed on 2 workers,
     lenet, 1277 images/s`.
 
-    `varies` are settings in which the study's runs differ. A terminal of fewer `columns` gets the first part only; 0:
-    as wide as it may be.
+    `varies` are settings in which the study's runs differ. A terminal of fewer `columns` gets the
+    first part only; 0: as wide as it may be.
     """
     done = len(plan.jobs) - len(ahead) - len(failed)
     text = f"{done} of {kinds.counted(job.rule for job in plan.jobs.values())} done"
@@ -200,7 +235,12 @@ def _last(plan: Any, name: str, failed: bool, made: bool, varies: Sequence[str])
     what = f"{spec.framework} on {count_of(spec.workers, worker(plan.machine.device))}"
     if isinstance(spec, RunSpec):
         values = spec.columns()
-        what = ", ".join([what, *(ROLES[name].phrase(values[name]) for name in varies if values[name] is not None)])
+        what = ", ".join(
+            [
+                what,
+                *(ROLES[name].phrase(values[name]) for name in varies if values[name] is not None),
+            ]
+        )
     if failed:
         return f"{what}, failed: ddlbench failures"
     if not made:
@@ -213,8 +253,9 @@ def rate_of_steps(folder: Path) -> float | None:
     """Return the throughput of a run's steps, as tables and page have it; None where its record has
     none.
 
-    It is in the summary that the run's job has just left beside the log. Who reads a record itself needs pandas, which
-    Snakemake's own process needs for nothing else. Snakemake may have given the log another time since then.
+    It is in the summary that the run's job has just left beside the log. Who reads a record itself
+    needs pandas, which Snakemake's own process needs for nothing else. Snakemake may have given the
+    log another time since then.
     """
     try:
         head, body = map(json.loads, read_bytes(folder / SUMMARY).decode().splitlines())
@@ -227,7 +268,9 @@ def rate_of_steps(folder: Path) -> float | None:
 
 def starts_jobs(workflow: Any) -> bool:
     """Tell whether this Snakemake will run jobs: not in a dry run, a report, or within a job."""
-    return bool(workflow.is_main_process and workflow.executor_plugin is not None and not workflow.dryrun)
+    return bool(
+        workflow.is_main_process and workflow.executor_plugin is not None and not workflow.dryrun
+    )
 
 
 def attach(workflow: Any) -> Lines:

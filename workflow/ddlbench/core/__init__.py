@@ -1,1 +1,3 @@
-"""Values that travel: a run, a recipe, a record, a path. Nothing here imports another room. Start with `spec.py`."""
+"""Values that travel: a run, a recipe, a record, a path. Nothing here imports another room. Start
+with `spec.py`.
+"""

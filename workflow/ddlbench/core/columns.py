@@ -1,7 +1,9 @@
-"""What a column of the tables is. Each column is declared once, in the file that measures or computes it.
+"""What a column of the tables is. Each column is declared once, in the file that measures or
+computes it.
 
-`train/measure.py` declares what ranks measure, the modules of `analysis/` what is computed from records.
-`analysis/tables.py` makes tables of all of them, and their description in `docs/columns.md`.
+`train/measure.py` declares what ranks measure, the modules of `analysis/` what is computed from
+records. `analysis/tables.py` makes tables of all of them, and their description in
+`docs/columns.md`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -14,8 +16,18 @@ from ddlbench.core.files import as_text, aside
 
 SHARING, PROFILER = "sharing", "profiler"
 # How the ranks' values become the run's.
-OVER_RANKS: Mapping[str, Callable[[list[Any]], Any]] = {"max": max, "min": min, "mean": fmean, "sum": sum}
-KINDS: Mapping[str, type | tuple[type, ...]] = {"str": str, "bool": bool, "boolean": bool, "float64": (int, float)}
+OVER_RANKS: Mapping[str, Callable[[list[Any]], Any]] = {
+    "max": max,
+    "min": min,
+    "mean": fmean,
+    "sum": sum,
+}
+KINDS: Mapping[str, type | tuple[type, ...]] = {
+    "str": str,
+    "bool": bool,
+    "boolean": bool,
+    "float64": (int, float),
+}
 UNKNOWN = "the record does not say it"
 
 
@@ -30,12 +42,14 @@ Values = dict[str, Any]  # a run's values by column; a `Why` where there is none
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its name, pandas' name of its type, its meaning, its unit (empty for plain numbers and words).
+    """A column: its name, pandas' name of its type, its meaning, its unit (empty for plain numbers
+    and words).
 
-    `over_ranks` says how the ranks' values become the run's: `max`, `min`, `mean` or `sum`; empty for what is of no
-    rank. `once_a_node`: only ranks with local rank 0 measure it, for their whole node. `spoiled_by` says what makes the
-    value meaningless, and therefore null: SHARING, other runs on the machine; PROFILER, a profiler in the run.
-    `recorded_as` is its name in the record, where that differs.
+    `over_ranks` says how the ranks' values become the run's: `max`, `min`, `mean` or `sum`; empty
+    for what is of no rank. `once_a_node`: only ranks with local rank 0 measure it, for their whole
+    node. `spoiled_by` says what makes the value meaningless, and therefore null: SHARING, other
+    runs on the machine; PROFILER, a profiler in the run. `recorded_as` is its name in the record,
+    where that differs.
     """
 
     name: str
@@ -63,12 +77,16 @@ class Column:
 
 
 def write_csv(rows: Iterable[Any], columns: Iterable[Column], path: Path) -> None:
-    """Write rows as csv, with these columns. The file is whole, or not there; its folder is made."""
+    """Write rows as csv, with these columns. The file is whole, or not there; its folder is
+    made.
+    """
     import pandas as pd
 
     path.parent.mkdir(parents=True, exist_ok=True)
     with aside(path) as hidden:
-        as_cells(pd.DataFrame(list(rows), columns=[column.name for column in columns])).to_csv(hidden, index=False)
+        as_cells(pd.DataFrame(list(rows), columns=[column.name for column in columns])).to_csv(
+            hidden, index=False
+        )
 
 
 def as_cells(table: Any) -> Any:

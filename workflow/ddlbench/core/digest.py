@@ -17,7 +17,9 @@ def digest(settings: Mapping[str, Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of JSON with each whole number as a float. A plan asks for those of thousands of runs."""
+    """Return a value of JSON with each whole number as a float. A plan asks for those of thousands
+    of runs.
+    """
     kind = type(value)
     if kind is int:
         return float(value)

@@ -1,4 +1,6 @@
-"""Files that are whole or not there: written aside under a hidden name, then renamed. Every room may use this."""
+"""Files that are whole or not there: written aside under a hidden name, then renamed. Every room
+may use this.
+"""
 
 import csv
 import errno
@@ -32,12 +34,18 @@ def opened(path: str | Path, most_bytes: float = math.inf) -> BufferedReader:
     Raises OSError if it is something else, or larger: reading a device or a pipe may never end, nor
     may a file that is mostly holes.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for its writer
+    descriptor = os.open(
+        path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    )  # a pipe would wait for its writer
     about = os.fstat(descriptor)
     if stat.S_ISREG(about.st_mode) and about.st_size <= most_bytes:
         return open(descriptor, "rb")  # noqa: PTH123
     os.close(descriptor)
-    what = f"is larger than {most_bytes:.0f} bytes" if stat.S_ISREG(about.st_mode) else "is no regular file"
+    what = (
+        f"is larger than {most_bytes:.0f} bytes"
+        if stat.S_ISREG(about.st_mode)
+        else "is no regular file"
+    )
     raise OSError(errno.EINVAL, what, str(path))
 
 
@@ -73,12 +81,20 @@ def as_text(value: Any) -> Any:
     What a spreadsheet would take for a formula gets an apostrophe before it, which marks it as
     text; names in others' logs may be such. Numbers stay as they are.
     """
-    return f"'{value}" if isinstance(value, str) and FORMULA.match(value) and not NUMBER.fullmatch(value) else value
+    return (
+        f"'{value}"
+        if isinstance(value, str) and FORMULA.match(value) and not NUMBER.fullmatch(value)
+        else value
+    )
 
 
 def from_text(value: Any) -> Any:
     """Return what `as_text` was given."""
-    return value[1:] if isinstance(value, str) and value[:1] == "'" and as_text(value[1:]) == value else value
+    return (
+        value[1:]
+        if isinstance(value, str) and value[:1] == "'" and as_text(value[1:]) == value
+        else value
+    )
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
@@ -86,7 +102,9 @@ def read_csv(path: Path) -> list[dict[str, str]]:
     make. Raises OSError.
     """
     with path.open(encoding="utf-8", newline="") as lines:
-        return [{name: from_text(value) for name, value in row.items()} for row in csv.DictReader(lines)]
+        return [
+            {name: from_text(value) for name, value in row.items()} for row in csv.DictReader(lines)
+        ]
 
 
 def write_csv(path: Path, rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> None:
@@ -102,11 +120,14 @@ def aside(path: Path, hidden: Path | None = None, *, through: bool = False) -> I
     """Yield a path beside `path` to write to: renamed to `path` if the block ends well, else
     removed.
 
-    `hidden` is another name for it than one of this process. With `through` the file is forced to the disk before it
-    gets its name: it is whole after a power failure too. Raises what the block raises; `path` then stays as it was.
+    `hidden` is another name for it than one of this process. With `through` the file is forced to
+    the disk before it gets its name: it is whole after a power failure too. Raises what the block
+    raises; `path` then stays as it was.
     """
     hidden = hidden or path.with_name(hidden_name(path.name))
-    hidden.unlink(missing_ok=True)  # left by a kill; or a link, through which another file would be overwritten
+    hidden.unlink(
+        missing_ok=True
+    )  # left by a kill; or a link, through which another file would be overwritten
     try:
         yield hidden
         if through:
@@ -143,7 +164,9 @@ def sync(path: Path) -> None:
     except OSError as error:
         if not stat.S_ISDIR(os.fstat(file).st_mode):
             raise
-        _say_once(f"{path}: the names in this folder cannot be forced to the disk ({error.strerror})")
+        _say_once(
+            f"{path}: the names in this folder cannot be forced to the disk ({error.strerror})"
+        )
     finally:
         os.close(file)
 
@@ -156,8 +179,8 @@ def _say_once(text: str) -> None:
 def link_new(whole: Path, path: Path) -> None:
     """Give a file a second name that nobody has yet. Raises FileExistsError, OSError.
 
-    Some file systems have no hard links (exFAT, SMB, some FUSE): there a new file gets the same text, and for a moment
-    has none.
+    Some file systems have no hard links (exFAT, SMB, some FUSE): there a new file gets the same
+    text, and for a moment has none.
     """
     try:
         os.link(whole, path)
@@ -192,11 +215,16 @@ def write_json(path: Path, data: Any) -> None:
 def logged(path: str | Path) -> Iterator[TextIO]:
     """Send what the block prints into a log, and yield the log.
 
-    An error of the block is one line on the terminal, and its traceback is in the log. Raises SystemExit then.
+    An error of the block is one line on the terminal, and its traceback is in the log. Raises
+    SystemExit then.
     """
     terminal, failed = sys.stderr, None
     try:
-        with Path(path).open("w", encoding="utf-8") as log, redirect_stdout(log), redirect_stderr(log):
+        with (
+            Path(path).open("w", encoding="utf-8") as log,
+            redirect_stdout(log),
+            redirect_stderr(log),
+        ):
             try:
                 yield log
             except Exception as error:
@@ -205,7 +233,11 @@ def logged(path: str | Path) -> Iterator[TextIO]:
     except OSError as error:  # a full disk: what was printed is written when the log is closed
         failed = failed or error
     if failed:
-        print(f"{type(failed).__name__}: {printable(failed)} (more in {path})", file=terminal, flush=True)
+        print(
+            f"{type(failed).__name__}: {printable(failed)} (more in {path})",
+            file=terminal,
+            flush=True,
+        )
         sys.exit(1)
 
 

@@ -1,4 +1,5 @@
-"""Which kinds of jobs there are: the members of `plan/kinds/`, whose `__init__.py` says what each can be asked.
+"""Which kinds of jobs there are: the members of `plan/kinds/`, whose `__init__.py` says what each
+can be asked.
 
 Whatever is the same for all kinds asks here, and names none of them.
 """
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench.core import layout, registry
-from ddlbench.core.plural import count_of
+from ddlbench.core.formatting import count_of
 from ddlbench.core.spec import RunSpec
 
 RUNS = "runs"  # the table of jobs that train
@@ -18,15 +19,19 @@ RUNS = "runs"  # the table of jobs that train
 
 @dataclass(frozen=True)
 class JobRule:
-    """A rule of Snakemake whose jobs are billed, watched and listed: what is the same for all kinds that it makes."""
+    """A rule of Snakemake whose jobs are billed, watched and listed: what is the same for all kinds
+    that it makes.
+    """
 
     name: str
     wildcard: str  # a job's id
     folder: str  # in `results/`, a folder in it per job
-    outputs: tuple[str, ...]  # there if and only if a job has ended well; the first says what it is of
+    outputs: tuple[
+        str, ...
+    ]  # there if and only if a job has ended well; the first says what it is of
     log: str  # what its processes print
-    # The study's table of them, and its key that names them: RUNS if its jobs train, else a member of
-    # `analysis/sheets/` with `of_job`.
+    # The study's table of them, and its key that names them: RUNS if its jobs train, else a member
+    # of `analysis/sheets/` with `of_job`.
     table: str
     noun: tuple[str, str]  # what people call a job, in two parts: the first gets the plural
 
@@ -80,7 +85,9 @@ def folder(rule: str, job: str, results: Path = layout.RESULTS) -> Path:
 
 
 def of_folder(folder: Path) -> JobRule:
-    """The rule that a job's folder is of; any folder is a run's that is not among those of another rule."""
+    """The rule that a job's folder is of; any folder is a run's that is not among those of another
+    rule.
+    """
     return next((rule for rule in job_rules() if folder.parent.name == rule.folder), job_rules()[0])
 
 
@@ -90,5 +97,7 @@ def counted(of_rules: Iterable[str], which: str = "") -> str:
     words = []
     for rule in rules():
         (noun, rest), count = of_rule(rule).noun, given.count(rule)
-        words += [f"{count_of(count, which + noun)}{rest}"] * (count > 0 or (trains(rule) and not given))
+        words += [f"{count_of(count, which + noun)}{rest}"] * (
+            count > 0 or (trains(rule) and not given)
+        )
     return " and ".join(words)

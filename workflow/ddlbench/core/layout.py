@@ -1,7 +1,8 @@
 """How `results/` is laid out, said once: rules, scripts and the package ask here where a file lies.
 
-All paths are relative to the folder that Snakemake runs in, as Snakemake wants them. Each takes names or Snakemake's
-wildcards: `run_log("{run}")` is the pattern of all of them. `home` is `<study>/<machine>`.
+All paths are relative to the folder that Snakemake runs in, as Snakemake wants them. Each takes
+names or Snakemake's wildcards: `run_log("{run}")` is the pattern of all of them. `home` is
+`<study>/<machine>`.
 
     results/
         index.html              a line of answers for each study (`show/overview.py`)
@@ -53,23 +54,32 @@ run_steps = _path(f"{{results}}/runs/{{run}}/{STEPS}")
 train_log = _path("{results}/runs/{run}/train.log")  # what the run's processes printed
 tables = _path("{results}/{home}/tables")
 table = _path("{results}/{home}/tables/{name}")  # without suffix
-records = _path("{results}/{home}/records/{part}.csv")  # digests of the records of runs that figures show together
+records = _path(
+    "{results}/{home}/records/{part}.csv"
+)  # digests of the records of runs that figures show together
 figure = _path("{results}/{home}/figures/{name}")  # without suffix
 page = _path("{results}/{home}/index.html")  # for people
 numbers = _path("{results}/{home}/study.json")  # the same for programs (`show/page/numbers.py`)
-partial = _path("{results}/{home}/partial")  # of what there was when somebody asked; laid out as that of the study
+partial = _path(
+    "{results}/{home}/partial"
+)  # of what there was when somebody asked; laid out as that of the study
 report = _path("{results}/{home}/report.html")  # Snakemake's: which job made what, and how
-rounds = _path("{results}/{home}/rounds.json")  # looks at a study that makes repeats until it is decided
+rounds = _path(
+    "{results}/{home}/rounds.json"
+)  # looks at a study that makes repeats until it is decided
 study_log = _path("{results}/{home}/logs/{job}.log")
 log = _path("{results}/logs/{job}.log")  # of a job that belongs to no study, or to several
-nodes = _path("{results}/machines/{machine}/nodes.csv")  # what the records of a machine say of its hosts
+nodes = _path(
+    "{results}/machines/{machine}/nodes.csv"
+)  # what the records of a machine say of its hosts
 kept = _path("{results}/kept/{name}")  # what was frozen under a name
 preflight = _path("{results}/machines/{machine}/preflight-{study}.json")  # what the last one found
 
 
 def begun(results: Path = RESULTS) -> frozenset[str]:
-    """The runs that have a folder: of any other nothing is there. A plan of thousands of runs asks for no file of those
-    that nobody has begun."""
+    """The runs that have a folder: of any other nothing is there. A plan of thousands of runs asks
+    for no file of those that nobody has begun.
+    """
     try:
         return frozenset(folder.name for folder in Path(runs(results=results)).iterdir())
     except OSError:  # none is begun

@@ -1,9 +1,10 @@
-"""What it means that a process lives: who it is, whether it still runs, marks of its work, and ending with its parent.
+"""What it means that a process lives: who it is, whether it still runs, marks of its work, and
+ending with its parent.
 
-A process leaves a small file that names it where others must know of it: who holds a run (`run/hold.py`) or works in a
-folder (`run/survivors.py`). They may be on different nodes of a cluster and share nothing but files; locks of the
-operating system hold on one node only on many cluster file systems. How ranks show that they still answer is in
-`beats.py`.
+A process leaves a small file that names it where others must know of it: who holds a run
+(`run/hold.py`) or works in a folder (`run/survivors.py`). They may be on different nodes of a
+cluster and share nothing but files; locks of the operating system hold on one node only on many
+cluster file systems. How ranks show that they still answer is in `heartbeats.py`.
 """
 
 import ctypes
@@ -23,7 +24,9 @@ import psutil
 
 from ddlbench.core.files import hidden_host, write_json
 
-HIDDEN = "hidden"  # in place of a state: a process of another user, of whom this system says nothing
+HIDDEN = (
+    "hidden"  # in place of a state: a process of another user, of whom this system says nothing
+)
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,9 @@ class Process:
     job: str = ""
 
     def __str__(self) -> str:
-        return f"process {self.pid} on {self.host}" + (f", SLURM job {self.job}" if self.job else "")
+        return f"process {self.pid} on {self.host}" + (
+            f", SLURM job {self.job}" if self.job else ""
+        )
 
 
 def myself() -> Process:
@@ -74,22 +79,26 @@ def state(pid: int) -> str | None:
     return None if word in (psutil.STATUS_DEAD, psutil.STATUS_ZOMBIE) else word
 
 
-def end(processes: Iterable[psutil.Process], patience_s: float = 10.0) -> None:
-    """Kill processes and wait until none lives. Raises UnendedError if one still does after `patience_s`."""
+def end(processes: Iterable[psutil.Process], timeout_s: float = 10.0) -> None:
+    """Kill processes and wait until none lives. Raises UnendedError if one still does after
+    `timeout_s`.
+    """
     members = [*processes]
     for member in members:
-        with suppress(psutil.NoSuchProcess):  # raised too if another process has got its number since
+        with suppress(
+            psutil.NoSuchProcess
+        ):  # raised too if another process has got its number since
             member.kill()
-    if left := unended(members, patience_s):
+    if left := unended(members, timeout_s):
         raise UnendedError(left)
 
 
-def unended(processes: Iterable[psutil.Process], patience_s: float) -> str:
+def unended(processes: Iterable[psutil.Process], timeout_s: float) -> str:
     """Wait for processes that were killed.
 
     Return a message about those that live all the same; "" if none does.
     """
-    until, living = time.monotonic() + patience_s, [*processes]
+    until, living = time.monotonic() + timeout_s, [*processes]
     while True:
         living = [process for process in living if process.is_running() and state(process.pid)]
         if not living or time.monotonic() >= until:
@@ -103,7 +112,9 @@ def unended(processes: Iterable[psutil.Process], patience_s: float) -> str:
 
 
 def remove_left(folder: Path) -> None:
-    """Remove what processes of this host, killed since, have left aside in a folder and those within."""
+    """Remove what processes of this host, killed since, have left aside in a folder and those
+    within.
+    """
     host = hidden_host()
     with suppress(OSError):  # another user's, or gone meanwhile
         for path in sorted(folder.rglob(f"{host}*-*")):
@@ -119,13 +130,17 @@ def read(path: Path) -> Process | None:
         process = Process(named["host"], named["pid"], named["born"], named.get("job", ""))
     except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError):
         return None
-    return process if isinstance(process.born, str) else None  # marks of versions before this told it otherwise
+    return (
+        process if isinstance(process.born, str) else None
+    )  # marks of versions before this told it otherwise
 
 
 def mark(path: Path, every_s: float) -> Callable[[], None]:
-    """Leave a file that names this process, and touch it every so many seconds; returns what ends it.
+    """Leave a file that names this process, and touch it every so many seconds; returns what ends
+    it.
 
-    Whoever may write where its folder lies may write into the folder. A mark that cannot be written is left out.
+    Whoever may write where its folder lies may write into the folder. A mark that cannot be written
+    is left out.
     """
     me, ended = asdict(myself()), threading.Event()
 
@@ -162,9 +177,11 @@ def die_with_parent() -> None:
 
 @contextmanager
 def ending_descendants() -> Iterator[None]:
-    """Kill every process that descends from one which the block started, daemons among them, until none is left.
+    """Kill every process that descends from one which the block started, daemons among them, until
+    none is left.
 
-    Meanwhile this process is the parent of what its children leave behind. Processes of before the block are spared.
+    Meanwhile this process is the parent of what its children leave behind. Processes of before the
+    block are spared.
     """
     _adopt_orphans(True)
     spared = {*psutil.Process().children(recursive=True)}
@@ -179,7 +196,9 @@ def ending_descendants() -> Iterator[None]:
             for child in living:
                 with suppress(psutil.NoSuchProcess):
                     child.kill()
-            psutil.wait_procs(living, timeout=0.5)  # it also asks for those that are zombies of ours
+            psutil.wait_procs(
+                living, timeout=0.5
+            )  # it also asks for those that are zombies of ours
         _adopt_orphans(False)
 
 

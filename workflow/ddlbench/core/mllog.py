@@ -1,4 +1,6 @@
-"""Logs of MLPerf: ours, and those that MLCommons publishes. Their lines as events, and what events say of a run."""
+"""Logs of MLPerf: ours, and those that MLCommons publishes. Their lines as events, and what events
+say of a run.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,17 @@ class Event:
 
 
 def read_log(path: Path) -> Iterator[Event]:
-    """The MLPerf lines of a file in their order; lines of other programs between them are passed over. Raises OSError,
-    also for what is no regular file."""
+    """The MLPerf lines of a file in their order; lines of other programs between them are passed
+    over. Raises OSError, also for what is no regular file.
+    """
     with opened_text(path) as lines:
         yield from events(lines)
 
 
 def recorded_spec(log: Path) -> Any:
-    """What a log says of its run, in its first lines; None if it does not. Raises OSError, ValueError, KeyError."""
+    """What a log says of its run, in its first lines; None if it does not. Raises OSError,
+    ValueError, KeyError.
+    """
     return next((event.value for event in read_log(log) if event.key == "ddlbench_spec"), None)
 
 
@@ -47,7 +52,9 @@ def events(lines: Iterable[str]) -> Iterator[Event]:
             data, _ = DECODER.raw_decode(line[brace:])
         except json.JSONDecodeError:  # a line cut off when its writer was killed
             continue
-        yield Event(data["key"], data.get("value"), data.get("metadata") or {}, data["time_ms"] / 1e3)
+        yield Event(
+            data["key"], data.get("value"), data.get("metadata") or {}, data["time_ms"] / 1e3
+        )
 
 
 def ended_well(last: Mapping[str, Event]) -> bool:
@@ -56,7 +63,9 @@ def ended_well(last: Mapping[str, Event]) -> bool:
 
 
 def train_s(last: Mapping[str, Event]) -> float:
-    """How long a run trained, with validation, without interruptions [s]. `last`: the last event of each key."""
+    """How long a run trained, with validation, without interruptions [s]. `last`: the last event of
+    each key.
+    """
     if "ddlbench_elapsed_s" in last:
         return float(last["ddlbench_elapsed_s"].value)
     return last["run_stop"].time_s - last["run_start"].time_s
@@ -65,12 +74,21 @@ def train_s(last: Mapping[str, Event]) -> float:
 def began_s(last: Mapping[str, Event], first_s: float) -> float:
     """When a run's first process began [s since 1970]. `first_s`: when its log began."""
     ranks = (last["ddlbench_ranks"].value if "ddlbench_ranks" in last else None) or []
-    began: list[float] = [rank["started"] for rank in ranks if isinstance(rank.get("started"), int | float)]
+    began: list[float] = [
+        rank["started"] for rank in ranks if isinstance(rank.get("started"), int | float)
+    ]
     return min([first_s, *began])
 
 
 def beside_s(last: Mapping[str, Event], first_s: float) -> float:
-    """What a run took beside its training: to begin and to end [s]. `first_s`: when its log began [s since 1970]."""
-    ended = max(event.time_s for event in last.values() if event.key != SEAL)  # which may come a year later
-    before, after = last["run_start"].time_s - began_s(last, first_s), ended - last["run_stop"].time_s
+    """What a run took beside its training: to begin and to end [s]. `first_s`: when its log began
+    [s since 1970].
+    """
+    ended = max(
+        event.time_s for event in last.values() if event.key != SEAL
+    )  # which may come a year later
+    before, after = (
+        last["run_start"].time_s - began_s(last, first_s),
+        ended - last["run_stop"].time_s,
+    )
     return max(0.0, before) + max(0.0, after)

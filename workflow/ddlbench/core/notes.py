@@ -1,7 +1,9 @@
-"""What ranks leave for the supervisor in their run's folder: who they are, why they failed, that they stopped.
+"""What ranks leave for the supervisor in their run's folder: who they are, why they failed, that
+they stopped.
 
-Ranks write (`rank/`, `preflight/scout.py`); `run/watch.py` reads. Every note is a small JSON file with the
-rank's number in its name, written aside and then renamed. How ranks show that they still live is in `core/beats.py`.
+Ranks write (`rank/`, `preflight/scout.py`); `run/watch.py` reads. Every note is a small JSON file
+with the rank's number in its name, written aside and then renamed. How ranks show that they still
+live is in `core/heartbeats.py`.
 """
 
 import errno
@@ -20,12 +22,15 @@ import psutil
 
 from ddlbench.core.files import write_json
 
-# sysexits.h: EX_TEMPFAIL, "try again". A run that stopped on request and left a checkpoint ends with it.
+# sysexits.h: EX_TEMPFAIL, "try again". A run that stopped on request and left a checkpoint ends
+# with it.
 STOPPED = 75
-# Ask a rank for a checkpoint and its end: Snakemake's and a pre-empted job's, and SLURM's warning before the limit.
+# Ask a rank for a checkpoint and its end: Snakemake's and a pre-empted job's, and SLURM's warning
+# before the limit.
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
-# Takes up room in a run's folder while the run is made, so that on a full disk ranks can still say why they ended.
-# Room on the disk for a rank to say why it ended, and for the supervisor; a rank's may be taken by the other ranks.
+# Takes up room in a run's folder while the run is made, so that on a full disk ranks can still say
+# why they ended. Room on the disk for a rank to say why it ended, and for the supervisor; a rank's
+# may be taken by the other ranks.
 RESERVES, RESERVE_BYTES = (".reserve-ranks", ".reserve-supervisor"), 1 << 15
 DISK_FULL = "disk full"  # a cause
 STOPPED_NOTE = "stopped"  # rank 0 leaves it beside the checkpoint
@@ -41,7 +46,8 @@ LOST = (
     "remote process exited",
     "nccl communicator was aborted",
     "timed out waiting",
-    "is killed by signal: terminated",  # a loader's process, by the launcher that ends all ranks when one is gone
+    # a loader's process, by the launcher that ends all ranks when one is gone
+    "is killed by signal: terminated",
     "ended by its launcher",  # a rank of inference, by the same launcher
 )
 
@@ -58,9 +64,16 @@ class LossError(ArithmeticError):
 
 
 def introduce(folder: Path, rank: int, local_rank: int, used: dict[str, Any] | None = None) -> None:
-    """Tell `ddlbench.run` which process is this rank; in the end, also what it `used` (`measure.py`)."""
+    """Tell `ddlbench.run` which process is this rank; in the end, also what it `used`
+    (`measure.py`).
+    """
     started = psutil.Process().create_time()  # tells this process from a later one with its number
-    who = {"host": socket.gethostname(), "pid": os.getpid(), "started": started, "local_rank": local_rank}
+    who = {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "started": started,
+        "local_rank": local_rank,
+    }
     write_json(folder / f"rank-{rank}.json", who | topology() | (used or {}))
 
 
@@ -69,20 +82,25 @@ def topology() -> dict[str, str]:
 
     Empty where SLURM says nothing.
 
-    `topology_pattern` says what each part is (`switch.switch.node`); https://slurm.schedmd.com/topology.html.
+    `topology_pattern` says what each part is (`switch.switch.node`);
+    https://slurm.schedmd.com/topology.html.
     """
     names = {"topology": "SLURM_TOPOLOGY_ADDR", "topology_pattern": "SLURM_TOPOLOGY_ADDR_PATTERN"}
     return {key: os.environ[name] for key, name in names.items() if os.environ.get(name)}
 
 
 def reserve(folder: Path) -> None:
-    """Take up some room, to be given back before reasons are written. Random, as some file systems store no zeros."""
+    """Take up some room, to be given back before reasons are written. Random, as some file systems
+    store no zeros.
+    """
     for name in RESERVES:
         (folder / name).write_bytes(os.urandom(RESERVE_BYTES))
 
 
 def give_back(folder: Path, *names: str) -> None:
-    """Make the room of these reserves free, before something is written on a disk that may be full."""
+    """Make the room of these reserves free, before something is written on a disk that may be
+    full.
+    """
     for name in names:
         (folder / name).unlink(missing_ok=True)
 
@@ -91,7 +109,12 @@ def report(folder: Path, rank: int, error: BaseException) -> None:
     """Leave why this rank ended, for `ddlbench.run`."""
     give_back(folder, RESERVES[0])
     message = "".join(traceback.format_exception_only(error)).strip()
-    note = {"cause": cause(error), "message": message, "time": time.time(), "step": getattr(error, "step", None)}
+    note = {
+        "cause": cause(error),
+        "message": message,
+        "time": time.time(),
+        "step": getattr(error, "step", None),
+    }
     write_json(folder / f"failure-{rank}.json", note)
 
 
@@ -124,7 +147,10 @@ def _origins(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _says_disk_full(error: BaseException) -> bool:
-    return getattr(error, "errno", None) == errno.ENOSPC or "no space left on device" in str(error).lower()
+    return (
+        getattr(error, "errno", None) == errno.ENOSPC
+        or "no space left on device" in str(error).lower()
+    )
 
 
 def read(folder: Path, kind: str) -> dict[int, dict[str, Any]]:

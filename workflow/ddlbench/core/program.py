@@ -1,6 +1,7 @@
 """A user's own training program as a value: its command and how its steps are read.
 
-`settings/program.py` reads it from config/programs, `core/spec.py` holds one per run, `run/program.py` starts it.
+`settings/program.py` reads it from config/programs, `core/spec.py` holds one per run,
+`run/program.py` starts it.
 """
 
 from __future__ import annotations
@@ -26,29 +27,53 @@ PLACEHOLDERS = {
     "folder": "an empty folder for what the program writes",
 }
 IMAGES = "images"  # what our own trainings count
-AXES = ("step", "sample", "epoch", "epoch_x1000")  # what a program may count on the axis of its scalars
+AXES = (
+    "step",
+    "sample",
+    "epoch",
+    "epoch_x1000",
+)  # what a program may count on the axis of its scalars
 HIDDEN = "..."  # stands for a secret in a command
-# Names of options and variables that say a secret, and of those that only sound so: tokens of language models.
-SECRET = re.compile(r"(token|secret|password|passwd|passphrase|api[-_]?key|access[-_]?key|credentials?)$")
-NO_SECRET = re.compile(r"(pad|eos|bos|unk|sep|cls|mask|max|min|num|start|stop|end|image|special|next|per)[-_]")
+# Names of options and variables that say a secret, and of those that only sound so: tokens of
+# language models.
+SECRET = re.compile(
+    r"(token|secret|password|passwd|passphrase|api[-_]?key|access[-_]?key|credentials?)$"
+)
+NO_SECRET = re.compile(
+    r"(pad|eos|bos|unk|sep|cls|mask|max|min|num|start|stop|end|image|special|next|per)[-_]"
+)
 WORK = "work"  # in a run's folder: where the program runs, if its file names a folder
 EACH, OWN = "each", "own"  # who starts the ranks: ddlbench, or the program itself
 # Named groups that a pattern of reading `lines` may have, and what each gives.
 GROUPS = {
     "step": "the number of the step, in its epoch or over the whole run",
-    "epoch": "the number of the epoch; alone, for one line an epoch or parts of epochs, it needs steps_per_epoch",
+    "epoch": (
+        "the number of the epoch; alone, for one line an epoch or parts of epochs, it needs"
+        " steps_per_epoch"
+    ),
     "of": "the total behind step, seen or seen_all: how many of them an epoch has",
-    "seen": "in place of step: the samples that one rank has seen in its epoch, a multiple of its batch",
-    "seen_all": "in place of step: the samples that all ranks have seen, in the epoch or over the whole run",
-    "percent": "in place of step: how much of the epoch is done, in percent; it needs steps_per_epoch",
+    "seen": (
+        "in place of step: the samples that one rank has seen in its epoch, a multiple of its batch"
+    ),
+    "seen_all": (
+        "in place of step: the samples that all ranks have seen, in the epoch or over the whole run"
+    ),
+    "percent": (
+        "in place of step: how much of the epoch is done, in percent; it needs steps_per_epoch"
+    ),
     "loss": "its loss",
     "lr": "its learning rate",
     "samples": "its samples over all ranks",
     "samples_per_s": "a rate, which is compared with the clock",
-    "workers": "how many ranks train together: with any other number than the run's, its steps are refused",
+    "workers": (
+        "how many ranks train together: with any other number than the run's, its steps are refused"
+    ),
     "top1": "top-1 accuracy of a validation; key top1_in says its unit",
     "eval_loss": "the loss of a validation",
-    "pause": "any text: the line is of something else than training, such as a validation or a checkpoint",
+    "pause": (
+        "any text: the line is of something else than training, such as a validation or a"
+        " checkpoint"
+    ),
 }
 COUNTS = ("step", "seen", "seen_all", "percent", "epoch")  # groups that say how far training is
 
@@ -57,11 +82,13 @@ COUNTS = ("step", "seen", "seen_all", "percent", "epoch")  # groups that say how
 class Program:
     """A program with one value for each of its settings, as one run starts it.
 
-    `patterns` are those of reading `lines`. `environment` is the folder of a Python environment as the file names it,
-    or names of modules. `digest` is SHA-256 over the program's files, `data` what else it reads, each with its digest
-    or date. `folder` is where it runs, `stop_after` when it is ended: `200 steps`, `5 minutes`.
+    `patterns` are those of reading `lines`. `environment` is the folder of a Python environment as
+    the file names it, or names of modules. `digest` is SHA-256 over the program's files, `data`
+    what else it reads, each with its digest or date. `folder` is where it runs, `stop_after` when
+    it is ended: `200 steps`, `5 minutes`.
 
-    Fields of READS only say how the program's output is read: they make no run another one, and stand in no JSON.
+    Fields of READS only say how the program's output is read: they make no run another one, and
+    stand in no JSON.
     """
 
     name: str
@@ -97,13 +124,17 @@ class Program:
     @property
     def words(self) -> str | None:
         """Return its settings except the framework, for people and tables; None if it has none."""
-        return ", ".join(f"{name}={value}" for name, value in self.settings if name != "framework") or None
+        return (
+            ", ".join(f"{name}={value}" for name, value in self.settings if name != "framework")
+            or None
+        )
 
     def argv(self, values: Mapping[str, Any], resumes: bool = False) -> list[str]:
         """Return the words of its command with `values` of PLACEHOLDERS in it; `resumes` adds those
         of `resume`.
 
-        A value is filled in after the command is cut into words, so that one with a space stays one word.
+        A value is filled in after the command is cut into words, so that one with a space stays one
+        word.
         """
         text = f"{self.command} {self.resume}" if resumes and self.resume else self.command
         return [word.format_map({**dict(self.settings), **values}) for word in shlex.split(text)]
@@ -123,12 +154,20 @@ class Program:
         return int(count) if said == unit else None
 
     def written(self) -> dict[str, Any]:
-        """Return what JSON holds of it: the fields that differ from their defaults, without READS."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.compare and getattr(self, f.name) != f.default}
+        """Return what JSON holds of it: the fields that differ from their defaults, without
+        READS.
+        """
+        return {
+            f.name: getattr(self, f.name)
+            for f in fields(self)
+            if f.compare and getattr(self, f.name) != f.default
+        }
 
     def how_it_is_read(self) -> dict[str, Any]:
         """Return the fields of READS that differ from their defaults."""
-        return {name: getattr(self, name) for name in READS if getattr(self, name) != DEFAULTS[name]}
+        return {
+            name: getattr(self, name) for name in READS if getattr(self, name) != DEFAULTS[name]
+        }
 
     def read_as(self, other: Program) -> Program:
         """Return this program, read in the way of another one."""
@@ -140,7 +179,10 @@ class Program:
 
         Raises TypeError, ValueError.
         """
-        values: Any = {name: tuple(value) if isinstance(value, list) else value for name, value in written.items()}
+        values: Any = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in written.items()
+        }
         for name in ("settings", "columns", "data"):
             values[name] = tuple((str(key), value) for key, value in written.get(name, ()))
         return cls(**values)
@@ -172,7 +214,13 @@ def hide(text: str, names: Iterable[str] = ()) -> str:
         before = words[place - 1] if place else ""
         if equals and is_secret(name) and may_be(value):
             words[place], hidden = f"{name}={HIDDEN}", True
-        elif before.startswith("-") and "=" not in before and is_secret(before) and may_be(word) and word[0] != "-":
+        elif (
+            before.startswith("-")
+            and "=" not in before
+            and is_secret(before)
+            and may_be(word)
+            and word[0] != "-"
+        ):
             words[place], hidden = HIDDEN, True
     return shlex.join(words) if hidden else text
 
@@ -181,7 +229,9 @@ def secrets(text: str, names: Iterable[str] = ()) -> list[str]:
     """List what `hide` takes out of a command."""
     shown = shlex.split(hide(text, names))
     pairs = zip(shlex.split(text), shown, strict=True)
-    return [word.removeprefix(hidden.removesuffix(HIDDEN)) for word, hidden in pairs if word != hidden]
+    return [
+        word.removeprefix(hidden.removesuffix(HIDDEN)) for word, hidden in pairs if word != hidden
+    ]
 
 
 def placeholders(text: str) -> set[str]:

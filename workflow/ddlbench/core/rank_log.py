@@ -1,4 +1,6 @@
-"""What a rank writes while a run is made. Rank 0 writes for all ranks (`train/steps.py` gathers their rows)."""
+"""What a rank writes while a run is made. Rank 0 writes for all ranks (`train/steps.py` gathers
+their rows).
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,9 @@ class _WholeFile(logging.FileHandler):
 class RankLog:
     """What one rank writes into the run's folder: only rank 0 writes anything.
 
-    A log that goes on from a checkpoint keeps the first bytes of what is there, as many as `keep` says of each file.
-    Lines say that they were written at `at_ms` [ms since 1970]; None: now. Raises OSError if a file has fewer bytes.
+    A log that goes on from a checkpoint keeps the first bytes of what is there, as many as `keep`
+    says of each file. Lines say that they were written at `at_ms` [ms since 1970]; None: now.
+    Raises OSError if a file has fewer bytes.
     """
 
     folder: Path
@@ -47,7 +50,9 @@ class RankLog:
         for name, size in (self.keep or {}).items() if self.rank == 0 else ():
             path = self.folder / name
             if path.stat().st_size < size:
-                raise OSError(errno.EIO, f"is shorter than its checkpoint says ({size} bytes)", str(path))
+                raise OSError(
+                    errno.EIO, f"is shorter than its checkpoint says ({size} bytes)", str(path)
+                )
             os.truncate(path, size)  # what came after the checkpoint is made again
         logger = logging.Logger("ddlbench.mllog")
         if self.rank == 0:
@@ -69,9 +74,12 @@ class RankLog:
         """The end of an interval; MLPerf keys end in `_stop`."""
         self.mllog.end(key, None, metadata or None, time_ms=self.at_ms)
 
-    def settings(self, spec: RunSpec, facts: dict[str, Any], train_images: int, val_images: int | None = None) -> None:
-        """Everything that a reader needs to know about the run, under MLPerf's keys where there are some. Without
-        `val_images` it has no recipe."""
+    def settings(
+        self, spec: RunSpec, facts: dict[str, Any], train_images: int, val_images: int | None = None
+    ) -> None:
+        """Everything that a reader needs to know about the run, under MLPerf's keys where there are
+        some. Without `val_images` it has no recipe.
+        """
         from mlperf_logging.mllog import constants as c
 
         self.event(c.SUBMISSION_BENCHMARK, spec.model if val_images is None else c.RESNET)
@@ -92,7 +100,9 @@ class RankLog:
         self.event("ddlbench_facts", facts)
 
     def bytes_written(self) -> dict[str, int]:
-        """The size of each file so far, once it is on the disk: what `keep` wants. Empty on ranks that write none."""
+        """The size of each file so far, once it is on the disk: what `keep` wants. Empty on ranks
+        that write none.
+        """
         sizes = {}
         for name in (MLLOG, ROWS) if self.rank == 0 else ():
             with (self.folder / name).open("ab") as file:

@@ -29,11 +29,18 @@ def key(description: str, default: Any = MISSING, enum: Iterable[str] = (), **ru
     """Define a field that people set in a YAML file: what it means, its default, which texts it may
     be, its other rules.
 
-    Without a default it is required. `settings/keys.py` checks files by its metadata, and its type by the annotation.
+    Without a default it is required. `settings/keys.py` checks files by its metadata, and its type
+    by the annotation.
     """
-    metadata = {"description": description, **{RULES.get(rule, rule): value for rule, value in rules.items()}}
+    metadata = {
+        "description": description,
+        **{RULES.get(rule, rule): value for rule, value in rules.items()},
+    }
     if names := [*enum]:
-        metadata |= {"pattern": f"^({'|'.join(map(re.escape, names))})$", "json_schema_extra": {"enum": names}}
+        metadata |= {
+            "pattern": f"^({'|'.join(map(re.escape, names))})$",
+            "json_schema_extra": {"enum": names},
+        }
     if isinstance(default, dict):
         return field(default_factory=default.copy, metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -45,93 +52,128 @@ class Recipe:
 
     Epoch numbers count from 0, fractions allowed.
 
-    A recipe key is declared here and nowhere else: schema, `config/README.md`, table columns and records follow. A new
-    one needs a default that trains what was trained before, and a place in `spec.OMITTED`: else all runs are stale. One
-    that not every training uses has a place in `USED_WITH`: else a change of it makes those stale that do not.
+    A recipe key is declared here and nowhere else: schema, `config/README.md`, table columns and
+    records follow. A new one needs a default that trains what was trained before, and a place in
+    `spec.OMITTED`: else all runs are stale. One that not every training uses has a place in
+    `USED_WITH`: else a change of it makes those stale that do not.
     """
 
     name: str
     optimizer: str = key("The optimiser.", "sgd", enum=[*STATES])
     base_lr: float = key(
-        "Learning rate at base_batch images per step; scaled with the global batch as lr_scaling says.",
+        "Learning rate at base_batch images per step; scaled with the global batch as lr_scaling"
+        " says.",
         exclusiveMinimum=0,
     )
     base_batch: int = key("Global batch size that base_lr is meant for [images].", minimum=1)
     lr_scaling: str = key(
-        "How the rate grows with the global batch, linear (k times the batch, k times the rate), sqrt, or none.",
+        "How the rate grows with the global batch, linear (k times the batch, k times the rate),"
+        " sqrt, or none.",
         "linear",
         enum=["linear", "sqrt", "none"],
     )
     momentum: float = key("Momentum of sgd and lars.", 0.9, minimum=0, exclusiveMaximum=1)
     nesterov: bool = key("Whether momentum takes Nesterov's form.", False)
-    beta1: float = key("Decay of the mean of gradients, of adamw and lamb.", 0.9, minimum=0, exclusiveMaximum=1)
-    beta2: float = key("Decay of the mean squared gradient, of adamw and lamb.", 0.999, minimum=0, exclusiveMaximum=1)
-    trust_coefficient: float = key("Factor of the layer-wise rates of lars.", 0.001, exclusiveMinimum=0)
-    weight_decay: float = key(
-        "L2 penalty (sgd, lars, lamb), or decoupled decay (adamw), of the parameters that decay.", 0.0, minimum=0
+    beta1: float = key(
+        "Decay of the mean of gradients, of adamw and lamb.", 0.9, minimum=0, exclusiveMaximum=1
     )
-    decay_norm_and_bias: bool = key("Whether parameters of normalisation layers and biases decay too.", True)
+    beta2: float = key(
+        "Decay of the mean squared gradient, of adamw and lamb.",
+        0.999,
+        minimum=0,
+        exclusiveMaximum=1,
+    )
+    trust_coefficient: float = key(
+        "Factor of the layer-wise rates of lars.", 0.001, exclusiveMinimum=0
+    )
+    weight_decay: float = key(
+        "L2 penalty (sgd, lars, lamb), or decoupled decay (adamw), of the parameters that decay.",
+        0.0,
+        minimum=0,
+    )
+    decay_norm_and_bias: bool = key(
+        "Whether parameters of normalisation layers and biases decay too.", True
+    )
     clip_norm: float | None = key(
-        "Each step's gradients are scaled down to at most this norm, taken over all parameters. null leaves them "
-        "as they are.",
+        "Each step's gradients are scaled down to at most this norm, taken over all parameters."
+        " null leaves them as they are.",
         None,
         exclusiveMinimum=0,
     )
-    warmup_epochs: float = key("Epochs over which the rate rises from warmup_lr to the schedule's.", minimum=0)
+    warmup_epochs: float = key(
+        "Epochs over which the rate rises from warmup_lr to the schedule's.", minimum=0
+    )
     warmup_lr: float | None = key("Rate at which warm-up begins; null is base_lr.", None, minimum=0)
     lr_min: float = key("Where the cosine and the polynomial schedule end.", 0.0, minimum=0)
     step_epochs: tuple[Annotated[float, Ge(0)], ...] = key(
         "Epochs (from 0) at which the step schedule lowers the rate.", (30, 60, 80)
     )
-    step_factor: float = key("Factor by which the step schedule changes the rate.", 0.1, exclusiveMinimum=0)
-    gamma: float = key("Factor of the rate from epoch to epoch, of schedule exponential.", 0.95, exclusiveMinimum=0)
+    step_factor: float = key(
+        "Factor by which the step schedule changes the rate.", 0.1, exclusiveMinimum=0
+    )
+    gamma: float = key(
+        "Factor of the rate from epoch to epoch, of schedule exponential.", 0.95, exclusiveMinimum=0
+    )
     exponential_start: str = key(
-        "From when the exponential schedule counts its epochs: from the start of training, so that it is under the "
-        "peak by the end of warm-up, or from the end of warm-up, which then reaches the peak.",
+        "From when the exponential schedule counts its epochs: from the start of training, so that"
+        " it is under the peak by the end of warm-up, or from the end of warm-up, which then"
+        " reaches the peak.",
         "training",
         enum=["training", "warmup_end"],
     )
     cosine_moves: str = key(
-        "Whether the cosine schedule moves once per epoch or with every step.", "epoch", enum=["epoch", "step"]
+        "Whether the cosine schedule moves once per epoch or with every step.",
+        "epoch",
+        enum=["epoch", "step"],
     )
     power: float = key("Power of the polynomial schedule.", 2.0, exclusiveMinimum=0)
     decay_epochs: float | None = key(
-        "Epochs after warm-up over which the polynomial schedule falls; null is to the end of the run.",
+        "Epochs after warm-up over which the polynomial schedule falls; null is to the end of the"
+        " run.",
         None,
         exclusiveMinimum=0,
     )
-    label_smoothing: float = key("Share of the label that is spread over all classes.", 0.0, minimum=0, maximum=1)
+    label_smoothing: float = key(
+        "Share of the label that is spread over all classes.", 0.0, minimum=0, maximum=1
+    )
     augmentation: str = key(
-        "none uses each picture as it is; imagenet is random resized crop and flip, centre crop to validate.",
+        "none uses each picture as it is; imagenet is random resized crop and flip, centre crop to"
+        " validate.",
         "none",
         enum=["none", "imagenet"],
     )
-    image_size: int = key("Width and height of the pictures that the model sees [pixels].", minimum=8, maximum=4096)
+    image_size: int = key(
+        "Width and height of the pictures that the model sees [pixels].", minimum=8, maximum=4096
+    )
     precision: str = key(
-        "Number format of training. tf32 is fp32 with matrix products in TensorFloat-32 (GPUs only); bf16 and "
-        "fp16 are autocast, the latter with loss scaling.",
+        "Number format of training. tf32 is fp32 with matrix products in TensorFloat-32 (GPUs"
+        " only); bf16 and fp16 are autocast, the latter with loss scaling.",
         "fp32",
         enum=["fp32", "tf32", "bf16", "fp16"],
     )
     accumulation: int = key(
-        "Parts in which each worker computes its share of a step, one after the other, to save memory.", 1, minimum=1
+        "Parts in which each worker computes its share of a step, one after the other, to save"
+        " memory.",
+        1,
+        minimum=1,
     )
     sync_batch_norm: bool = key(
-        "Whether batch norm takes mean and variance over the images of all workers in a step; otherwise each "
-        "worker has its own. By PyTorch's SyncBatchNorm, with horovod by its own; GPUs only.",
+        "Whether batch norm takes mean and variance over the images of all workers in a step;"
+        " otherwise each worker has its own. By PyTorch's SyncBatchNorm, with horovod by its own;"
+        " GPUs only.",
         False,
     )
     zero_init_last: bool | None = key(
-        "Whether the last normalisation of each residual block begins with weight 0, so that the block begins as "
-        "its shortcut. null leaves it to the model: timm's ResNets begin with 0, resnet8_half with 1. Models "
-        "without such blocks take null only.",
+        "Whether the last normalisation of each residual block begins with weight 0, so that the"
+        " block begins as its shortcut. null leaves it to the model: timm's ResNets begin with 0,"
+        " resnet8_half with 1. Models without such blocks take null only.",
         None,
     )
     seed: int = key("Seed of repeat 1; repeat n uses seed + n - 1.", 1, minimum=0)
 
 
-# Keys that not every training uses: which setting of the run, or key of its recipe, decides it, and with which of its
-# values.
+# Keys that not every training uses: which setting of the run, or key of its recipe, decides it, and
+# with which of its values.
 USED_WITH = {
     "momentum": ("optimizer", ("sgd", "lars")),
     "nesterov": ("optimizer", ("sgd", "lars")),
@@ -147,9 +189,11 @@ USED_WITH = {
     "power": ("schedule", ("polynomial",)),
     "decay_epochs": ("schedule", ("polynomial",)),
 }
-# Of these, keys that are newer than finished runs: they stand in the text of no run of another schedule.
+# Of these, keys that are newer than finished runs: they stand in the text of no run of another
+# schedule.
 _NEWER = ("exponential_start", "cosine_moves")
-# What keys are in a comparison of runs; all others are settings that both sides share, said by their value.
+# What keys are in a comparison of runs; all others are settings that both sides share, said by
+# their value.
 ROLES = {
     "seed": Role(REPEAT),
     "image_size": Role(SETTING, title="{} pixels"),
@@ -164,7 +208,9 @@ def unused(recipe: Mapping[str, Any], schedule: str) -> set[str]:
     makes no run stale.
     """
     settings = {**recipe, "schedule": schedule}
-    names = {name for name, (decides, values) in USED_WITH.items() if settings.get(decides) not in values}
+    names = {
+        name for name, (decides, values) in USED_WITH.items() if settings.get(decides) not in values
+    }
     if not recipe.get("warmup_epochs"):
         names |= {"warmup_lr", "exponential_start"}
     if not recipe.get("step_epochs"):
@@ -189,6 +235,7 @@ def needs_whole_layers(optimizer: str) -> bool:
     """Tell whether the optimiser takes norms of whole parameters: then none of its parameters or
     states may be a piece of flat memory.
 
-    That is how DeepSpeed's ZeRO shards them (stages 1 to 3). Norms of FSDP's tensors are those of the whole.
+    That is how DeepSpeed's ZeRO shards them (stages 1 to 3). Norms of FSDP's tensors are those of
+    the whole.
     """
     return optimizer in ("lars", "lamb")

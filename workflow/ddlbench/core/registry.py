@@ -1,7 +1,9 @@
-"""Rooms and their members: a file's name in `frameworks/`, `loaders/`, ... is its name in the config.
+"""Rooms and their members: a file's name in `frameworks/`, `loaders/`, ... is its name in the
+config.
 
-`train/frameworks/ddp.py` is framework `ddp`, `train/loaders/dali_cpu.py` is loader `dali-cpu`. Adding a member is
-adding a file; files whose name begins with an underscore are shared helpers, no members.
+`train/frameworks/ddp.py` is framework `ddp`, `train/loaders/dali_cpu.py` is loader `dali-cpu`.
+Adding a member is adding a file; files whose name begins with an underscore are shared helpers, no
+members.
 """
 
 import ast
@@ -140,7 +142,11 @@ def constant(room: str, name: str, constant: str) -> tuple[str, ...]:
 
 # What `train/models.py` builds without timm: two of our own, and one of torchvision's.
 OWN_MODELS = ("lenet", "lenet5", "resnet8_half", "squeezenet1_1")
-SMALL_MODELS = ("lenet", "lenet5", "resnet8_half")  # made for small pictures; the others usually see 224 pixels
+SMALL_MODELS = (
+    "lenet",
+    "lenet5",
+    "resnet8_half",
+)  # made for small pictures; the others usually see 224 pixels
 MADE_BY_TIMM = re.compile(r"@register_model\s+def (\w+)")
 
 
@@ -151,7 +157,9 @@ def models_with_zero_init_last() -> tuple[str, ...]:
 
     Empty if timm is not installed where this runs.
     """
-    names = {name for text in _timm() if "zero_init_last" in text for name in MADE_BY_TIMM.findall(text)}
+    names = {
+        name for text in _timm() if "zero_init_last" in text for name in MADE_BY_TIMM.findall(text)
+    }
     return tuple(sorted(names | {"resnet8_half"})) if names else ()
 
 
@@ -159,7 +167,8 @@ def models_with_zero_init_last() -> tuple[str, ...]:
 def models() -> tuple[str, ...]:
     """Return the names of the models of `OWN_MODELS` and of timm.
 
-    Only the former if timm is not installed where this runs (a login node): the job then checks the name.
+    Only the former if timm is not installed where this runs (a login node): the job then checks the
+    name.
     """
     names = {name for text in _timm() for name in MADE_BY_TIMM.findall(text)}
     return tuple(sorted(names.union(OWN_MODELS))) if names else OWN_MODELS

@@ -1,4 +1,5 @@
-"""What a setting of a run is in a comparison, and how people read it: stated beside each field of `core/spec.py`.
+"""What a setting of a run is in a comparison, and how people read it: stated beside each field of
+`core/spec.py`.
 
 `analysis/together.py` makes of these which runs belong together.
 """
@@ -6,7 +7,7 @@
 from dataclasses import MISSING, dataclass, field
 from typing import Any
 
-from ddlbench.core.plural import count_of
+from ddlbench.core.formatting import count_of
 
 AXIS = "axis"  # what people compare: one framework with another
 SIZE = "size"  # along which a series of runs grows
@@ -15,7 +16,10 @@ EXTENT = "extent"  # how much of the training was made
 WATCHED = "watched"  # how the run was measured
 REPEAT = "repeat"  # that moves the seed
 FOLLOWS = "follows"  # from another setting: it says nothing new
-WEAK, STRONG = "weak", "strong"  # which batch stays along a series: that of a worker, or that of all
+WEAK, STRONG = (
+    "weak",
+    "strong",
+)  # which batch stays along a series: that of a worker, or that of all
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The learning rate at each moment of training: peak, warm-up and schedule.
 
-Pure functions of a run, tested against the papers they come from. The loop sets the rate before each step
-(`train/loop.py`); the planner refuses a run whose warm-up would fall (`plan/runs.py`).
+Pure functions of a run, tested against the papers they come from. The loop sets the rate before
+each step (`train/loop.py`); the planner refuses a run whose warm-up would fall (`plan/runs.py`).
 """
 
 import math
@@ -13,8 +13,8 @@ from ddlbench.core.spec import RunSpec
 def peak_lr(recipe: Recipe, global_batch: int) -> float:
     """Return the learning rate after warm-up, for a batch k times `base_batch`.
 
-    linear: k times the rate (Goyal et al. 2018, arXiv:1706.02677, section 2.1); sqrt: its root times the rate, as LAMB
-    asks for (You et al. 2020, arXiv:1904.00962, section 4).
+    linear: k times the rate (Goyal et al. 2018, arXiv:1706.02677, section 2.1); sqrt: its root
+    times the rate, as LAMB asks for (You et al. 2020, arXiv:1904.00962, section 4).
     """
     k = global_batch / recipe.base_batch
     return recipe.base_lr * {"linear": k, "sqrt": math.sqrt(k), "none": 1.0}[recipe.lr_scaling]
@@ -36,12 +36,15 @@ def learning_rate(spec: RunSpec, epoch: float) -> float:
 def warm_up(spec: RunSpec) -> tuple[float, float]:
     """Return the learning rates that warm-up begins and ends with.
 
-    It ends where the schedule stands by then, so that no rate jumps. A schedule that ends with the run has no such
-    place if the run is over by then: the run is all warm-up, on its way to the peak.
+    It ends where the schedule stands by then, so that no rate jumps. A schedule that ends with the
+    run has no such place if the run is over by then: the run is all warm-up, on its way to the
+    peak.
     """
     recipe = spec.recipe
     begin = recipe.base_lr if recipe.warmup_lr is None else recipe.warmup_lr
-    ends_with_the_run = spec.schedule == "cosine" or (spec.schedule == "polynomial" and recipe.decay_epochs is None)
+    ends_with_the_run = spec.schedule == "cosine" or (
+        spec.schedule == "polynomial" and recipe.decay_epochs is None
+    )
     if ends_with_the_run and spec.full_epochs <= recipe.warmup_epochs:
         return begin, peak_lr(recipe, spec.global_batch)
     return begin, scheduled_lr(spec, recipe.warmup_epochs)
@@ -61,7 +64,9 @@ def scheduled_lr(spec: RunSpec, epoch: float) -> float:
         return peak * recipe.step_factor ** sum(t >= milestone for milestone in recipe.step_epochs)
     if spec.schedule == "cosine":
         at = epoch if recipe.cosine_moves == "step" else t
-        return recipe.lr_min + (peak - recipe.lr_min) / 2 * (1 + math.cos(math.pi * at / spec.full_epochs))
+        return recipe.lr_min + (peak - recipe.lr_min) / 2 * (
+            1 + math.cos(math.pi * at / spec.full_epochs)
+        )
     if spec.schedule == "exponential":
         if recipe.exponential_start == "warmup_end":
             t = max(0, math.floor(epoch - recipe.warmup_epochs))
@@ -77,7 +82,8 @@ def warm_up_fault(spec: RunSpec) -> str | None:
     """Return why the warm-up of this run would lower the rate, and what is allowed; None if it does
     not.
 
-    Where warm-up begins at the peak, there is nothing to warm up: the rate follows the schedule, and that is no fault.
+    Where warm-up begins at the peak, there is nothing to warm up: the rate follows the schedule,
+    and that is no fault.
     """
     recipe, length = spec.recipe, spec.recipe.warmup_epochs
     peak = peak_lr(recipe, spec.global_batch)
@@ -86,10 +92,11 @@ def warm_up_fault(spec: RunSpec) -> str | None:
         return None
     if begin > peak:
         return (
-            f"warm-up would fall from {begin:g} to {peak:g}, the rate of recipe {recipe.name} at {spec.global_batch} "
-            f"images a step; allowed: a warmup_lr of at most {peak:g}"
+            f"warm-up would fall from {begin:g} to {peak:g}, the rate of recipe {recipe.name} at"
+            f" {spec.global_batch} images a step; allowed: a warmup_lr of at most {peak:g}"
         )
     return (
-        f"warm-up would fall from {begin:g} to {end:g}, where the schedule stands after {length:g} warmup_epochs of "
-        f"recipe {recipe.name}; allowed: fewer warmup_epochs, a warmup_lr of at most {end:g}, or more epochs"
+        f"warm-up would fall from {begin:g} to {end:g}, where the schedule stands after {length:g}"
+        f" warmup_epochs of recipe {recipe.name}; allowed: fewer warmup_epochs, a warmup_lr of at"
+        f" most {end:g}, or more epochs"
     )

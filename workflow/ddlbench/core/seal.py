@@ -1,4 +1,6 @@
-"""The seal of a record: the last line of its log, by which one sees whether anything was changed since."""
+"""The seal of a record: the last line of its log, by which one sees whether anything was changed
+since.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ UNSEALED = "0" * 64  # stands in the seal while its SHA-256 is computed
 
 
 def seal(folder: Path) -> None:
-    """Add the last line to a record's log: SHA-256 of each file beside it, and one of the log, this line included.
+    """Add the last line to a record's log: SHA-256 of each file beside it, and one of the log, this
+    line included.
 
     The log is replaced by one that is on the disk as a whole. Raises OSError.
     """
@@ -22,14 +25,18 @@ def seal(folder: Path) -> None:
     with aside(folder / MLLOG, through=True) as hidden:
         hidden.write_bytes((folder / MLLOG).read_bytes())
         log = RankLog(folder, 0, name=hidden.name)
-        log.event("ddlbench_seal", {"files": {path.name: sha256(path) for path in files}, "sha256": UNSEALED})
+        log.event(
+            "ddlbench_seal",
+            {"files": {path.name: sha256(path) for path in files}, "sha256": UNSEALED},
+        )
         data = hidden.read_bytes()
         before, _, after = data.rpartition(UNSEALED.encode())
         hidden.write_bytes(before + hashlib.sha256(data).hexdigest().encode() + after)
 
 
 def sealed(log: Path) -> dict[str, str] | None:
-    """SHA-256 of the files beside a log, by name, as its seal says; None if its last line is no seal.
+    """SHA-256 of the files beside a log, by name, as its seal says; None if its last line is no
+    seal.
 
     Raises ValueError if the log is not the one that was sealed.
     """

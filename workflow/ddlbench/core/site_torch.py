@@ -18,7 +18,8 @@ def folder(environment: Path | None = None) -> Path | None:
 
 
 def origin() -> str | None:
-    """Return `environment`, or the folder outside of it from which `import torch` would take PyTorch; None without it.
+    """Return `environment`, or the folder outside of it from which `import torch` would take
+    PyTorch; None without it.
 
     It is not imported.
     """

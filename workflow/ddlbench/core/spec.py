@@ -1,6 +1,8 @@
-"""What a run is: a frozen value. Its id, folder, command line and table columns all derive from its fields.
+"""What a run is: a frozen value. Its id, folder, command line and table columns all derive from its
+fields.
 
-A study and a machine become RunSpecs in `plan/runs.py`; `train.py` trains one; `analysis/collect.py` reads its columns.
+A study and a machine become RunSpecs in `plan/runs.py`; `train.py` trains one;
+`analysis/collect.py` reads its columns.
 """
 
 from __future__ import annotations  # records are held to the fields' types as they are written here
@@ -24,26 +26,38 @@ from ddlbench.core.roles import AXIS, EXTENT, FOLLOWS, REPEAT, SETTING, SIZE, WA
 class RunSpec:
     """One training with all its settings.
 
-    `framework` is its name in the study: a member of `frameworks/`, or a variant, whose `options` name the member and
-    its settings, sorted. `workers` are ranks, one device each; `global_batch` is images a step over all of them;
-    `repeat` counts from 1 and moves the seed. Where throughput is measured and the rest extrapolated, `epochs` are
-    trained of a run of `of_epochs`. `timed` runs have the machine to themselves; those
-    that are not say nothing about speed. `profiled` runs carry a profiler and are never timed. A run with
-    `interrupt_steps` is killed once, to measure what that costs (`train/interruption.py`).
+    `framework` is its name in the study: a member of `frameworks/`, or a variant, whose `options`
+    name the member and its settings, sorted. `workers` are ranks, one device each; `global_batch`
+    is images a step over all of them; `repeat` counts from 1 and moves the seed. Where throughput
+    is measured and the rest extrapolated, `epochs` are trained of a run of `of_epochs`. `timed`
+    runs have the machine to themselves; those that are not say nothing about speed. `profiled` runs
+    carry a profiler and are never timed. A run with `interrupt_steps` is killed once, to measure
+    what that costs (`train/interruption.py`).
     """
 
     machine: str = role(SETTING, "The machine file.")
     device: str = role(FOLLOWS, "`cpu` or `cuda`.", "machine")
     dataset: str = role(SETTING, "The data set.")
     model: str = role(SETTING, "The model.")
-    recipe: Recipe = role(SETTING, "The recipe file; of its keys, those that the run does not use are null.")
-    framework: str = role(AXIS, "The framework's name in the study: a member of `frameworks/`, or a variant.")
+    recipe: Recipe = role(
+        SETTING, "The recipe file; of its keys, those that the run does not use are null."
+    )
+    framework: str = role(
+        AXIS, "The framework's name in the study: a member of `frameworks/`, or a variant."
+    )
     loader: str = role(AXIS, "The loader.")
     workers: int = role(
-        SIZE, "Ranks, one device each.", "global_batch", "batch_per_worker", title="workers {}", noun="worker"
+        SIZE,
+        "Ranks, one device each.",
+        "global_batch",
+        "batch_per_worker",
+        title="workers {}",
+        noun="worker",
     )
     workers_per_node: int = role(FOLLOWS, "Ranks on each node.", "workers")
-    loader_threads: int = role(FOLLOWS, "Threads or processes of a loader.", "machine", title="{} loader threads")
+    loader_threads: int = role(
+        FOLLOWS, "Threads or processes of a loader.", "machine", title="{} loader threads"
+    )
     global_batch: int = role(
         SIZE,
         "Images per step over all workers.",
@@ -55,7 +69,9 @@ class RunSpec:
     schedule: str = role(SETTING, "The schedule of the learning rate.")
     epochs: int = role(EXTENT, "Epochs that were trained.", title="{} epochs", words="{} trained")
     repeat: int = role(REPEAT, "The repeat, counted from 1; it moves the seed.", words="repeat {}")
-    options: tuple[tuple[str, Any], ...] = role(AXIS, "Options of a variant, as JSON.", "framework", default=())
+    options: tuple[tuple[str, Any], ...] = role(
+        AXIS, "Options of a variant, as JSON.", "framework", default=()
+    )
     of_epochs: int | None = role(
         SETTING,
         "Epochs of the whole run that schedules are made for.",
@@ -63,7 +79,11 @@ class RunSpec:
         title="of {} epochs",
         noun="epoch",
     )
-    timed: bool = role(WATCHED, "Whether the run had the machine to itself; others say nothing of speed.", default=True)
+    timed: bool = role(
+        WATCHED,
+        "Whether the run had the machine to itself; others say nothing of speed.",
+        default=True,
+    )
     profiled: bool = role(WATCHED, "Whether the run carried a profiler.", default=False)
     form: str | None = role(
         AXIS,
@@ -74,7 +94,8 @@ class RunSpec:
     )  # None: the one that the loader prefers
     bandwidth_mbit: int | None = role(
         SETTING,
-        "Bandwidth of the cable between nodes that are network namespaces [Mbit/s]; null elsewhere.",
+        "Bandwidth of the cable between nodes that are network namespaces [Mbit/s]; null"
+        " elsewhere.",
         default=None,
         title="{:.0f} Mbit/s",
         words="{} Mbit/s",
@@ -88,10 +109,13 @@ class RunSpec:
         words="killed after {} steps",
         null="not killed",
     )  # all ranks are killed after so many steps, and the run goes on
-    program: Program | None = None  # a user's own, in place of our training; its settings are column `settings`
+    program: Program | None = (
+        None  # a user's own, in place of our training; its settings are column `settings`
+    )
     model_sha256: str | None = role(
         SETTING,
-        "SHA-256 of the source of a model of your own; null for models that ddlbench or timm brings.",
+        "SHA-256 of the source of a model of your own; null for models that ddlbench or timm"
+        " brings.",
         "model",
         default=None,
         title="source {:.8}",
@@ -105,7 +129,8 @@ class RunSpec:
 
         What studies vary is in it; machine and recipe are in it by name.
 
-        A variant's name is followed by four digits made from its options: two studies may mean different things by it.
+        A variant's name is followed by four digits made from its options: two studies may mean
+        different things by it.
         """
         if self.program:
             return self._id_of(self.program)
@@ -126,7 +151,9 @@ class RunSpec:
             f"r{self.repeat}",
         ]
         parts += ["profiled"] if self.profiled else []
-        return "-".join(parts + ([f"interrupt{self.interrupt_steps}"] if self.interrupt_steps else []))
+        return "-".join(
+            parts + ([f"interrupt{self.interrupt_steps}"] if self.interrupt_steps else [])
+        )
 
     def _id_of(self, program: Program) -> str:
         """Return the id of a program's run: its settings in words.
@@ -135,8 +162,16 @@ class RunSpec:
         """
         settings = [f"{name}_{value}" for name, value in program.settings]
         plain = [re.sub(r"[^A-Za-z0-9._]+", "_", text)[:60] for text in settings]
-        odd = f".{sha256(json.dumps(settings).encode()).hexdigest()[:4]}" if plain != settings else ""
-        parts = [self.machine, program.name, *plain, f"{self.workers}workers", f"bs{self.global_batch}"]
+        odd = (
+            f".{sha256(json.dumps(settings).encode()).hexdigest()[:4]}" if plain != settings else ""
+        )
+        parts = [
+            self.machine,
+            program.name,
+            *plain,
+            f"{self.workers}workers",
+            f"bs{self.global_batch}",
+        ]
         return "-".join([*parts, f"r{self.repeat}"]) + odd
 
     @property
@@ -146,11 +181,17 @@ class RunSpec:
 
     @property
     def _variant(self) -> str:
-        return "." + sha256(json.dumps(self.options).encode()).hexdigest()[:4] if self.options else ""
+        return (
+            "." + sha256(json.dumps(self.options).encode()).hexdigest()[:4] if self.options else ""
+        )
 
     @property
     def _preferred(self) -> str | None:
-        return None if self.program else next(iter(registry.member("loaders", self.loader).FORMS), None)
+        return (
+            None
+            if self.program
+            else next(iter(registry.member("loaders", self.loader).FORMS), None)
+        )
 
     @property
     def reads(self) -> str | None:
@@ -220,11 +261,14 @@ class RunSpec:
         """Return flat columns for tables, the same for every run (`COLUMNS`): each field, and each
         key of the recipe.
 
-        `recipe` is the recipe's name and `seed` this run's own; `options` and a recipe's lists are JSON. Keys of the
-        recipe that the run does not use are None.
+        `recipe` is the recipe's name and `seed` this run's own; `options` and a recipe's lists are
+        JSON. Keys of the recipe that the run does not use are None.
         """
         recipe = vars(self.recipe)
-        keys = {name: json.dumps(v) if isinstance(v := recipe[name], tuple) else v for name in _RECIPE_COLUMNS}
+        keys = {
+            name: json.dumps(v) if isinstance(v := recipe[name], tuple) else v
+            for name in _RECIPE_COLUMNS
+        }
         keys |= dict.fromkeys(unused(recipe, self.schedule))
         if self.program:  # which has none of a recipe's keys
             keys = dict.fromkeys(keys)
@@ -247,7 +291,9 @@ class RunSpec:
 
     def trains_like(self, other: RunSpec) -> bool:
         """Tell whether both are the same training: they differ at most in what it does not use."""
-        return self == other or used(json.loads(self.to_json())) == used(json.loads(other.to_json()))
+        return self == other or used(json.loads(self.to_json())) == used(
+            json.loads(other.to_json())
+        )
 
     def to_json(self) -> str:
         """Return the settings on one line; `from_json` gives the same value back.
@@ -270,7 +316,10 @@ class RunSpec:
                     f"this version of ddlbench does not know the setting {', '.join(unknown)}; "
                     "read the run with the version that made it"
                 )
-        recipe = {name: tuple(value) if isinstance(value, list) else value for name, value in recipe.items()}
+        recipe = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in recipe.items()
+        }
         if "options" in data:
             data["options"] = tuple((name, value) for name, value in data["options"])
         try:
@@ -281,8 +330,8 @@ class RunSpec:
             raise ValueError(f"these are no settings of a run: {error}") from None
 
 
-# Fields that the text of a run leaves out where they have their default. Snakemake compares this text: a field that is
-# added to RunSpec or Recipe belongs here, or all finished runs become stale.
+# Fields that the text of a run leaves out where they have their default. Snakemake compares this
+# text: a field that is added to RunSpec or Recipe belongs here, or all finished runs become stale.
 OMITTED = {
     RunSpec: ("bandwidth_mbit", "interrupt_steps", "program", "model_sha256"),
     Recipe: ("exponential_start", "cosine_moves", "zero_init_last"),
@@ -300,9 +349,12 @@ COLUMNS = ("run", *_OWN_COLUMNS, "recipe", *_RECIPE_COLUMNS)
 _DERIVED = {
     "settings": Role(
         SETTING,
-        "Settings of a program but its framework, as `precision=bf16, sequence=128`; null for our own trainings.",
+        "Settings of a program but its framework, as `precision=bf16, sequence=128`; null for our"
+        " own trainings.",
     ),
-    "sample": Role(FOLLOWS, "What a step counts: images, or what the file of a program says.", ("model",)),
+    "sample": Role(
+        FOLLOWS, "What a step counts: images, or what the file of a program says.", ("model",)
+    ),
     "batch_per_worker": Role(
         FOLLOWS,
         "Images per step on one worker.",
@@ -349,11 +401,21 @@ def used(settings: Mapping[str, Any]) -> dict[str, Any]:
         left_out.add("loader_threads")  # it loads nothing
         of_recipe.add("augmentation")
     kept = {name: value for name, value in recipe.items() if name not in of_recipe}
-    return {**{name: value for name, value in settings.items() if name not in left_out}, "recipe": kept}
+    return {
+        **{name: value for name, value in settings.items() if name not in left_out},
+        "recipe": kept,
+    }
 
 
 def of_program(
-    program: Program, *, machine: str, device: str, workers: int, workers_per_node: int, global_batch: int, **more: Any
+    program: Program,
+    *,
+    machine: str,
+    device: str,
+    workers: int,
+    workers_per_node: int,
+    global_batch: int,
+    **more: Any,
 ) -> RunSpec:
     """Return the run of a user's program; `more` are further fields.
 

@@ -18,16 +18,16 @@ class StepPart(NamedTuple):
     means: str
 
 
-# The parts of a step, in the order in which it makes them: columns of `steps.parquet` [s]. What they add up to is the
-# step; those in COMPUTE are the rank's own work.
+# The parts of a step, in the order in which it makes them: columns of `steps.parquet` [s]. What
+# they add up to is the step; those in COMPUTE are the rank's own work.
 STEP_PARTS = {
     "data_wait_s": StepPart("data wait", "Waiting for images"),
     "forward_s": StepPart("forward", "Forward pass"),
     "backward_s": StepPart("backward", "Backward pass"),
     "communication_s": StepPart(
         "communication",
-        "Waiting for gradients, and for parameters that other ranks update (ZeRO 1, 2); null where the framework "
-        "cannot measure it, then it is in the others",
+        "Waiting for gradients, and for parameters that other ranks update (ZeRO 1, 2); null where"
+        " the framework cannot measure it, then it is in the others",
     ),
     "optimizer_s": StepPart("optimizer", "The optimizer"),
 }
@@ -35,7 +35,9 @@ COMPUTE = ["forward_s", "backward_s", "optimizer_s"]
 
 
 class StepRow(NamedTuple):
-    """One row of `steps.parquet`: one step on one rank. Its fields are the columns; `train/steps.py` fills them."""
+    """One row of `steps.parquet`: one step on one rank. Its fields are the columns;
+    `train/steps.py` fills them.
+    """
 
     epoch: int  # from 0
     step: int  # from 0, over the whole run
@@ -68,7 +70,9 @@ def step_type() -> np.dtype[np.void]:
     """A StepRow in bytes."""
     import numpy as np
 
-    return np.dtype([(name, np.dtype(kind).newbyteorder("<")) for name, kind in STEP_COLUMNS.items()])
+    return np.dtype(
+        [(name, np.dtype(kind).newbyteorder("<")) for name, kind in STEP_COLUMNS.items()]
+    )
 
 
 def packed(rows: Sequence[StepRow]) -> Rows:
@@ -76,4 +80,6 @@ def packed(rows: Sequence[StepRow]) -> Rows:
     import numpy as np
 
     nan = float("nan")
-    return np.array([tuple(nan if value is None else value for value in row) for row in rows], dtype=step_type())
+    return np.array(
+        [tuple(nan if value is None else value for value in row) for row in rows], dtype=step_type()
+    )

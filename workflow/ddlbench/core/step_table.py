@@ -18,7 +18,8 @@ PIECE = 1 << 18  # rows that are joined at once
 
 
 def join_steps(folder: Path, workers: int) -> None:
-    """`steps.parquet` of all rows that the run left, sorted by step and rank. Raises OSError if a rank left none.
+    """`steps.parquet` of all rows that the run left, sorted by step and rank. Raises OSError if a
+    rank left none.
 
     It holds `PIECE` rows or two at once: ranks write rows of some steps, then rows of later ones.
     """
@@ -42,8 +43,12 @@ def join_steps(folder: Path, workers: int) -> None:
     at_once = max(1, PIECE // workers)  # steps
     with writing_table(folder / STEPS) as write:
         for step in range(0, max(high for *_, high in spans) + 1, at_once):
-            parts = (piece(first) for first, low, high in spans if low < step + at_once and high >= step)
-            rows = np.concatenate([part[part["step"] // at_once == step // at_once] for part in parts])
+            parts = (
+                piece(first) for first, low, high in spans if low < step + at_once and high >= step
+            )
+            rows = np.concatenate(
+                [part[part["step"] // at_once == step // at_once] for part in parts]
+            )
             write(rows[np.lexsort((rows["rank"], rows["step"]))])
 
 
@@ -65,7 +70,10 @@ def writing_table(path: Path) -> Iterator[Callable[[Rows], None]]:
     ) as writer:
 
         def write(rows: Rows) -> None:
-            columns = {name: pa.array(rows[name].copy(), from_pandas=name in NULLABLE) for name in STEP_COLUMNS}
+            columns = {
+                name: pa.array(rows[name].copy(), from_pandas=name in NULLABLE)
+                for name in STEP_COLUMNS
+            }
             writer.write_table(pa.table(columns, schema=schema))
 
         yield write

@@ -1,7 +1,8 @@
-"""What lies in a prepared form: `manifest.json` beside the data, written last, so that what has one is whole.
+"""What lies in a prepared form: `manifest.json` beside the data, written last, so that what has one
+is whole.
 
-`prepare.py` makes it; loaders and runs read counts and class names from it. Rule data_table prints some of them:
-`python -m ddlbench.data.manifest <manifest>...`.
+`prepare.py` makes it; loaders and runs read counts and class names from it. Rule data_table prints
+some of them: `python -m ddlbench.data.manifest <manifest>...`.
 """
 
 from __future__ import annotations
@@ -25,18 +26,20 @@ from ddlbench.core.files import aside, printable, read_bytes
 from ddlbench.settings.config import one_of
 
 NAME = "manifest.json"
-# A second name of the manifest. Snakemake deletes a rule's outputs before it runs the rule, also when another workflow
-# has just made them: the form then still knows that it is whole, and that ddlbench made it.
+# A second name of the manifest. Snakemake deletes a rule's outputs before it runs the rule, also
+# when another workflow has just made them: the form then still knows that it is whole, and that
+# ddlbench made it.
 KEPT = f".{NAME}"
 SPLITS = ("train", "val")
 
 
 @dataclass(frozen=True)
 class Split:
-    """One split of a form: images per class, bytes in all, one SHA-256 per part (a shard, a class folder).
+    """One split of a form: images per class, bytes in all, one SHA-256 per part (a shard, a class
+    folder).
 
-    `listed` is the digest of the source's list of pictures; `skipped` says why a picture of that list is not in the
-    form, by class/file name.
+    `listed` is the digest of the source's list of pictures; `skipped` says why a picture of that
+    list is not in the form, by class/file name.
     """
 
     images: int
@@ -49,7 +52,9 @@ class Split:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The contents of one form of one data set: always the same for the same source, seed and versions."""
+    """The contents of one form of one data set: always the same for the same source, seed and
+    versions.
+    """
 
     dataset: str
     form: str
@@ -58,7 +63,9 @@ class Manifest:
     classes: tuple[str, ...]
     label_offset: int  # what the form adds to a label that counts from 0
     seed: int
-    source: dict[str, Any]  # what the source says of itself: paths or addresses, digests that were checked
+    source: dict[
+        str, Any
+    ]  # what the source says of itself: paths or addresses, digests that were checked
     versions: dict[str, str]
     splits: dict[str, Split]
 
@@ -68,8 +75,14 @@ class Manifest:
 
         A form or a part of one that was made for another job is not used.
         """
-        job = {key: getattr(self, key) for key in ("dataset", "form", "format", "root", "seed", "source")}
-        return job | {"classes": list(self.classes), "listed": {s: split.listed for s, split in self.splits.items()}}
+        job = {
+            key: getattr(self, key)
+            for key in ("dataset", "form", "format", "root", "seed", "source")
+        }
+        return job | {
+            "classes": list(self.classes),
+            "listed": {s: split.listed for s, split in self.splits.items()},
+        }
 
     def digest(self) -> str:
         """Return a short digest that distinguishes it from other manifests."""
@@ -90,7 +103,8 @@ class Manifest:
     def read(cls, folder: Path, name: str | None = None) -> Manifest:
         """Read the manifest of a prepared form, by this name or by either.
 
-        Raises FileNotFoundError if the folder has none, OSError, ValueError if it cannot be understood; one line.
+        Raises FileNotFoundError if the folder has none, OSError, ValueError if it cannot be
+        understood; one line.
         """
         path = folder / (name or NAME)
         if name is None and not path.exists() and (folder / KEPT).exists():
@@ -102,7 +116,9 @@ class Manifest:
             manifest = cls(**data)
             manifest._check()
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            raise ValueError(f"{path}: is no manifest that this version of ddlbench can read: {error}") from None
+            raise ValueError(
+                f"{path}: is no manifest that this version of ddlbench can read: {error}"
+            ) from None
         return manifest
 
     def faults(self) -> list[str]:
@@ -112,7 +128,9 @@ class Manifest:
         form = registry.member("forms", self.form)
         here = {"format": form.FORMAT, "label_offset": form.LABEL_OFFSET}
         wrong = [
-            f"{key} {getattr(self, key)}, {value} here" for key, value in here.items() if getattr(self, key) != value
+            f"{key} {getattr(self, key)}, {value} here"
+            for key, value in here.items()
+            if getattr(self, key) != value
         ]
         if len(set(self.classes)) < len(self.classes):
             wrong.append("a class is named twice")
@@ -121,7 +139,10 @@ class Manifest:
             if list(counts) != list(self.classes):
                 wrong.append(f"{name}: the classes of images_per_class are not those of classes")
             elif min(split.bytes, *counts.values(), 0) < 0 or split.images != sum(counts.values()):
-                wrong.append(f"{name}: {split.images} images, but images_per_class has {sum(counts.values())} in all")
+                wrong.append(
+                    f"{name}: {split.images} images, but images_per_class has"
+                    f" {sum(counts.values())} in all"
+                )
             for part, digest in split.sha256.items():
                 if not part.startswith((f"{name}-", f"{name}/")) or ".." in Path(part).parts:
                     wrong.append(f"{name}: {part!r} is no part of a form")
@@ -143,10 +164,18 @@ class Manifest:
         texts = [self.dataset, *self.classes, *([] if self.root is None else [self.root])]
         numbers = [self.format, self.label_offset, self.seed]
         for split in self.splits.values():
-            texts += [*split.sha256, *split.sha256.values(), *split.skipped, *split.skipped.values(), split.listed]
+            texts += [
+                *split.sha256,
+                *split.sha256.values(),
+                *split.skipped,
+                *split.skipped.values(),
+                split.listed,
+            ]
             numbers += [split.images, split.bytes, *split.images_per_class.values()]
         for values, type_ in ((texts, str), (numbers, int), ([self.source, self.versions], dict)):
-            if wrong := [value for value in values if not isinstance(value, type_) or isinstance(value, bool)]:
+            if wrong := [
+                value for value in values if not isinstance(value, type_) or isinstance(value, bool)
+            ]:
                 raise TypeError(f"{wrong[0]!r} in the place of {type_.__name__}")
 
 
@@ -178,7 +207,9 @@ def sha256(data: bytes) -> str:
 def print_table(manifests: Sequence[Path]) -> None:
     """Print one CSV row per form and split. Raises what `Manifest.read` raises."""
     table = csv.writer(sys.stdout, lineterminator="\n")
-    table.writerow(("dataset", "form", "split", "images", "classes", "bytes", "skipped", "manifest_sha256"))
+    table.writerow(
+        ("dataset", "form", "split", "images", "classes", "bytes", "skipped", "manifest_sha256")
+    )
     for path in manifests:
         manifest = Manifest.read(path.parent)
         for name, split in manifest.splits.items():

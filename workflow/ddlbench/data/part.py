@@ -1,4 +1,6 @@
-"""What the forms share: a form is made of parts (a shard, a class folder), which processes write side by side."""
+"""What the forms share: a form is made of parts (a shard, a class folder), which processes write
+side by side.
+"""
 
 import io
 import os
@@ -63,7 +65,9 @@ class Checked:
                 self.problems.append(f"{where}: {fault}")
 
 
-def pictures(part: Part, source: Source, on_error: str, skipped: dict[str, str]) -> Iterator[tuple[Entry, Picture]]:
+def pictures(
+    part: Part, source: Source, on_error: str, skipped: dict[str, str]
+) -> Iterator[tuple[Entry, Picture]]:
     """Yield the part's pictures, one at a time.
 
     Bad ones are put into `skipped`, or raised (`on_error` "stop").
@@ -86,7 +90,9 @@ def _ask_for(entries: list[Entry]) -> None:
     for entry in entries:
         try:
             descriptor = os.open(entry.path, os.O_RDONLY | os.O_NONBLOCK)
-        except OSError:  # no file: made when it is read; or it cannot be read, which `read` will say
+        except (
+            OSError
+        ):  # no file: made when it is read; or it cannot be read, which `read` will say
             continue
         try:
             os.posix_fadvise(descriptor, entry.offset, max(0, entry.size), os.POSIX_FADV_WILLNEED)
@@ -95,8 +101,9 @@ def _ask_for(entries: list[Entry]) -> None:
 
 
 def unlike(path: Path, finished_ns: int, kind: Callable[[int], bool] = stat.S_ISREG) -> str | None:
-    """Return what is wrong with a file of a form that was finished then, as far as a look at its name shows; None if
-    nothing is. `kind` is what it has to be, a regular file or a folder."""
+    """Return what is wrong with a file of a form that was finished then, as far as a look at its
+    name shows; None if nothing is. `kind` is what it has to be, a regular file or a folder.
+    """
     try:
         about = path.stat()
     except OSError as error:
@@ -104,7 +111,10 @@ def unlike(path: Path, finished_ns: int, kind: Callable[[int], bool] = stat.S_IS
     if not kind(about.st_mode):
         return "is no regular file" if kind is stat.S_ISREG else "is no folder"
     if about.st_mtime_ns > finished_ns:
-        return "was changed after the form was finished (verify it; if it is whole, touch its .manifest.json)"
+        return (
+            "was changed after the form was finished (verify it; if it is whole, touch its"
+            " .manifest.json)"
+        )
     return None
 
 

@@ -1,9 +1,11 @@
-"""One picture's bytes: what it is, from its first bytes only, and mended where a decoder would stumble.
+"""One picture's bytes: what it is, from its first bytes only, and repaired where a decoder would
+stumble.
 
-JPEGs pass as they are, grey ones too (every decoder here makes RGB of them). Two kinds that ImageNet is known to hold
-become RGB JPEGs, as in TF-slim's converter (tensorflow/models, research/slim, build_imagenet_data.py: quality 100):
-a PNG that is named .JPEG (n02105855_2933) and JPEGs in CMYK (22 in train, one in val). So does whatever else Pillow
-reads by the names of OTHERS; of several frames the first.
+JPEGs pass as they are, grey ones too (every decoder here makes RGB of them). Two kinds that
+ImageNet is known to hold become RGB JPEGs, as in TF-slim's converter (tensorflow/models,
+research/slim, build_imagenet_data.py: quality 100): a PNG that is named .JPEG (n02105855_2933) and
+JPEGs in CMYK (22 in train, one in val). So does whatever else Pillow reads by the names of OTHERS;
+of several frames the first.
 """
 
 import io
@@ -14,14 +16,22 @@ from ddlbench.data.source import BadImage, Picture
 PLAIN = (".jpeg", ".jpg", ".png")  # of files that every loader reads as they lie
 OTHERS = {".webp": "WEBP", ".gif": "GIF", ".bmp": "BMP", ".tif": "TIFF", ".tiff": "TIFF"}
 SUFFIXES = (*PLAIN, *OTHERS)  # of files that are taken for pictures, in any case
-UNREAD = (".heic", ".heif", ".avif", ".jxl", ".jp2", ".psd", ".svg")  # pictures that are refused by name
+UNREAD = (
+    ".heic",
+    ".heif",
+    ".avif",
+    ".jxl",
+    ".jp2",
+    ".psd",
+    ".svg",
+)  # pictures that are refused by name
 JUNK = {"@eaDir", "#recycle", "$RECYCLE.BIN", "__MACOSX", "lost+found", "System Volume Information"}
 QUALITY = 100  # of the few that are written anew
 PNG = b"\x89PNG\r\n\x1a\n"
 JPEG = b"\xff\xd8"
 END_OF_IMAGE = b"\xff\xd9"
-# Of a picture [pixels], as Pillow warns above: more is taken for a mistake or an attack. ImageNet's have at
-# most 5980 x 6430, by the settings that NVIDIA trains it with (train/loaders/_dali.py).
+# Of a picture [pixels], as Pillow warns above: more is taken for a mistake or an attack. ImageNet's
+# have at most 5980 x 6430, by the settings that NVIDIA trains it with (train/loaders/_dali.py).
 MOST_PIXELS = 89_478_485
 
 
@@ -37,11 +47,12 @@ def is_passed_over(name: str) -> bool:
     return name.startswith(".") or name in JUNK
 
 
-def mended(encoded: bytes, name: str) -> Picture:
+def repaired(encoded: bytes, name: str) -> Picture:
     """Return the picture as it goes into a form; `name` is for complaints.
 
-    Pillow reads the header; only what has to be written anew is decoded. Raises BadImage if the file is empty, cut
-    short, of no kind of SUFFIXES, too large, or one that Pillow does not read; other flaws show when it is decoded.
+    Pillow reads the header; only what has to be written anew is decoded. Raises BadImage if the
+    file is empty, cut short, of no kind of SUFFIXES, too large, or one that Pillow does not read;
+    other flaws show when it is decoded.
     """
     from PIL import Image, UnidentifiedImageError
     from PIL.JpegImagePlugin import JpegImageFile
@@ -52,8 +63,11 @@ def mended(encoded: bytes, name: str) -> Picture:
     is_other = encoded.startswith((b"RIFF", b"GIF8", b"BM", b"II*\0", b"MM\0*"))
     if not is_other and not encoded.startswith((PNG, JPEG)):
         known = ", ".join(dict.fromkeys(OTHERS.values()))
-        raise BadImage(f"{name}: is neither JPEG nor PNG, nor {known}; it begins with {encoded[:8]!r}")
-    # Not by Image.open: it makes an MPO of a JPEG with a second picture behind the first, which is passed over here.
+        raise BadImage(
+            f"{name}: is neither JPEG nor PNG, nor {known}; it begins with {encoded[:8]!r}"
+        )
+    # Not by Image.open: it makes an MPO of a JPEG with a second picture behind the first, which is
+    # passed over here.
     kind = PngImageFile if encoded.startswith(PNG) else JpegImageFile
     stream = io.BytesIO(encoded)
     try:
@@ -61,16 +75,20 @@ def mended(encoded: bytes, name: str) -> Picture:
         if image.width * image.height > MOST_PIXELS:
             size = f"{image.width} x {image.height} pixels; allowed: at most {MOST_PIXELS} in all"
             raise BadImage(f"{name}: says that it has {size}")
-        # After the end there may be more: cameras and web sites append, decoders stop at the marker. Pillow stops
-        # reading where the first scan begins. Within a scan the marker cannot be (each FF is followed by 00 there), so
-        # one after the scan's beginning is the end.
+        # After the end there may be more: cameras and web sites append, decoders stop at the
+        # marker. Pillow stops reading where the first scan begins. Within a scan the marker cannot
+        # be (each FF is followed by 00 there), so one after the scan's beginning is the end.
         if encoded.startswith(JPEG) and encoded.rfind(END_OF_IMAGE, stream.tell()) < 0:
-            raise BadImage(f"{name}: ends early, after {len(encoded)} bytes, without the mark of a JPEG's end")
+            raise BadImage(
+                f"{name}: ends early, after {len(encoded)} bytes, without the mark of a JPEG's end"
+            )
         if encoded.startswith(JPEG) and image.mode != "CMYK":
             return Picture(encoded, image.height, image.width)
         rgb = as_rgb(image)
     except UnidentifiedImageError:
-        raise BadImage(f"{name}: cannot be decoded: it begins with {encoded[:8]!r}, and Pillow knows no more") from None
+        raise BadImage(
+            f"{name}: cannot be decoded: it begins with {encoded[:8]!r}, and Pillow knows no more"
+        ) from None
     # Pillow says "damaged" in all of these ways.
     except (OSError, SyntaxError, ValueError) as error:
         raise BadImage(f"{name}: cannot be decoded: {error}") from None

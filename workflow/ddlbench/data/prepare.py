@@ -1,9 +1,11 @@
-"""Prepare one form of one data set: `python -m ddlbench.prepare mnist5k tfrecord <folder>/manifest.json`.
+"""Prepare one form of one data set: `python -m ddlbench.prepare mnist5k tfrecord
+<folder>/manifest.json`.
 
-Several processes write the form's parts (shards or class folders) into a folder aside, which is renamed into place when
-all are there. Killed at any moment, the form is whole or not there, and the next call begins from the start and makes
-the same bytes. A form that is there and is not the one that is asked for stays (`target.py`). One call at a time
-prepares a form; a second one waits for it, and then has nothing to do.
+Several processes write the form's parts (shards or class folders) into a folder aside, which is
+renamed into place when all are there. Killed at any moment, the form is whole or not there, and the
+next call begins from the start and makes the same bytes. A form that is there and is not the one
+that is asked for stays (`target.py`). One call at a time prepares a form; a second one waits for
+it, and then has nothing to do.
 """
 
 import argparse
@@ -25,7 +27,7 @@ from typing import Any
 from ddlbench import __version__
 from ddlbench.core import registry
 from ddlbench.core.files import printable
-from ddlbench.core.plural import gigabytes
+from ddlbench.core.formatting import gigabytes
 from ddlbench.data import datasets
 from ddlbench.data.crew import Crew, CrewError
 from ddlbench.data.manifest import KEPT, NAME, SPLITS, Manifest, Split, copy
@@ -56,19 +58,26 @@ class Progress:
     def begin(self, missing: float, work: Path) -> None:
         """Print what is to be done: about `missing` bytes, into the folder `work`."""
         free = gigabytes(shutil.disk_usage(work).free)
-        self._print(f"{self.parts} {self.kind}; about {gigabytes(missing)} to write, {free} are free")
+        self._print(
+            f"{self.parts} {self.kind}; about {gigabytes(missing)} to write, {free} are free"
+        )
 
     def add(self, size: int) -> None:
         """Count one more finished part of `size` bytes, and print the progress now and then."""
         self.done, self.bytes = self.done + 1, self.bytes + size
-        if self.done < self.parts and monotonic() - self.printed > EVERY_S:  # of the last part the end speaks
+        if (
+            self.done < self.parts and monotonic() - self.printed > EVERY_S
+        ):  # of the last part the end speaks
             self.end()
 
     def end(self) -> None:
         """Print what was done."""
         seconds = monotonic() - self.began
         rate = f"{self.bytes / seconds / 1e6:.0f} MB/s"
-        self._print(f"{self.done} of {self.parts} {self.kind}, {gigabytes(self.bytes)} in {seconds:.0f} s ({rate})")
+        self._print(
+            f"{self.done} of {self.parts} {self.kind}, {gigabytes(self.bytes)} in {seconds:.0f} s"
+            f" ({rate})"
+        )
 
     def _print(self, text: str) -> None:
         print(f"{self.name}: {text}", flush=True)
@@ -87,8 +96,8 @@ def prepare(
 ) -> Manifest:
     """Write the form into `folder`, if it is not there, and return its manifest.
 
-    Raises ConfigError, SourceError, BadImage (`on_error` "stop"; "skip" leaves bad pictures out), TargetError
-    (something else lies in `folder`), PrepareError, OSError.
+    Raises ConfigError, SourceError, BadImage (`on_error` "stop"; "skip" leaves bad pictures out),
+    TargetError (something else lies in `folder`), PrepareError, OSError.
     """
     place = place or Place(None, folder.parent / "fetched")
     if place.given and not manifest_in(folder) and (problem := clash(folder, place.given)):
@@ -97,7 +106,16 @@ def prepare(
     opened = partial(member.open_source, place)
     # What users describe holds what it holds.
     expected = member.expected(place.given) if dataset in registry.members("datasets") else None
-    return write_form(opened, dataset, form, folder, seed, processes=processes, on_error=on_error, expected=expected)
+    return write_form(
+        opened,
+        dataset,
+        form,
+        folder,
+        seed,
+        processes=processes,
+        on_error=on_error,
+        expected=expected,
+    )
 
 
 def write_form(
@@ -128,7 +146,12 @@ def write_form(
             if not listed:
                 raise SourceError(f"{dataset}: its source has no pictures for {split}")
         if expected:
-            warn(dataset, {split: len(listed) for split, listed in entries.items()}, len(source.classes), expected)
+            warn(
+                dataset,
+                {split: len(listed) for split, listed in entries.items()},
+                len(source.classes),
+                expected,
+            )
         manifest = Manifest(
             dataset,
             form,
@@ -148,8 +171,14 @@ def write_form(
             if finished := _finished(target.folder, manifest.job, on_error):
                 return finished
             target.begin()
-            parts = [p for split in SPLITS for p in rules.parts(split, entries.pop(split), manifest.classes, seed)]
-            written = _write_parts(crew, parts, source, rules, target, on_error, f"{dataset} {form}")
+            parts = [
+                p
+                for split in SPLITS
+                for p in rules.parts(split, entries.pop(split), manifest.classes, seed)
+            ]
+            written = _write_parts(
+                crew, parts, source, rules, target, on_error, f"{dataset} {form}"
+            )
             for split in SPLITS:
                 manifest.splits[split] = _sum_up(split, parts, written, manifest)
             rules.index(target.work, manifest)
@@ -158,14 +187,21 @@ def write_form(
     return manifest
 
 
-def warn(dataset: str, images: dict[str, int], classes: int, expected: tuple[dict[str, int], int]) -> None:
+def warn(
+    dataset: str, images: dict[str, int], classes: int, expected: tuple[dict[str, int], int]
+) -> None:
     """Print a warning if a data set does not hold what was published (or asked for)."""
     if (images, classes) != expected:
         here, there = (
-            f"{number} classes, {counts['train']} images for training, {counts['val']} for validation"
+            f"{number} classes, {counts['train']} images for training, {counts['val']} for"
+            " validation"
             for counts, number in ((images, classes), expected)
         )
-        print(f"WARNING: {dataset}: its source holds {here}; the data set has {there}. Compare no results", flush=True)
+        print(
+            f"WARNING: {dataset}: its source holds {here}; the data set has {there}. Compare no"
+            " results",
+            flush=True,
+        )
 
 
 def _check_names(classes: Iterable[str], entries: Iterable[Entry]) -> None:
@@ -174,11 +210,15 @@ def _check_names(classes: Iterable[str], entries: Iterable[Entry]) -> None:
     """
     for name in chain(classes, (entry.filename for entry in entries)):
         if "\n" in name:
-            raise SourceError(f"{name!r}: the name of this class or picture has a line end in it; rename it")
+            raise SourceError(
+                f"{name!r}: the name of this class or picture has a line end in it; rename it"
+            )
         try:
             name.encode()
         except UnicodeEncodeError:
-            raise SourceError(f"{name!r}: the name of this class or picture is not UTF-8; rename it") from None
+            raise SourceError(
+                f"{name!r}: the name of this class or picture is not UTF-8; rename it"
+            ) from None
 
 
 def _digest(entries: Iterable[Entry]) -> str:
@@ -189,7 +229,8 @@ def _digest(entries: Iterable[Entry]) -> str:
 
 
 def _finished(folder: Path, job: dict[str, Any], on_error: str) -> Manifest | None:
-    """Return the manifest of the form that is there, None if there is none; put it back if Snakemake has deleted it.
+    """Return the manifest of the form that is there, None if there is none; put it back if
+    Snakemake has deleted it.
 
     Raises TargetError if that form is not the one that is asked for, or not whole.
     """
@@ -205,7 +246,9 @@ def _finished(folder: Path, job: dict[str, Any], on_error: str) -> Manifest | No
 
 
 def _difference(folder: Path, manifest: Manifest, job: dict[str, Any], on_error: str) -> str | None:
-    """Return why the form of this manifest is not the one that is asked for, in words; None if it is."""
+    """Return why the form of this manifest is not the one that is asked for, in words; None if it
+    is.
+    """
     for key, asked in job.items():
         there = manifest.job[key]
         if there == asked:
@@ -223,7 +266,10 @@ def _difference(folder: Path, manifest: Manifest, job: dict[str, Any], on_error:
             if not (data / name).exists():
                 return f"is not whole: {name} is missing"
         if split.skipped and on_error == "stop":
-            return f"holds a form without {len(split.skipped)} pictures that were skipped (data.on_error: stop)"
+            return (
+                f"holds a form without {len(split.skipped)} pictures that were skipped"
+                " (data.on_error: stop)"
+            )
     return None
 
 
@@ -233,7 +279,13 @@ def _short(value: object) -> str:
 
 
 def _write_parts(
-    crew: Crew, parts: list[Part], source: Source, rules: Any, target: Target, on_error: str, name: str
+    crew: Crew,
+    parts: list[Part],
+    source: Source,
+    rules: Any,
+    target: Target,
+    on_error: str,
+    name: str,
 ) -> dict[str, Written]:
     """Write all parts with the crew, and return what each holds, by name.
 
@@ -244,7 +296,9 @@ def _write_parts(
     progress = Progress(name, rules.PARTS, len(parts))
     progress.begin(size, target.work)
     try:
-        for part, done in crew.map(partial(_write_part, rules.__name__, source, target.work, on_error), parts):
+        for part, done in crew.map(
+            partial(_write_part, rules.__name__, source, target.work, on_error), parts
+        ):
             written[part.name] = done
             progress.add(done.bytes)
     except BaseException as error:
@@ -293,13 +347,15 @@ def _explain(error: OSError, folder: Path, needed: float) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         free = shutil.disk_usage(folder).free
         return (
-            f"{where}: {error.strerror}: about {gigabytes(needed)} are needed, {gigabytes(free)} are free in {folder}; "
-            "make room and start again"
+            f"{where}: {error.strerror}: about {gigabytes(needed)} are needed, {gigabytes(free)}"
+            f" are free in {folder}; make room and start again"
         )
     return f"{where}: {error.strerror or error}"
 
 
-def _sum_up(split: str, parts: list[Part], written: dict[str, Written], manifest: Manifest) -> Split:
+def _sum_up(
+    split: str, parts: list[Part], written: dict[str, Written], manifest: Manifest
+) -> Split:
     """Combine the parts of a split, in their order, into the split of the manifest."""
     in_split = [written[part.name] for part in parts if part.split == split]
     counts: Counter[str] = Counter()
@@ -320,20 +376,38 @@ def main() -> None:
     parser.add_argument("dataset")
     parser.add_argument("form")
     parser.add_argument("manifest", type=Path, help="the form is written into its folder")
-    parser.add_argument("--source", help="where the data set lies: data.sources.<data set> of config/config.yaml")
-    parser.add_argument("--cache", type=Path, help="for what is fetched; default: 'fetched' beside the form's folder")
-    parser.add_argument("--on-error", default="stop", choices=("stop", "skip"), help="at a picture that cannot be used")
+    parser.add_argument(
+        "--source", help="where the data set lies: data.sources.<data set> of config/config.yaml"
+    )
+    parser.add_argument(
+        "--cache",
+        type=Path,
+        help="for what is fetched; default: 'fetched' beside the form's folder",
+    )
+    parser.add_argument(
+        "--on-error",
+        default="stop",
+        choices=("stop", "skip"),
+        help="at a picture that cannot be used",
+    )
     # The second name is what rule prepare's text has; another text would make finished forms stale.
-    parser.add_argument("--processes", "--workers", type=int, default=1, help="how many write at once")
+    parser.add_argument(
+        "--processes", "--workers", type=int, default=1, help="how many write at once"
+    )
     a = parser.parse_args()
     environment_modules.check_loaded()
     folder = a.manifest.parent
     try:
-        for kind, name, names in (("dataset", a.dataset, own.datasets()), ("form", a.form, registry.members("forms"))):
+        for kind, name, names in (
+            ("dataset", a.dataset, own.datasets()),
+            ("form", a.form, registry.members("forms")),
+        ):
             if name not in names:
                 raise complain("prepare", kind, name, one_of(names, name))
         place = Place(a.source or None, a.cache or folder.parent / "fetched")
-        manifest = prepare(a.dataset, a.form, folder, place=place, processes=a.processes, on_error=a.on_error)
+        manifest = prepare(
+            a.dataset, a.form, folder, place=place, processes=a.processes, on_error=a.on_error
+        )
     except (ConfigError, DataError, CrewError) as error:
         notes = [n for n in getattr(error, "__notes__", ()) if not n.startswith("Traceback")]
         sys.exit(printable("; ".join([str(error), *notes])))
@@ -342,8 +416,12 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit("stopped; nothing was kept: start again")
     for name, split in manifest.splits.items():
-        skipped = f", {len(split.skipped)} skipped (the manifest names them)" if split.skipped else ""
-        print(f"{a.dataset} {a.form} {name}: {split.images} images, {gigabytes(split.bytes)}{skipped}")
+        skipped = (
+            f", {len(split.skipped)} skipped (the manifest names them)" if split.skipped else ""
+        )
+        print(
+            f"{a.dataset} {a.form} {name}: {split.images} images, {gigabytes(split.bytes)}{skipped}"
+        )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Where pictures come from: what a file in `datasets/` opens, and what the forms read.
 
-A source knows all its pictures by name before it reads any (an `Entry` each: cheap, no image bytes), so that a form
-can shuffle, deal them to shards, and read each where it lies: in a file, in a stretch of an archive or of an array.
+A source knows all its pictures by name before it reads any (an `Entry` each: cheap, no image
+bytes), so that a form can shuffle, deal them to shards, and read each where it lies: in a file, in
+a stretch of an archive or of an array.
 """
 
 from dataclasses import dataclass
@@ -33,9 +34,11 @@ class BadImage(DataError):
 
 
 class Entry(NamedTuple):
-    """One picture: `label` counts from 0; it is `size` bytes from `offset` of `path` (a file, an archive, an array).
+    """One picture: `label` counts from 0; it is `size` bytes from `offset` of `path` (a file, an
+    archive, an array).
 
-    A size below 0 is the whole file: to ask each of a million files for its size takes longer than to read their names.
+    A size below 0 is the whole file: to ask each of a million files for its size takes longer than
+    to read their names.
     """
 
     filename: str
@@ -46,7 +49,9 @@ class Entry(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """A picture as it goes into a form: an RGB JPEG or PNG file's bytes and its height and width [pixels]."""
+    """A picture as it goes into a form: an RGB JPEG or PNG file's bytes and its height and width
+    [pixels].
+    """
 
     encoded: bytes
     height: int
@@ -54,7 +59,9 @@ class Picture(NamedTuple):
 
 
 class Source(Protocol):
-    """An opened data set. It is pickled for the processes that prepare: keep no open files or large arrays in it."""
+    """An opened data set. It is pickled for the processes that prepare: keep no open files or large
+    arrays in it.
+    """
 
     @property
     def classes(self) -> tuple[str, ...]:

@@ -1,9 +1,9 @@
 """The place that a form is put into: what may lie there, and how the form gets there.
 
-A form is made in a hidden folder beside its place, `.raw.partial`, and renamed to `raw` when it is whole. So it is
-whole or not there, and what a killed process left aside is removed by the next one. What lies in the place is never
-replaced: if it is not the form that is asked for, `prepare` says what to type, and ends. `.raw.lock` is held by the
-process that prepares.
+A form is made in a hidden folder beside its place, `.raw.partial`, and renamed to `raw` when it is
+whole. So it is whole or not there, and what a killed process left aside is removed by the next one.
+What lies in the place is never replaced: if it is not the form that is asked for, `prepare` says
+what to type, and ends. `.raw.lock` is held by the process that prepares.
 """
 
 import os
@@ -36,13 +36,17 @@ class Target:
     def __init__(self, folder: Path) -> None:
         self.folder = Path(os.path.abspath(folder))  # noqa: PTH100 (Path.absolute keeps `..`)
         if not self.folder.name:
-            raise TargetError(f"{self.folder}: is no folder for a form; allowed: <data>/<data set>/<form>")
+            raise TargetError(
+                f"{self.folder}: is no folder for a form; allowed: <data>/<data set>/<form>"
+            )
         self.work = self.folder.with_name(f".{self.folder.name}.partial")
         self.lock = self.folder.with_name(f".{self.folder.name}.lock")
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Hold the lock of this form; wait for another process that does. Raises TargetError, OSError."""
+        """Hold the lock of this form; wait for another process that does. Raises TargetError,
+        OSError.
+        """
         from filelock import FileLock, Timeout
 
         self.folder.parent.mkdir(parents=True, exist_ok=True)
@@ -52,7 +56,12 @@ class Target:
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            print(printable(f"{self.folder}: another process prepares it; waiting until it has ended"), flush=True)
+            print(
+                printable(
+                    f"{self.folder}: another process prepares it; waiting until it has ended"
+                ),
+                flush=True,
+            )
             lock.acquire()
         try:
             yield
@@ -60,23 +69,35 @@ class Target:
             lock.release()
 
     def begin(self) -> None:
-        """Make an empty folder aside. The lock must be held. Raises TargetError if no form may be put here, OSError."""
+        """Make an empty folder aside. The lock must be held. Raises TargetError if no form may be
+        put here, OSError.
+        """
         if problem := fault(self.folder):
             raise TargetError(problem)
         self.clear()
         self.work.mkdir()
 
     def clear(self) -> None:
-        """Remove what was made aside, by a process that was killed too. Raises TargetError, OSError."""
+        """Remove what was made aside, by a process that was killed too. Raises TargetError,
+        OSError.
+        """
         if not os.path.lexists(self.work):
             return
         ours = (NAME, KEPT, *SPLITS)
-        if self.work.is_symlink() or not self.work.is_dir() or not all(n.startswith(ours) for n in _names(self.work)):
-            raise TargetError(f"{self.work}: was not made by ddlbench, but this name is for its use; move it away")
+        if (
+            self.work.is_symlink()
+            or not self.work.is_dir()
+            or not all(n.startswith(ours) for n in _names(self.work))
+        ):
+            raise TargetError(
+                f"{self.work}: was not made by ddlbench, but this name is for its use; move it away"
+            )
         shutil.rmtree(self.work)
 
     def put(self) -> None:
-        """Give the whole form that lies aside its name. Raises OSError if something lies there by now."""
+        """Give the whole form that lies aside its name. Raises OSError if something lies there by
+        now.
+        """
         self.work.rename(self.folder)  # over an empty folder, which Snakemake makes
 
 
@@ -85,7 +106,8 @@ def check_places(forms: Mapping[str | Path, str | None]) -> None:
 
     `forms` has the manifest of each form that is wanted and where its data set lies.
 
-    Raises ConfigError if `prepare` would refuse one: looks at the place and the source only, touches nothing.
+    Raises ConfigError if `prepare` would refuse one: looks at the place and the source only,
+    touches nothing.
     """
     for manifest, given in forms.items():
         folder = Path(manifest).parent
@@ -99,21 +121,25 @@ def check_places(forms: Mapping[str | Path, str | None]) -> None:
 def fault(folder: Path) -> str | None:
     """Return why no form may be put here, on one line; None if one may."""
     if folder.is_symlink():
-        return f"{folder}: is a symbolic link; {LEFT}: remove it, or link the folder above it instead"
+        return (
+            f"{folder}: is a symbolic link; {LEFT}: remove it, or link the folder above it instead"
+        )
     if not folder.exists():
         return None
     if not folder.is_dir():
         return f"{folder}: is no folder, but a form is to be put here; {LEFT}: move it away"
     if names := _names(folder):
         return (
-            f"{folder}: was not made by ddlbench (it holds {names[0]!r}, but no {KEPT} that says so); {LEFT}: move it "
-            f"away, or {ELSEWHERE}"
+            f"{folder}: was not made by ddlbench (it holds {names[0]!r}, but no {KEPT} that says"
+            f" so); {LEFT}: move it away, or {ELSEWHERE}"
         )
     return None
 
 
 def clash(folder: Path, given: str) -> str | None:
-    """Return why a form of the source that was `given` may not lie in this folder, on one line; None if it may."""
+    """Return why a form of the source that was `given` may not lie in this folder, on one line;
+    None if it may.
+    """
     given = lies_at(given)
     source = Path(given).expanduser()
     if not os.path.lexists(source):  # what is no path is no file either
@@ -122,15 +148,18 @@ def clash(folder: Path, given: str) -> str | None:
     if not (place.is_relative_to(real) or real.is_relative_to(place)):
         return None
     return (
-        f"{folder}: a form is to be put here, but its source {given} is the same folder, or one lies within the other; "
-        f"{LEFT}: use folders side by side (data.sources of config/config.yaml, `data` of the machine's file)"
+        f"{folder}: a form is to be put here, but its source {given} is the same folder, or one"
+        f" lies within the other; {LEFT}: use folders side by side (data.sources of"
+        " config/config.yaml, `data` of the machine's file)"
     )
 
 
 def refusal(folder: Path, why: str) -> TargetError:
     """Return the error that a form which is there is not the one that is asked for."""
     remove = f"rm -r {shlex.quote(str(folder))}"
-    return TargetError(f"{folder}: {why}; {LEFT}. To have it made anew: {remove}. To keep it: {ELSEWHERE}")
+    return TargetError(
+        f"{folder}: {why}; {LEFT}. To have it made anew: {remove}. To keep it: {ELSEWHERE}"
+    )
 
 
 def manifest_in(folder: Path) -> Manifest | None:

@@ -1,8 +1,8 @@
 """Read prepared forms again and compare them with their manifests: `ddlbench verify <folder>...`.
 
-Every record (length and data CRC, offsets against the .idx) or file is read, every digest compared, a sample of
-pictures decoded; images per class are compared with the manifest, and among the forms of a data set. `glance` is the
-short look that every run takes before it trains.
+Every record (length and data CRC, offsets against the .idx) or file is read, every digest compared,
+a sample of pictures decoded; images per class are compared with the manifest, and among the forms
+of a data set. `glance` is the short look that every run takes before it trains.
 """
 
 from collections import Counter
@@ -98,13 +98,20 @@ def _verify(folders: Sequence[Path], crew: Crew) -> list[str]:
     for folder, manifest in manifests.items():
         for split, listed in manifest.splits.items():
             there, where = dict(counts.get((folder, split), {})), f"{folder}: {split}"
-            wrong[folder] += _differences(where, listed.images_per_class, there, "the manifest says")
+            wrong[folder] += _differences(
+                where, listed.images_per_class, there, "the manifest says"
+            )
             if not wrong[folder] and sizes[folder, split] != listed.bytes:
-                wrong[folder].append(f"{where}: {sizes[folder, split]} bytes; the manifest says {listed.bytes}")
+                wrong[folder].append(
+                    f"{where}: {sizes[folder, split]} bytes; the manifest says {listed.bytes}"
+                )
         if not wrong[folder]:
             images = sum(split.images for split in manifest.splits.values())
             skipped = sum(len(split.skipped) for split in manifest.splits.values())
-            whole = f"{folder}: whole: {images} images, {decoded[folder]} of them decoded, {skipped} skipped"
+            whole = (
+                f"{folder}: whole: {images} images, {decoded[folder]} of them decoded, {skipped}"
+                " skipped"
+            )
             print(printable(whole), flush=True)
         problems += sorted(wrong[folder])
     return problems + _compare_forms(manifests)
@@ -116,10 +123,19 @@ def _check(task: Task) -> Checked:
     every = max(1, min(DECODE_EVERY, split.images // DECODE_AT_LEAST))
     data = task.manifest.data(task.folder)
     try:
-        if (file := data / task.name).is_file() and file.stat().st_size > split.bytes:  # of holes, it may be endless
-            return Checked(problems=[f"{task.name}: is larger than all of {task.split}, {split.bytes} bytes"])
+        if (
+            file := data / task.name
+        ).is_file() and file.stat().st_size > split.bytes:  # of holes, it may be endless
+            return Checked(
+                problems=[f"{task.name}: is larger than all of {task.split}, {split.bytes} bytes"]
+            )
         checked: Checked = form.check(
-            data, task.name, split.sha256[task.name], task.manifest.classes, every, set(split.skipped)
+            data,
+            task.name,
+            split.sha256[task.name],
+            task.manifest.classes,
+            every,
+            set(split.skipped),
         )
     except OSError as error:
         where = Path(error.filename or task.name)
@@ -134,17 +150,30 @@ def _names(folder: Path, manifest: Manifest) -> list[str]:
     """
     form, data = registry.member("forms", manifest.form), manifest.data(folder)
     try:
-        extra = {n for split, part in manifest.splits.items() for n in form.names(data, split) - part.sha256.keys()}
+        extra = {
+            n
+            for split, part in manifest.splits.items()
+            for n in form.names(data, split) - part.sha256.keys()
+        }
         problems: list[str] = form.check_index(folder, manifest)
     except OSError as error:
         return [f"{folder}: {error.filename}: cannot be read: {error.strerror}"]
     return [f"{folder}: {name}: is not in the manifest" for name in sorted(extra)] + problems
 
 
-def _differences(where: str, listed: dict[str, int], counted: dict[str, int], who: str) -> list[str]:
+def _differences(
+    where: str, listed: dict[str, int], counted: dict[str, int], who: str
+) -> list[str]:
     """Return at most three classes whose counts differ, by name, one line each."""
-    names = sorted(name for name in listed.keys() | counted.keys() if listed.get(name, 0) != counted.get(name, 0))
-    lines = [f"{where}: class {n}: {counted.get(n, 0)} images; {who} {listed.get(n, 0)}" for n in names[:3]]
+    names = sorted(
+        name
+        for name in listed.keys() | counted.keys()
+        if listed.get(name, 0) != counted.get(name, 0)
+    )
+    lines = [
+        f"{where}: class {n}: {counted.get(n, 0)} images; {who} {listed.get(n, 0)}"
+        for n in names[:3]
+    ]
     return lines + ([f"{where}: and {len(names) - 3} more classes"] if len(names) > 3 else [])
 
 

@@ -1,6 +1,8 @@
-"""What follows from records that are there: predictions for more workers, and exports to other programs.
+"""What follows from records that are there: predictions for more workers, and exports to other
+programs.
 
-`study.py` loads what predictions start from, `series.py` puts it into series. docs/prediction.md explains them.
+`study.py` loads what predictions start from, `series.py` puts it into series. docs/prediction.md
+explains them.
 """
 
 

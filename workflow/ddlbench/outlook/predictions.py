@@ -1,7 +1,7 @@
 """Rates, time, energy and price of training on more workers than were measured.
 
-`snakemake predict` calls `make`; `analysis/prediction/last_rate.py` has the formula. docs/prediction.md explains it to
-people.
+`snakemake predict` calls `make`; `analysis/prediction/last_rate.py` has the formula.
+docs/prediction.md explains it to people.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ from ddlbench.analysis.prediction_priors import Priors
 from ddlbench.analysis.price import power_w, tariff
 from ddlbench.analysis.scaling import interval_of
 from ddlbench.core import layout
-from ddlbench.core.plural import around, count_of, digits, duration
+from ddlbench.core.formatting import around, count_of, digits, duration
 from ddlbench.core.program import IMAGES
 from ddlbench.outlook import NoAnswerError
 from ddlbench.outlook.series import Series, all_series
@@ -45,7 +45,10 @@ def make(config: Mapping[str, Any], folders: Sequence[Path], results: Path = lay
     table = rows(series, study.plan.machine, study.planned_workers())
     written, drawn = study.table(NAME, table), study.figure(NAME)
     save(draw(table, study.options()), drawn)
-    how = f"All numbers: {written}; the first series drawn: {drawn}.png; how they are computed: docs/prediction.md"
+    how = (
+        f"All numbers: {written}; the first series drawn: {drawn}.png; how they are computed:"
+        " docs/prediction.md"
+    )
     return "\n".join([*lines(table, together.sample(runs)), *study.refused, how])
 
 
@@ -54,10 +57,14 @@ def counts(measured: Sequence[int], planned: Iterable[int]) -> list[int]:
     plans, up to eight times it.
     """
     largest = max(measured)
-    return sorted({largest * 2**k for k in (1, 2, 3)} | {n for n in planned if largest < n <= 8 * largest})
+    return sorted(
+        {largest * 2**k for k in (1, 2, 3)} | {n for n in planned if largest < n <= 8 * largest}
+    )
 
 
-def rows(series: Sequence[Series], machine: Machine, planned: Iterable[int] = ()) -> list[dict[str, Any]]:
+def rows(
+    series: Sequence[Series], machine: Machine, planned: Iterable[int] = ()
+) -> list[dict[str, Any]]:
     """Return one row per series and worker count: those measured, and some beyond (`counts`).
 
     If nothing can be said, a row's `why_not` says why, and its numbers are null.
@@ -78,7 +85,12 @@ def _row(series: Series, count: int, machine: Machine, priors: Priors) -> dict[s
     """
     row: dict[str, Any] = {"series": series.name, **series.settings}
     row |= {"measured": " ".join(map(str, series.measured.workers)), "runs": " ".join(series.runs)}
-    row |= {"workers": count, "by": PREDICTED, "batch_per_worker": series.batch_at(count), **dict.fromkeys(NUMBERS)}
+    row |= {
+        "workers": count,
+        "by": PREDICTED,
+        "batch_per_worker": series.batch_at(count),
+        **dict.fromkeys(NUMBERS),
+    }
     if point := series.at(count):
         rate = interval_of(point, RATE)
         row |= {"by": MEASURED, "basis": f"n = {rate.n}"}
@@ -98,7 +110,9 @@ def predicted(series: Series, workers: int, priors: Priors) -> tuple[float, floa
     TooLittleError, which says which measurement would help, also where the interval says nothing.
     """
     forecast = last_rate.predict(series.measured, [workers], [series.batch_at(workers)], priors)
-    middle, low, high = (float(ends[0]) for ends in (forecast.images_per_s, forecast.low, forecast.high))
+    middle, low, high = (
+        float(ends[0]) for ends in (forecast.images_per_s, forecast.low, forecast.high)
+    )
     if high > WIDEST * low:
         raise TooLittleError(
             f"the interval would span more than a factor of {WIDEST:g}; measure "
@@ -108,7 +122,10 @@ def predicted(series: Series, workers: int, priors: Priors) -> tuple[float, floa
 
 
 def _numbers(
-    series: Series, row: Mapping[str, Any], machine: Machine, rates: tuple[float, float | None, float | None]
+    series: Series,
+    row: Mapping[str, Any],
+    machine: Machine,
+    rates: tuple[float, float | None, float | None],
 ) -> dict[str, Any]:
     """Return the `rates` [images/s], of which the ends may be unknown, and what follows from
     them.
@@ -116,7 +133,9 @@ def _numbers(
     middle, low, high = rates
     numbers: dict[str, Any] = dict(zip(RATES, rates, strict=True))
     count = row["workers"]
-    numbers["efficiency"] = middle / count / (series.measured.images_per_s[0] / series.measured.workers[0])
+    numbers["efficiency"] = (
+        middle / count / (series.measured.images_per_s[0] / series.measured.workers[0])
+    )
     if row["batch_per_worker"] * count > series.images:  # no epoch has a single step
         why = "a step holds more images than an epoch has: another data set, and no hours"
         return numbers | {"basis": f"{row['basis']}; {why}"}
@@ -131,7 +150,9 @@ def _numbers(
     sold = replace(tariff(machine), workers_per_node=node)
     nodes = -(-count // node)
     numbers["price"] = sold.price(hours, sold.workers_blocked(count, nodes))
-    watts = power_w(series.draws, count, nodes, (machine.power_per_worker_w, machine.power_per_node_w))
+    watts = power_w(
+        series.draws, count, nodes, (machine.power_per_worker_w, machine.power_per_node_w)
+    )
     numbers["energy_kwh"] = None if watts is None else sold.energy_kwh(watts * hours * 3600)
     return numbers
 
@@ -145,19 +166,25 @@ def lines(table: Sequence[Mapping[str, Any]], sample: str = IMAGES) -> list[str]
     text = [f"predicted {sample}/s (95 % interval), efficiency of throughput, time of {whole}:"]
     refused: dict[tuple[str, str], list[str]] = {}  # worker counts by series and reason
     for row in table:
-        title = f"{row['series']} (measured: {row['measured']} worker{'s' * (row['measured'] != '1')})"
+        title = (
+            f"{row['series']} (measured: {row['measured']} worker{'s' * (row['measured'] != '1')})"
+        )
         if row["why_not"] is not None:
             refused.setdefault((title, row["why_not"]), []).append(str(row["workers"]))
         elif row["by"] == PREDICTED:
             if f"  {title}:" not in text:
                 text.append(f"  {title}:")
             hours = [] if row["train_h"] is None else [duration(3600 * row["train_h"], digits)]
-            numbers = ", ".join([around(*(row[name] for name in RATES)), f"{row['efficiency']:.2f}", *hours])
+            numbers = ", ".join(
+                [around(*(row[name] for name in RATES)), f"{row['efficiency']:.2f}", *hours]
+            )
             if not hours:
                 numbers += f"; {row['basis']}"
             text.append(f"    {count_of(row['workers'], 'worker')}: {numbers}")
             if row["next_run"]:
-                text.append(f"      a run with {row['next_run']} workers would narrow this most per hour")
+                text.append(
+                    f"      a run with {row['next_run']} workers would narrow this most per hour"
+                )
     series: dict[tuple[str, str], list[str]] = {}
     for (title, why), numbers_of_workers in refused.items():
         series.setdefault((", ".join(numbers_of_workers), why), []).append(title)

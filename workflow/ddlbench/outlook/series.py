@@ -20,11 +20,12 @@ NAMED = (*together.settings(AXIS, SETTING, without=["of_epochs"]), "precision")
 
 @dataclass(frozen=True)
 class Series:
-    """Points of training alike in all but the number of workers. `settings` are NAMED and TELLING, None where unknown.
+    """Points of training alike in all but the number of workers. `settings` are NAMED and TELLING,
+    None where unknown.
 
-    `points` are rows of `analysis/scaling.py`; `images` of an epoch, `epochs` of the whole training. `apart` are the
-    settings that its name says, because the series beside it differ in them; `whole` and `draws` as in
-    `prediction_series.Scaling`.
+    `points` are rows of `analysis/scaling.py`; `images` of an epoch, `epochs` of the whole
+    training. `apart` are the settings that its name says, because the series beside it differ in
+    them; `whole` and `draws` as in `prediction_series.Scaling`.
     """
 
     settings: dict[str, Any]
@@ -57,7 +58,10 @@ class Series:
     def name(self) -> str:
         """Return the series' name in a few words."""
         keys = ("model", "framework", "loader", "precision")
-        words = [*dict.fromkeys(self.settings[key] for key in keys if self.settings[key]), *self.apart]
+        words = [
+            *dict.fromkeys(self.settings[key] for key in keys if self.settings[key]),
+            *self.apart,
+        ]
         if not self.settings["loader"]:  # of others' records the machine tells series apart
             words.append(str(self.settings["machine"]))
         batches = sorted(set(self.measured.batch_per_worker))
@@ -73,18 +77,33 @@ def all_series(runs: pd.DataFrame, workers_per_node: int | None) -> list[Series]
     `workers_per_node` is the machine's; others' records say theirs.
     """
     lines = list(prediction_series.lines(runs)) if len(runs) else []
-    differ = [name for name in telling(pd.concat([line.points for line in lines])) if name != "model"] if lines else []
-    return [_of_line(line, batches, differ, workers_per_node) for line in lines if (batches := line.batches)]
+    differ = (
+        [name for name in telling(pd.concat([line.points for line in lines])) if name != "model"]
+        if lines
+        else []
+    )
+    return [
+        _of_line(line, batches, differ, workers_per_node)
+        for line in lines
+        if (batches := line.batches)
+    ]
 
 
 def _of_line(
-    line: prediction_series.Scaling, batches: tuple[float, ...], differ: Sequence[str], workers_per_node: int | None
+    line: prediction_series.Scaling,
+    batches: tuple[float, ...],
+    differ: Sequence[str],
+    workers_per_node: int | None,
 ) -> Series:
     epochs, seen = _median(line.runs, "of_epochs"), _median(line.runs, "images_seen")
     return Series(
-        settings={key: _known(line.runs, key) for key in (*NAMED, *TELLING)} | {"loader": _known(line.points, "named")},
+        settings={key: _known(line.runs, key) for key in (*NAMED, *TELLING)}
+        | {"loader": _known(line.points, "named")},
         measured=line.measured(line.node(workers_per_node), batches),
-        points=tuple({str(key): value for key, value in row.items()} for row in line.points.to_dict("records")),
+        points=tuple(
+            {str(key): value for key, value in row.items()}
+            for row in line.points.to_dict("records")
+        ),
         images=line.images,
         epochs=epochs or (seen or line.images) / line.images,
         apart=tuple(settings(line.first.to_dict(), differ)) if line.ours else (),
@@ -102,5 +121,7 @@ def _known(rows: pd.DataFrame, key: str) -> Any:
 
 
 def _median(runs: pd.DataFrame, column: str) -> float | None:
-    value = pd.to_numeric(runs[column], errors="coerce").median() if column in runs else float("nan")
+    value = (
+        pd.to_numeric(runs[column], errors="coerce").median() if column in runs else float("nan")
+    )
     return None if pd.isna(value) else float(value)

@@ -1,4 +1,5 @@
-"""What predictions start from: a study, its machine, its plan, and tables of the records that are there now.
+"""What predictions start from: a study, its machine, its plan, and tables of the records that are
+there now.
 
 Tables are made anew, in a folder of their own, so that one can ask while the study is not finished.
 """
@@ -68,10 +69,14 @@ class StudyData:
         device = "accelerator" if self.plan.study.records else self.plan.machine.device
         names = tuple(sorted({run.spec.framework for run in self.plan.runs.values()}))
         sample = together.sample(self.tables["runs"])
-        return Options(self.plan.study.title, device, self.plan.machine.device_name, names, sample=sample)
+        return Options(
+            self.plan.study.title, device, self.plan.machine.device_name, names, sample=sample
+        )
 
 
-def given(config: Mapping[str, Any], folders: Sequence[Path], results: Path = layout.RESULTS) -> StudyData:
+def given(
+    config: Mapping[str, Any], folders: Sequence[Path], results: Path = layout.RESULTS
+) -> StudyData:
     """Read the plan and the tables of a checked configuration; `folders` are those of the runs.
 
     Raises ConfigError.
@@ -81,7 +86,13 @@ def given(config: Mapping[str, Any], folders: Sequence[Path], results: Path = la
         others = plan.study.records
         read = {} if others is None else {"read": registry.member("records", others.kind).read}
         planned = Planned(plan.digests, scaling=plan.scaling)
-        collect(folders, Path(aside), planned, Costs(peaks=dict(plan.machine.peak_tflops_per_worker)), **read)
+        collect(
+            folders,
+            Path(aside),
+            planned,
+            Costs(peaks=dict(plan.machine.peak_tflops_per_worker)),
+            **read,
+        )
         tables = {path.stem: pd.read_parquet(path) for path in Path(aside).glob("*.parquet")}
         refused = refusals.lines(refusals.read(Path(aside)))
     return StudyData(plan, tables, refused, results)

@@ -1,7 +1,8 @@
-"""The plan before the bill: what a study's runs will take and cost, what is done already, what is stale and why.
+"""The plan before the bill: what a study's runs will take and cost, what is done already, what is
+stale and why.
 
-`ddlbench plan` prints it (`table.py`) and writes `plan.csv`, one row per run, and `plan.txt`; `check_limit` keeps a
-submission from passing `max_gpu_hours`. Durations are `estimate.py`'s, states
+`ddlbench plan` prints it (`table.py`) and writes `plan.csv`, one row per run, and `plan.txt`;
+`check_limit` keeps a submission from passing `max_gpu_hours`. Durations are `estimate.py`'s, states
 `stale.py`'s; what runs read is in `reads.py`. No torch, no pandas, no SLURM.
 """
 
@@ -13,7 +14,7 @@ from typing import Any
 
 from ddlbench.analysis.price import tariff
 from ddlbench.core import files, kinds, layout, registry
-from ddlbench.core.plural import amount
+from ddlbench.core.formatting import amount
 from ddlbench.plan.estimate import Estimate, Estimator, read_all, read_published
 from ddlbench.plan.kinds import Books
 from ddlbench.plan.stale import Memory
@@ -22,7 +23,13 @@ from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import Machine
 
 
-def make_row(planned: Job[Any], machine: Machine, took: Estimate, energy_j: float | None = None, **columns: Any) -> Row:
+def make_row(
+    planned: Job[Any],
+    machine: Machine,
+    took: Estimate,
+    energy_j: float | None = None,
+    **columns: Any,
+) -> Row:
     """Make a row with what follows for all kinds alike; `columns` are those that each kind gives
     itself. `energy_j` is measured; where it is None, the power comes from the machine's file.
     """
@@ -35,7 +42,11 @@ def make_row(planned: Job[Any], machine: Machine, took: Estimate, energy_j: floa
     spec = planned.spec
     low, hours, high = (None if s is None else s / 3600 for s in (took.low_s, took.s, took.high_s))
     measured = energy_j is not None
-    if energy_j is None and machine.power_per_worker_w is not None and machine.power_per_node_w is not None:
+    if (
+        energy_j is None
+        and machine.power_per_worker_w is not None
+        and machine.power_per_node_w is not None
+    ):
         power_w = spec.workers * machine.power_per_worker_w + spec.nodes * machine.power_per_node_w
         energy_j = times(power_w, took.s)
     sold = tariff(machine)
@@ -87,7 +98,10 @@ def rows(
 def write(table: Sequence[Row], text: str, folder: Path) -> None:
     """Write `plan.csv`, one row per run, and `plan.txt`, what is printed."""
     folder.mkdir(parents=True, exist_ok=True)
-    cells = ({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in vars(row).items()} for row in table)
+    cells = (
+        {k: f"{v:.6g}" if isinstance(v, float) else v for k, v in vars(row).items()}
+        for row in table
+    )
     files.write_csv(folder / "plan.csv", cells, [field.name for field in fields(Row)])
     files.write_text(folder / "plan.txt", text)
 
@@ -108,18 +122,21 @@ def check_limit(table: Sequence[Row], limit: float) -> None:
     unknown = sum(row.gpu_hours_high is None for row in table)
     where = "config/config.yaml: max_gpu_hours"
     if hours > limit:
-        low, high = (sum(getattr(row, f"gpu_hours_{end}") or 0.0 for row in table) for end in ("low", "high"))
+        low, high = (
+            sum(getattr(row, f"gpu_hours_{end}") or 0.0 for row in table) for end in ("low", "high")
+        )
         raise ConfigError(
-            f"{where}: {amount(limit)} would be passed: {counted(table)} are to be made, of about {amount(hours)} "
-            f"GPU hours ({amount(low)} to {amount(high)}); look with ddlbench plan, then raise it or make fewer runs"
+            f"{where}: {amount(limit)} would be passed: {counted(table)} are to be made, of about"
+            f" {amount(hours)} GPU hours ({amount(low)} to {amount(high)}); look with ddlbench"
+            " plan, then raise it or make fewer runs"
         )
     if unknown:
         nothing = [row for row in table if row.gpu_hours_high is None]
         models = sorted({row.model for row in nothing})
         raise ConfigError(
-            f"{where}: {amount(limit)} cannot be kept: nothing is known of {counted(nothing)} ({', '.join(models)}); "
-            "give images_per_s of these models in the machine's file, or first make one run with "
-            "--config max_gpu_hours=null"
+            f"{where}: {amount(limit)} cannot be kept: nothing is known of {counted(nothing)}"
+            f" ({', '.join(models)}); give images_per_s of these models in the machine's file, or"
+            " first make one run with --config max_gpu_hours=null"
         )
 
 

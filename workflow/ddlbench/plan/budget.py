@@ -1,4 +1,6 @@
-"""What a study's runs take of a budget of compute time, in the unit in which the centre gives it (`budget_unit`)."""
+"""What a study's runs take of a budget of compute time, in the unit in which the centre gives it
+(`budget_unit`).
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,8 +14,9 @@ from ddlbench.settings.machine import Machine
 class BudgetGroup:
     """Jobs of one size that are all done, or all still to be made.
 
-    `hours` are those of one, the mean; `amount` is that of all in the centre's unit. Both are None if one of the jobs
-    is of unknown length. `estimate_by` says from what hours are known (`plan/estimate.py`). `rule` is the kind of job.
+    `hours` are those of one, the mean; `amount` is that of all in the centre's unit. Both are None
+    if one of the jobs is of unknown length. `estimate_by` says from what hours are known
+    (`plan/estimate.py`). `rule` is the kind of job.
     """
 
     rule: str
@@ -29,8 +32,9 @@ class BudgetGroup:
 
 
 def amount(row: Row, machine: Machine) -> float | None:
-    """Return what a job takes in the centre's unit, of all workers that nobody else can use meanwhile; None if
-    unknown."""
+    """Return what a job takes in the centre's unit, of all workers that nobody else can use
+    meanwhile; None if unknown.
+    """
     if row.wall_s is None:
         return None
     if machine.budget_unit == "core hours":

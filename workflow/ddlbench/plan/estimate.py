@@ -1,21 +1,25 @@
-"""How long a run will take: from records of this machine if there are any, from published numbers until then.
+"""How long a run will take: from records of this machine if there are any, from published numbers
+until then.
 
-`bill.py` makes hours, energy and prices of it. Without pandas: Snakemake's own process asks too, for `max_gpu_hours`.
+`bill.py` makes hours, energy and prices of it. Without pandas: Snakemake's own process asks too,
+for `max_gpu_hours`.
 
-estimate = images / (rate x workers) + what a run needs to begin and to end; `rate` is the images per second of one
-worker, validation included. Where the rate and its interval come from:
+estimate = images / (rate x workers) + what a run needs to begin and to end; `rate` is the images
+per second of one worker, validation included. Where the rate and its interval come from:
 
-- Records that are alike (`alike`) with as many workers: measured. The interval reaches from the slowest to the fastest
-  repeat; a single repeat is widened by ONE_RUN.
-- Records that are alike with other numbers of workers: predicted, with its interval, by the members of
-  `analysis/prediction/`, the first that can; `snakemake predict` asks the same.
-- Where that refuses (beyond a node from points within one), and from records of the same model with another framework,
-  loader or batch, which are widened by ANOTHER: guessed. Between two measured numbers of workers the rate is
-  interpolated linearly over log2(workers), which is how efficiency falls. Beyond them a doubling of workers costs
-  nothing at best, and at worst what the worst published efficiency lost.
-- No record: the machine's `images_per_s` on a full node, and published efficiencies beyond it. The interval reaches
-  from no loss to the worst published loss, widened by GUESS. Where nothing is said of the model either, its operations
-  beside those of models of which something is known (`first_guess.py`).
+- Records that are alike (`alike`) with as many workers: measured. The interval reaches from the
+  slowest to the fastest repeat; a single repeat is widened by ONE_RUN.
+- Records that are alike with other numbers of workers: predicted, with its interval, by the members
+  of `analysis/prediction/`, the first that can; `snakemake predict` asks the same.
+- Where that refuses (beyond a node from points within one), and from records of the same model with
+  another framework, loader or batch, which are widened by ANOTHER: guessed. Between two measured
+  numbers of workers the rate is interpolated linearly over log2(workers), which is how efficiency
+  falls. Beyond them a doubling of workers costs nothing at best, and at worst what the worst
+  published efficiency lost.
+- No record: the machine's `images_per_s` on a full node, and published efficiencies beyond it. The
+  interval reaches from no loss to the worst published loss, widened by GUESS. Where nothing is said
+  of the model either, its operations beside those of models of which something is known
+  (`first_guess.py`).
 """
 
 import json
@@ -34,8 +38,8 @@ from ddlbench.analysis.recorded import resources
 from ddlbench.core import registry
 from ddlbench.core.columns import Why
 from ddlbench.core.files import opened_text, read_csv
+from ddlbench.core.formatting import count_of
 from ddlbench.core.mllog import Event, beside_s, ended_well, events, train_s
-from ddlbench.core.plural import count_of
 from ddlbench.core.record import MLLOG
 from ddlbench.core.roles import AXIS, WATCHED
 from ddlbench.core.spec import RunSpec
@@ -111,7 +115,11 @@ def taken(s: float | None) -> Estimate:
     """Return the time that a finished job took by its record [s]; None where the record does not
     say it.
     """
-    return Estimate(s, s, s, "its record", MEASURED) if s else Estimate(s, s, s, f"{UNKNOWN}: its record is silent")
+    return (
+        Estimate(s, s, s, "its record", MEASURED)
+        if s
+        else Estimate(s, s, s, f"{UNKNOWN}: its record is silent")
+    )
 
 
 def from_times(took: Sequence[float], wider: float, basis: str, by: str) -> Estimate:
@@ -124,9 +132,19 @@ def alike(spec: dict[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     are found.
     """
     recipe = spec["recipe"]
-    least = (spec["machine"], spec["dataset"], spec["model"], recipe["image_size"], recipe["precision"])
+    least = (
+        spec["machine"],
+        spec["dataset"],
+        spec["model"],
+        recipe["image_size"],
+        recipe["precision"],
+    )
     axes = together.settings(AXIS, WATCHED)
-    batch = (spec["global_batch"] // spec["workers"], recipe.get("accumulation"), recipe.get("augmentation"))
+    batch = (
+        spec["global_batch"] // spec["workers"],
+        recipe.get("accumulation"),
+        recipe.get("augmentation"),
+    )
     return (*least, *(json.dumps(spec.get(key)) for key in axes), *batch), least
 
 
@@ -182,7 +200,9 @@ def spread(records: Iterable[RecordedTime], machine: str) -> tuple[float, int] |
 class Estimator:
     """Estimates for runs of one machine from its records and from what was published."""
 
-    def __init__(self, machine: Machine, measured: Iterable[RecordedTime], published: Sequence[Doubling]) -> None:
+    def __init__(
+        self, machine: Machine, measured: Iterable[RecordedTime], published: Sequence[Doubling]
+    ) -> None:
         self.machine, self.published = machine, published
         self.worst = min((p.share for p in published), default=1.0)
         same, near = defaultdict(list), defaultdict(list)
@@ -193,15 +213,21 @@ class Estimator:
                 near[least].append(record)
         self._same = {key: kind(records) for key, records in same.items()}
         self._near = {key: kind(records) for key, records in near.items()}
-        # Of each model and size of pictures, with the fewest workers: what `first_guess` begins with.
+        # Of each model and size of pictures, with the fewest workers: what `first_guess` begins
+        # with.
         self._others = {
-            (str(least[2]), int(least[3])): kind.rates[min(kind.rates)].mean for least, kind in self._near.items()
+            (str(least[2]), int(least[3])): kind.rates[min(kind.rates)].mean
+            for least, kind in self._near.items()
         }
 
     def like(self, spec: RunSpec) -> tuple[RecordGroup | None, bool]:
         """Return (the records like this run, whether they match exactly)."""
         same_kind, least = alike({**vars(spec), "recipe": vars(spec.recipe)})
-        return (self._same[same_kind], True) if same_kind in self._same else (self._near.get(least), False)
+        return (
+            (self._same[same_kind], True)
+            if same_kind in self._same
+            else (self._near.get(least), False)
+        )
 
     def estimate(self, spec: RunSpec, images: int, limit_minutes: int | None = None) -> Estimate:
         """Estimate how long this run takes if it is made (again), with so many images an epoch; the
@@ -219,11 +245,19 @@ class Estimator:
                 return _unknown(spec, limit_minutes)
             near, basis = first
             nodes = max(0.0, math.log2(spec.workers / self.machine.workers_per_node))
-            rate = Rates(near.low * self.worst**nodes, near.mean * self._typical(spec) ** nodes, near.high)
-            basis, begin_and_end, by = f"{basis} and published efficiencies", BEGIN_AND_END_S, GUESSED
+            rate = Rates(
+                near.low * self.worst**nodes, near.mean * self._typical(spec) ** nodes, near.high
+            )
+            basis, begin_and_end, by = (
+                f"{basis} and published efficiencies",
+                BEGIN_AND_END_S,
+                GUESSED,
+            )
         work = spec.epochs * images / spec.workers
         low, likely, high = begin_and_end
-        return Estimate(low + work / rate.high, likely + work / rate.mean, high + work / rate.low, basis, by)
+        return Estimate(
+            low + work / rate.high, likely + work / rate.mean, high + work / rate.low, basis, by
+        )
 
     def _first(self, spec: RunSpec) -> tuple[Rates, str] | None:
         """Guess (rate on a full node, its basis) where there is no record; None if nothing is known
@@ -253,7 +287,11 @@ class Estimator:
             predicted = self._predicted(spec, like)
             if predicted:
                 counts = " ".join(map(str, like.rates))
-                return predicted, f", predicted from {counts} worker{'s' * (counts != '1')}", PREDICTED
+                return (
+                    predicted,
+                    f", predicted from {counts} worker{'s' * (counts != '1')}",
+                    PREDICTED,
+                )
         below = [count for count in like.rates if count <= spec.workers]
         above = [count for count in like.rates if count >= spec.workers]
         if below and above:
@@ -262,7 +300,13 @@ class Estimator:
             share = math.log2(spec.workers / below[-1]) / span if span else 0.0
             mean = (1 - share) * first.mean + share * second.mean
             where = f", between {below[-1]} and {above[0]} workers" if span else ""
-            return Rates(min(first.low, second.low) / wider, mean, max(first.high, second.high) * wider), where, GUESSED
+            return (
+                Rates(
+                    min(first.low, second.low) / wider, mean, max(first.high, second.high) * wider
+                ),
+                where,
+                GUESSED,
+            )
         nearest = below[-1] if below else above[0]
         rate, doublings = like.rates[nearest], math.log2(spec.workers / nearest)
         lost = max(0.0, doublings)
@@ -275,7 +319,10 @@ class Estimator:
         """Return the rates predicted by the first member of `analysis/prediction/` that can; None
         where none can.
         """
-        means, batch = {count: rate.mean for count, rate in like.rates.items()}, spec.global_batch / spec.workers
+        means, batch = (
+            {count: rate.mean for count, rate in like.rates.items()},
+            spec.global_batch / spec.workers,
+        )
         for name in registry.members("prediction"):
             member = registry.member("prediction", name)
             rates = member.of_worker(means, spec.workers, batch, self.machine.workers_per_node)
@@ -333,8 +380,12 @@ def _measured(last: dict[str, Event], epochs: list[float], first_s: float) -> Re
         return None
     ranks = last["ddlbench_ranks"].value if "ddlbench_ranks" in last else []
     trained_s, beside = train_s(last), beside_s(last, first_s)
-    # The first epoch is warm-up, and of one that was interrupted begin and end lie far apart: the median of the rest.
-    lengths = [stop - start for start, stop in zip(epochs, [*epochs[1:], last["run_stop"].time_s], strict=True)]
+    # The first epoch is warm-up, and of one that was interrupted begin and end lie far apart: the
+    # median of the rest.
+    lengths = [
+        stop - start
+        for start, stop in zip(epochs, [*epochs[1:], last["run_stop"].time_s], strict=True)
+    ]
     epoch_s = median(lengths[1:]) if len(lengths) > 1 else trained_s
     spec: dict[str, Any] = last["ddlbench_spec"].value
     energies = resources(ranks, spec["device"], {}, "energy_j") if ranks else {}

@@ -1,8 +1,9 @@
-"""Run + machine -> command line. Pure, so that job scripts are tested as values; `ddlbench.run` executes it.
+"""Run + machine -> command line. Pure, so that job scripts are tested as values; `ddlbench.run`
+executes it.
 
-On one machine each framework starts its ranks by its own launcher; on SLURM every framework starts by `srun`
-(`slurm/jobs.py`), and `place.py` tells each rank who it is. `run/namespaces.py` starts ranks on one machine with a
-cable between them.
+On one machine each framework starts its ranks by its own launcher; on SLURM every framework starts
+by `srun` (`slurm/jobs.py`), and `place.py` tells each rank who it is. `run/namespaces.py` starts
+ranks on one machine with a cable between them.
 """
 
 import shlex
@@ -13,12 +14,25 @@ from ddlbench.settings.machine import Machine
 from ddlbench.slurm.jobs import Ranks, job_resources, srun
 
 PROGRAM = ("python", "-m", "ddlbench.train")
-# Stands for the value of a variable that might be a secret. Command lines end up in records, logs and Snakemake's
-# memory, and any user of the machine can list them: `run/job.py` puts the values into the ranks' environment.
+# Stands for the value of a variable that might be a secret. Command lines end up in records, logs
+# and Snakemake's memory, and any user of the machine can list them: `run/job.py` puts the values
+# into the ranks' environment.
 HIDDEN = "..."
-# A machine's own variables whose values are shown all the same: threads, memory, instruction sets, network, GPUs. They
-# explain a speed.
-SHOWN = ("OMP_", "MKL_", "KMP_", "MALLOC_", "ONEDNN_", "ATEN_", "GLOO_", "NCCL_", "UCX_", "CUDA_", "SLURM_CPU_BIND")
+# A machine's own variables whose values are shown all the same: threads, memory, instruction sets,
+# network, GPUs. They explain a speed.
+SHOWN = (
+    "OMP_",
+    "MKL_",
+    "KMP_",
+    "MALLOC_",
+    "ONEDNN_",
+    "ATEN_",
+    "GLOO_",
+    "NCCL_",
+    "UCX_",
+    "CUDA_",
+    "SLURM_CPU_BIND",
+)
 
 
 def command(spec: Ranks, machine: Machine, program: tuple[str, ...] = PROGRAM) -> list[str]:
@@ -35,7 +49,9 @@ def hide(machine: Machine) -> Machine:
     """
     if all(name.startswith(SHOWN) for name, _ in machine.environment):
         return machine  # a plan of thousands of runs asks for each of them
-    shown = ((name, value if name.startswith(SHOWN) else HIDDEN) for name, value in machine.environment)
+    shown = (
+        (name, value if name.startswith(SHOWN) else HIDDEN) for name, value in machine.environment
+    )
     return replace(machine, environment=tuple(shown))
 
 
@@ -44,7 +60,8 @@ def environment(spec: Ranks, machine: Machine) -> dict[str, str]:
     own, the framework's.
     """
     threads = str(machine.cores_per_worker if machine.device == "cpu" else 1)
-    # On CPUs a step's tensors come from malloc: glibc would hand their pages back and fault them in again each step.
+    # On CPUs a step's tensors come from malloc: glibc would hand their pages back and fault them in
+    # again each step.
     keep = {"MALLOC_MMAP_THRESHOLD_": "33554432", "MALLOC_TRIM_THRESHOLD_": "1073741824"}
     return {
         "OMP_NUM_THREADS": threads,
@@ -57,11 +74,17 @@ def environment(spec: Ranks, machine: Machine) -> dict[str, str]:
 
 
 def resources(
-    spec: Ranks, machine: Machine, minutes: int, account: str | None, program: tuple[str, ...] = PROGRAM
+    spec: Ranks,
+    machine: Machine,
+    minutes: int,
+    account: str | None,
+    program: tuple[str, ...] = PROGRAM,
 ) -> dict[str, str | int | None]:
     """Return what Snakemake asks of the machine for a run; `launch` is for the rule's command."""
     launch: dict[str, str | int | None] = {"launch": shlex.join(command(spec, machine, program))}
-    return launch | (job_resources(spec, machine, minutes, account) if machine.launcher == "slurm" else {})
+    return launch | (
+        job_resources(spec, machine, minutes, account) if machine.launcher == "slurm" else {}
+    )
 
 
 def launcher(spec: Ranks, machine: Machine, program: tuple[str, ...]) -> list[str]:
@@ -69,7 +92,10 @@ def launcher(spec: Ranks, machine: Machine, program: tuple[str, ...]) -> list[st
     network namespaces.
     """
     if machine.launcher == "local":
-        return [*machine.container, *registry.member("frameworks", spec.adapter).local_launcher(spec, program)]
+        return [
+            *machine.container,
+            *registry.member("frameworks", spec.adapter).local_launcher(spec, program),
+        ]
     if machine.launcher == "namespaces":
         rate = [f"--mbit={spec.bandwidth_mbit}"] if spec.bandwidth_mbit else []
         return ["python", "-m", "ddlbench.run.namespaces", f"--nodes={spec.nodes}", *rate, *program]

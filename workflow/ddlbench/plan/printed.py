@@ -1,10 +1,12 @@
-"""The plan as people read it, from the rows of `bill.py`: a table that fits a screen, and the rest in words."""
+"""The plan as people read it, from the rows of `bill.py`: a table that fits a screen, and the rest
+in words.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from ddlbench.core import kinds, registry
-from ddlbench.core.plural import amount, count_of, duration, total, two_digits
+from ddlbench.core.formatting import amount, count_of, duration, total, two_digits
 from ddlbench.plan import rounds
 from ddlbench.plan.bill import counted, gpu_hours
 from ddlbench.plan.estimate import GUESSED, MEASURED, PREDICTED, UNKNOWN
@@ -24,15 +26,29 @@ def answer(plan: Plan, table: Sequence[Row], limit: float | None) -> list[str]:
     name = f"{plan.study.name} on {plan.machine.name}"
     if not todo:
         return [f"{name}: {counted(table)}, all done; nothing is left to run."]
-    wall, low, high = (total((getattr(row, f"wall_s{end}") for row in todo), duration) for end in ("", "_low", "_high"))
-    text = [f"{name}: {len(todo)} of {counted(table)} to be made, in {wall} one after another ({low} to {high})."]
+    wall, low, high = (
+        total((getattr(row, f"wall_s{end}") for row in todo), duration)
+        for end in ("", "_low", "_high")
+    )
+    text = [
+        f"{name}: {len(todo)} of {counted(table)} to be made, in {wall} one after another ({low} to"
+        f" {high})."
+    ]
     costs = [f"{total(row.gpu_hours for row in todo)} GPU hours"]
-    costs += [f"{total(row.price for row in todo)} {todo[0].currency}"] if todo[0].price is not None else []
+    costs += (
+        [f"{total(row.price for row in todo)} {todo[0].currency}"]
+        if todo[0].price is not None
+        else []
+    )
     guessed = sum(row.estimate_by == GUESSED for row in todo)
     text.append(f"{', '.join(costs)}; {guessed} of {len(todo)} times are guessed.")
     if limit is not None:
         hours, unknown = gpu_hours(todo)
-        verdict = "WOULD BE PASSED: nothing will be started" if hours > limit or unknown else "will not be passed"
+        verdict = (
+            "WOULD BE PASSED: nothing will be started"
+            if hours > limit or unknown
+            else "will not be passed"
+        )
         text.append(f"max_gpu_hours {amount(limit)} {verdict}")
     return text
 
@@ -41,9 +57,15 @@ def shows(plan: Plan, spread: tuple[float, int] | None) -> list[str]:
     """Describe which difference the study's repeats can show on this machine, whose runs vary by
     `spread` (`estimate.spread`).
     """
-    from ddlbench.analysis import pooled, statistics  # they import numpy, which a plan need not wait for
+    from ddlbench.analysis import (
+        pooled,
+        statistics,
+    )  # they import numpy, which a plan need not wait for
 
-    until, of_blocks = plan.study.until, [block.repeats for block in plan.study.blocks if block.timed]
+    until, of_blocks = (
+        plan.study.until,
+        [block.repeats for block in plan.study.blocks if block.timed],
+    )
     if not of_blocks:
         return []
     deviation, settings = spread or (USUAL, 0)
@@ -52,7 +74,10 @@ def shows(plan: Plan, spread: tuple[float, int] | None) -> list[str]:
     for repeats in (until.at_least, until.at_most) if until else (max(of_blocks),):
         ratio = statistics.shown_by(repeats, deviation, one_of)
         each = f"{repeats} repeat{'s' * (repeats > 1)}"
-        less = f"{each} {'are' if repeats > 1 else 'is'} too few to show any difference within one setting"
+        less = (
+            f"{each} {'are' if repeats > 1 else 'is'} too few to show any difference within one"
+            " setting"
+        )
         text.append(less if ratio is None else f"{each} show a difference of {_difference(ratio)}")
     whose = f"runs here vary by {two_digits(100 * deviation)} % ({count_of(settings, 'setting')})"
     if not settings:
@@ -64,7 +89,9 @@ def _difference(ratio: float) -> str:
     return f"{two_digits(100 * ratio - 100)} %" if ratio < 2 else f"{two_digits(ratio)} times"
 
 
-def until(plan: Plan, table: Sequence[Row], every: Sequence[Row], looks: Sequence[rounds.Look]) -> list[str]:
+def until(
+    plan: Plan, table: Sequence[Row], every: Sequence[Row], looks: Sequence[rounds.Look]
+) -> list[str]:
     """Describe the least and the most that a study costs which makes repeats until it is decided.
 
     `table` has the jobs of the plan, `every` those with all repeats that there may be.
@@ -76,7 +103,10 @@ def until(plan: Plan, table: Sequence[Row], every: Sequence[Row], looks: Sequenc
     least = [row for row in table if row.run not in further]
     most = total(row.gpu_hours for row in every)
     most += f", or {amount(said.gpu_hours)} (gpu_hours)" if said.gpu_hours else ""
-    text = f"until decided: at least {counted(least)}, {total(row.gpu_hours for row in least)} GPU hours"
+    text = (
+        f"until decided: at least {counted(least)}, {total(row.gpu_hours for row in least)} GPU"
+        " hours"
+    )
     return [f"{text}; at most {counted(every)}, {most}.", *rounds.told(looks, said)]
 
 
@@ -90,10 +120,16 @@ def lines(plan: Plan, table: Sequence[Row], forms: Sequence[PlannedForm]) -> lis
     else:  # too many to be read: the sums over each of the two
         text += [*_grouped(table, ("block",), lambda row: (row.block,)), ""]
         text += _grouped(table, ("workers",), lambda row: (row.workers,))
-    text += ["", "Hours, energy and price are those of runs that are to be made; wall time is one run's."]
+    text += [
+        "",
+        "Hours, energy and price are those of runs that are to be made; wall time is one run's.",
+    ]
     if plan.left_out:
         counts = ", ".join(map(str, plan.left_out))
-        text.append(f"Left out: runs of {counts} workers; machine {plan.machine.name} has {plan.machine.workers}.")
+        text.append(
+            f"Left out: runs of {counts} workers; machine {plan.machine.name} has"
+            f" {plan.machine.workers}."
+        )
     text.append("Order: at random, seeded with the study's name; column place of plan.csv.")
     text += _words(plan, table, todo)
     text += _disk(todo, forms)
@@ -101,15 +137,17 @@ def lines(plan: Plan, table: Sequence[Row], forms: Sequence[PlannedForm]) -> lis
     return text
 
 
-# Column -> what it says of a group's rows, the first half of all, the second of those that are to be made. A column is
-# left out if nobody knows any of it; the words below the table say which.
+# Column -> what it says of a group's rows, the first half of all, the second of those that are to
+# be made. A column is left out if nobody knows any of it; the words below the table say which.
 COLUMNS: dict[str, Callable[[Sequence[Row]], str]] = {
     "runs": lambda table: str(len(table)),
     "done": lambda table: str(sum(row.state == DONE for row in table)),
     "stale": lambda table: str(sum(row.state == STALE for row in table)),
     "nodes": lambda table: _span([row.nodes for row in table], amount),
     "wall_per_run": lambda table: _span(_todo(table, "wall_s"), duration),
-    "at_least-at_most": lambda table: _span(_todo(table, "wall_s_low") + _todo(table, "wall_s_high"), duration),
+    "at_least-at_most": lambda table: _span(
+        _todo(table, "wall_s_low") + _todo(table, "wall_s_high"), duration
+    ),
     "gpu_hours": lambda table: total(_todo(table, "gpu_hours")),
     "low-high": lambda table: "-".join(
         dict.fromkeys(total(_todo(table, f"gpu_hours_{end}")) for end in ("low", "high"))
@@ -122,21 +160,29 @@ COLUMNS: dict[str, Callable[[Sequence[Row]], str]] = {
 FIELDS = {"wall_per_run": "wall_s", "at_least-at_most": "wall_s_low", "low-high": "gpu_hours_low"}
 
 
-def _grouped(table: Sequence[Row], names: Sequence[str], key: Callable[[Row], tuple[Any, ...]]) -> list[str]:
+def _grouped(
+    table: Sequence[Row], names: Sequence[str], key: Callable[[Row], tuple[Any, ...]]
+) -> list[str]:
     """Format one line per group and one for all of them, in columns."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in table:
         groups.setdefault(key(row), []).append(row)
     if names == ("workers",):
         groups = dict(sorted(groups.items()))
-    columns = [c for c in COLUMNS if any(getattr(row, FIELDS.get(c, c), 0) is not None for row in table)]
+    columns = [
+        c for c in COLUMNS if any(getattr(row, FIELDS.get(c, c), 0) is not None for row in table)
+    ]
     sold = f"price_{table[0].currency}"
     first = list(groups.items())[:MOST_ROWS]
     cells = [[*names, *(sold if column == "price" else column for column in columns)]]
-    cells += [[*map(str, group), *(COLUMNS[column](rows) for column in columns)] for group, rows in first]
+    cells += [
+        [*map(str, group), *(COLUMNS[column](rows) for column in columns)] for group, rows in first
+    ]
     if len(groups) > len(first):
         cells.append([f"... {len(groups) - len(first)} more", *[""] * (len(cells[0]) - 1)])
-    cells.append(["total", *[""] * (len(names) - 1), *(COLUMNS[column](table) for column in columns)])
+    cells.append(
+        ["total", *[""] * (len(names) - 1), *(COLUMNS[column](table) for column in columns)]
+    )
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     text_columns = sum(name != "workers" for name in names)
     return [
@@ -169,25 +215,35 @@ def _words(plan: Plan, table: Sequence[Row], todo: Sequence[Row]) -> list[str]:
         text.append(f"Done: {counted(done)}, which took {amount(gpu_hours(done)[0])} GPU hours.")
     walls = [row.wall_s for row in todo if row.wall_s is not None]
     if walls:
-        text.append(f"Longest run: {duration(max(walls))}. All one after another: {duration(sum(walls))}.")
+        text.append(
+            f"Longest run: {duration(max(walls))}. All one after another: {duration(sum(walls))}."
+        )
     lacks: dict[str, list[Row]] = {}
     for row in todo:
         if row.estimate.startswith(UNKNOWN):
-            lacks.setdefault(row.estimate.removeprefix(f"{UNKNOWN}: ").partition(" of ")[0], []).append(row)
+            lacks.setdefault(
+                row.estimate.removeprefix(f"{UNKNOWN}: ").partition(" of ")[0], []
+            ).append(row)
     for reason, unknown in lacks.items():
         models = ", ".join(sorted({row.model for row in unknown}))
         most = [row.gpu_hours_high for row in unknown if row.gpu_hours_high is not None]
-        most_hours = f" (at most {amount(sum(most))} GPU hours, their queues' limits)" if most else ""
+        most_hours = (
+            f" (at most {amount(sum(most))} GPU hours, their queues' limits)" if most else ""
+        )
         text.append(f"{len(unknown)} runs of {models} are not counted{most_hours}: {reason}.")
     how = {
         MEASURED: "measured: runs like them, with as many workers, are done",
         PREDICTED: "predicted from runs with other numbers of workers (docs/prediction.md)",
-        GUESSED: "guessed, from runs of other kinds, images_per_s or operations, and published efficiencies",
+        GUESSED: (
+            "guessed, from runs of other kinds, images_per_s or operations, and published"
+            " efficiencies"
+        ),
     }
     for by, words in how.items():
         if rows := [row for row in todo if row.estimate_by == by and kinds.trains(row.rule)]:
             low, hours, high = (
-                total([getattr(row, f"gpu_hours{end}") for row in rows]) for end in ("_low", "", "_high")
+                total([getattr(row, f"gpu_hours{end}") for row in rows])
+                for end in ("_low", "", "_high")
             )
             text.append(f"{hours} GPU hours ({low} to {high}) of {len(rows)} runs are {words}.")
     for rule in beside:
@@ -196,14 +252,28 @@ def _words(plan: Plan, table: Sequence[Row], todo: Sequence[Row]) -> list[str]:
     measured = [row for row in table if row.epochs < row.of_epochs]
     if measured:
         full = sorted({f"{row.epochs} of {row.of_epochs}" for row in measured})
-        text.append(f"{len(measured)} runs train {', '.join(full)} epochs only; tables extrapolate to the full run.")
+        text.append(
+            f"{len(measured)} runs train {', '.join(full)} epochs only; tables extrapolate to the"
+            " full run."
+        )
     if any(row.energy_kwh is not None for row in todo):
-        pue = "cooling included" if plan.machine.pue else "without cooling: the machine's pue is unknown"
+        pue = (
+            "cooling included"
+            if plan.machine.pue
+            else "without cooling: the machine's pue is unknown"
+        )
         drawn = "at the power that runs like them drew"
         if not all(row.energy_measured for row in todo):
-            drawn = "in part at design power" if any(row.energy_measured for row in todo) else "at design power"
+            drawn = (
+                "in part at design power"
+                if any(row.energy_measured for row in todo)
+                else "at design power"
+            )
         text.append(f"Energy {drawn}, {pue}.")
-    columns = {"core_hours": "cores_per_node_billed", "energy_kwh": "power_per_worker_w and power_per_node_w"}
+    columns = {
+        "core_hours": "cores_per_node_billed",
+        "energy_kwh": "power_per_worker_w and power_per_node_w",
+    }
     columns["price"] = "price_per_gpu_hour"
     for column, key in columns.items():
         if todo and walls and all(getattr(row, column) is None for row in todo):
@@ -215,13 +285,25 @@ def _words(plan: Plan, table: Sequence[Row], todo: Sequence[Row]) -> list[str]:
 
 def _disk(todo: Sequence[Row], forms: Sequence[PlannedForm]) -> list[str]:
     # Data are prepared if a job that is to be made reads some.
-    new = [form for form in forms if not form.there and any(registry.member("loaders", r.loader).FORMS for r in todo)]
+    new = [
+        form
+        for form in forms
+        if not form.there and any(registry.member("loaders", r.loader).FORMS for r in todo)
+    ]
     text = [
-        f"Data: {form.dataset} as {form.form} is there, {_gb(form.bytes)}."
-        if form.there
-        else f"Data: {form.dataset} as {form.form} is to be prepared: {_gb(form.bytes)}, {form.inodes} inodes."
-        if form in new
-        else f"Data: {form.dataset} as {form.form} is not there any more; no run that is to be made reads it."
+        (
+            f"Data: {form.dataset} as {form.form} is there, {_gb(form.bytes)}."
+            if form.there
+            else (
+                f"Data: {form.dataset} as {form.form} is to be prepared: {_gb(form.bytes)},"
+                f" {form.inodes} inodes."
+                if form in new
+                else (
+                    f"Data: {form.dataset} as {form.form} is not there any more; no run that is to"
+                    " be made reads it."
+                )
+            )
+        )
         for form in forms
     ]
     size, inodes = sum(row.disk_bytes for row in todo), sum(row.inodes for row in todo)
@@ -242,5 +324,11 @@ def _stale(table: Sequence[Row]) -> list[str]:
     for row in table:
         if row.why:
             reasons.setdefault(f"{row.state}: {row.why}", []).append(row.run)
-    lines = [f"{len(runs)} {reason} (such as {runs[0]})" for reason, runs in list(reasons.items())[:10]]
-    return lines + ([f"... and {len(reasons) - 10} other reasons: column why of plan.csv"] if len(reasons) > 10 else [])
+    lines = [
+        f"{len(runs)} {reason} (such as {runs[0]})" for reason, runs in list(reasons.items())[:10]
+    ]
+    return lines + (
+        [f"... and {len(reasons) - 10} other reasons: column why of plan.csv"]
+        if len(reasons) > 10
+        else []
+    )

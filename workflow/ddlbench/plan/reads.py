@@ -1,4 +1,6 @@
-"""What a plan's runs need: images of an epoch, forms of data sets with their sizes, prepared or not yet, software."""
+"""What a plan's runs need: images of an epoch, forms of data sets with their sizes, prepared or not
+yet, software.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,11 +35,19 @@ class PlannedForm:
 def plan_of(
     config: Mapping[str, Any], every: bool = False, only: Collection[str] | None = None
 ) -> tuple[Plan, dict[str, int]]:
-    """The plan of a checked configuration, whose sources then name people's own data sets too; images of an epoch by
-    data set. `every`: with all repeats that may be made until it is decided, not only those that rounds asked for.
-    `only`: the runs of which jobs are wanted; None: all. Raises ConfigError."""
-    study, machine, sources = load_study(config["study"]), load_machine(config["machine"]), config["data"]["sources"]
-    for name in {block.dataset for block in study.blocks if not block.programs} - {*registry.members("datasets")}:
+    """The plan of a checked configuration, whose sources then name people's own data sets too;
+    images of an epoch by data set. `every`: with all repeats that may be made until it is decided,
+    not only those that rounds asked for. `only`: the runs of which jobs are wanted; None: all.
+    Raises ConfigError.
+    """
+    study, machine, sources = (
+        load_study(config["study"]),
+        load_machine(config["machine"]),
+        config["data"]["sources"],
+    )
+    for name in {block.dataset for block in study.blocks if not block.programs} - {
+        *registry.members("datasets")
+    }:
         sources[name] = load_dataset(name).to_json()
     counts = images(study, machine, sources)
     looks = rounds.read(Path(layout.rounds(f"{study.name}/{machine.name}"))) if study.until else []
@@ -67,7 +77,13 @@ def images(study: Study, machine: Machine, sources: Mapping[str, str]) -> dict[s
         prepared = sorted(Path(machine.data, dataset).glob("*/manifest.json"))
         try:
             counts[dataset] = Manifest.read(prepared[0].parent).splits["train"].images
-        except (IndexError, OSError, KeyError, TypeError, ValueError):  # none, or of another version: it is made anew
+        except (
+            IndexError,
+            OSError,
+            KeyError,
+            TypeError,
+            ValueError,
+        ):  # none, or of another version: it is made anew
             counts[dataset] = expected(dataset, sources.get(dataset))[0]["train"]
     return counts
 
@@ -75,7 +91,11 @@ def images(study: Study, machine: Machine, sources: Mapping[str, str]) -> dict[s
 def forms(plan: Plan, sources: Mapping[str, str]) -> list[PlannedForm]:
     """Return every form that a run reads. Raises ConfigError."""
     read = []
-    pairs = {(r.spec.dataset, Path(r.manifest).parent.name, r.manifest) for r in plan.runs.values() if r.manifest}
+    pairs = {
+        (r.spec.dataset, Path(r.manifest).parent.name, r.manifest)
+        for r in plan.runs.values()
+        if r.manifest
+    }
     for dataset, form, manifest in sorted(pairs):
         member, source = datasets.get(dataset), sources.get(dataset)
         split, classes = expected(dataset, source)
@@ -84,9 +104,21 @@ def forms(plan: Plan, sources: Mapping[str, str]) -> list[PlannedForm]:
             prepared = Manifest.read(Path(manifest).parent)
         except (OSError, TypeError, ValueError):
             in_place = registry.member("forms", form).IN_PLACE and member.in_place(source)
-            read.append(PlannedForm(dataset, form, False, 0.0 if in_place else size, 6 if in_place else inodes))
+            read.append(
+                PlannedForm(
+                    dataset, form, False, 0.0 if in_place else size, 6 if in_place else inodes
+                )
+            )
         else:
-            read.append(PlannedForm(dataset, form, True, float(sum(s.bytes for s in prepared.splits.values())), inodes))
+            read.append(
+                PlannedForm(
+                    dataset,
+                    form,
+                    True,
+                    float(sum(s.bytes for s in prepared.splits.values())),
+                    inodes,
+                )
+            )
     return read
 
 
@@ -108,14 +140,20 @@ def remarks(plan: Plan, sources: Mapping[str, str], runs: Collection[str]) -> li
     lines = unnamed(plan, sources, runs)
     for dataset in _wanted(plan, runs).keys() & sources.keys():
         if not Path(sources[dataset]).exists():
-            lines.append(f"config/config.yaml: data.sources.{dataset}: {sources[dataset]} is not there, seen from here")
+            lines.append(
+                f"config/config.yaml: data.sources.{dataset}: {sources[dataset]} is not there, seen"
+                " from here"
+            )
     for dataset in _unprepared(plan, runs):
         lines += datasets.remarks(dataset)
     asked = [plan.runs[run].resources for run in runs if run in plan.runs][:1]
-    if any(resources.get("slurm_partition") and not resources.get("slurm_account") for resources in asked):
+    if any(
+        resources.get("slurm_partition") and not resources.get("slurm_account")
+        for resources in asked
+    ):
         lines.append(
-            "config/config.yaml: account: is missing; SLURM bills your default account, and refuses jobs if you have "
-            "none: --config account=..."
+            "config/config.yaml: account: is missing; SLURM bills your default account, and refuses"
+            " jobs if you have none: --config account=..."
         )
     return lines
 

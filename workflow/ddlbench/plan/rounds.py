@@ -1,12 +1,14 @@
 """Repeats until decided: what each look at a study says, and which runs the next round makes.
 
-A study with `repeats: {until: decided, ...}` is looked at when all its runs have so many repeats: at most four times,
-evenly from `at_least` to `at_most`. At each look the answers of the first screen are asked, and those settings get
-repeats up to the next look whose verdict is open and could change what to take (`answers.Answer.open`). Verdicts are
-stricter by the number of looks (`pooled.LOOKS`), so that looking often makes no more of them false.
+A study with `repeats: {until: decided, ...}` is looked at when all its runs have so many repeats:
+at most four times, evenly from `at_least` to `at_most`. At each look the answers of the first
+screen are asked, and those settings get repeats up to the next look whose verdict is open and could
+change what to take (`answers.Answer.open`). Verdicts are stricter by the number of looks
+(`pooled.LOOKS`), so that looking often makes no more of them false.
 
-`replay` tells all looks again from the records of the runs: nothing is remembered but what they say. Rule `rounds`
-writes it down when all else of a round is made; from then on the plan has the runs of the next round.
+`replay` tells all looks again from the records of the runs: nothing is remembered but what they
+say. Rule `rounds` writes it down when all else of a round is made; from then on the plan has the
+runs of the next round.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench.core.files import write_json
-from ddlbench.core.plural import amount, count_of, listed
+from ddlbench.core.formatting import amount, count_of, listed
 from ddlbench.core.spec import id_of_repeat
 from ddlbench.plan.values import Plan
 from ddlbench.settings.study_keys import Until
@@ -63,7 +65,9 @@ def looks(until: Until) -> tuple[int, ...]:
 
 
 def looked(plan: Plan) -> int:
-    """Return which look the plan's runs are for, counted from 1; 0 if the study makes a fixed number of repeats."""
+    """Return which look the plan's runs are for, counted from 1; 0 if the study makes a fixed
+    number of repeats.
+    """
     if plan.study.until is None:
         return 0
     most = max((repeat for runs in settings(plan).values() for repeat in runs), default=0)
@@ -80,16 +84,20 @@ def settings(plan: Plan) -> dict[str, dict[int, str]]:
     return found
 
 
-def replay(until: Until, every: Settings, made: Collection[str], hours: Mapping[str, float], ask: Ask) -> list[Look]:
+def replay(
+    until: Until, every: Settings, made: Collection[str], hours: Mapping[str, float], ask: Ask
+) -> list[Look]:
     """Return all looks so far; the last one says what follows.
 
-    `every` has all runs that may be made, `made` are those of the study that are there (ids), also those of settings
-    with a fixed number of repeats. `hours` are GPU hours by run, made or not. `ask` answers from some runs alone: the
-    open runs by question.
+    `every` has all runs that may be made, `made` are those of the study that are there (ids), also
+    those of settings with a fixed number of repeats. `hours` are GPU hours by run, made or not.
+    `ask` answers from some runs alone: the open runs by question.
     """
     may = {run: setting for setting, runs in every.items() for run in runs.values()}
     have = {run for run in made if run not in may}
-    have |= {run for runs in every.values() for repeat, run in runs.items() if repeat <= until.at_least}
+    have |= {
+        run for runs in every.values() for repeat, run in runs.items() if repeat <= until.at_least
+    }
     found: list[Look] = []
     at = looks(until)
     for number, repeats in enumerate(at):
@@ -107,7 +115,11 @@ def replay(until: Until, every: Settings, made: Collection[str], hours: Mapping[
         ]
         if undecided:
             look = replace(look, why=Why.OPEN if more else Why.AT_MOST, more=tuple(more))
-        if more and until.gpu_hours and spent + sum(hours.get(run, 0.0) for run in more) > until.gpu_hours:
+        if (
+            more
+            and until.gpu_hours
+            and spent + sum(hours.get(run, 0.0) for run in more) > until.gpu_hours
+        ):
             look = replace(look, why=Why.BUDGET, more=())
         found.append(look)
         if not {*look.more} or not {*look.more} <= {*made}:
@@ -122,11 +134,20 @@ def write(path: Path, found: Sequence[Look], until: Until) -> None:
 
 
 def read(path: Path) -> list[Look]:
-    """Return the looks that were written down; none where there is no such file, or nobody can read it."""
+    """Return the looks that were written down; none where there is no such file, or nobody can read
+    it.
+    """
     try:
         rows: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["looks"]
         return [
-            Look(**{**row, "why": Why(row["why"]), "open": tuple(row["open"]), "more": tuple(row["more"])})
+            Look(
+                **{
+                    **row,
+                    "why": Why(row["why"]),
+                    "open": tuple(row["open"]),
+                    "more": tuple(row["more"]),
+                }
+            )
             for row in rows
         ]
     except (OSError, ValueError, KeyError, TypeError):
@@ -149,6 +170,9 @@ def told(found: Sequence[Look], until: Until) -> list[str]:
         Why.OPEN: f"open: {questions}; next round: {count_of(len(last.more), 'run')}",
         Why.DECIDED: "all is decided that more repeats could change",
         Why.AT_MOST: f"open: {questions}; no setting may have more repeats ({until.at_most})",
-        Why.BUDGET: f"open: {questions}; the next round would pass gpu_hours ({amount(until.gpu_hours or 0.0)})",
+        Why.BUDGET: (
+            f"open: {questions}; the next round would pass gpu_hours"
+            f" ({amount(until.gpu_hours or 0.0)})"
+        ),
     }
     return [f"{text}: {ends[last.why]}"]

@@ -11,7 +11,7 @@ from math import prod
 from typing import NamedTuple
 
 from ddlbench.core import kinds, registry
-from ddlbench.core.plural import count_of
+from ddlbench.core.formatting import count_of
 from ddlbench.core.program import IMAGES
 from ddlbench.core.registry import OWN
 from ddlbench.core.spec import RunSpec
@@ -33,10 +33,12 @@ def make_plan(
     more: Collection[str] | None = (),
     only: Collection[str] | None = None,
 ) -> Plan:
-    """Every run of the study once; `images` are those of training by data set, where its module is not right. Of the
-    repeats that a study may make until it is decided those named by `more` (ids); None: all of them. `only` are the
-    runs that the plan is to have jobs of, for a process that makes these (ids); None: of all. Raises ConfigError if the
-    machine cannot hold a run, ranks do not divide a batch, or two runs would have one id."""
+    """Every run of the study once; `images` are those of training by data set, where its module is
+    not right. Of the repeats that a study may make until it is decided those named by `more` (ids);
+    None: all of them. `only` are the runs that the plan is to have jobs of, for a process that
+    makes these (ids); None: of all. Raises ConfigError if the machine cannot hold a run, ranks do
+    not divide a batch, or two runs would have one id.
+    """
     _check_size(study)
     specs: dict[str, RunSpec] = {}
     blocks: dict[str, tuple[str, ...]] = {}
@@ -52,9 +54,14 @@ def make_plan(
                 continue
             before = specs.setdefault(run, spec)
             if before is not spec and before != replace(spec, timed=before.timed):
-                differ = "; ".join(changes(json.loads(before.to_json()), json.loads(spec.to_json())))
+                differ = "; ".join(
+                    changes(json.loads(before.to_json()), json.loads(spec.to_json()))
+                )
                 wrong = f"two different runs would have the same id, {run} ({differ})"
-                raise ConfigError(f"{study.path}: runs.{block.name}: {wrong}: give a recipe or a variant another name")
+                raise ConfigError(
+                    f"{study.path}: runs.{block.name}: {wrong}: give a recipe or a variant another"
+                    " name"
+                )
             if spec.timed:  # one block that wants its speed is enough
                 specs[run] = spec
             ids.append(run)
@@ -73,7 +80,10 @@ def make_plan(
 
 
 def _minutes(
-    study: Study, machine: Machine, specs: Mapping[str, RunSpec], blocks: Mapping[str, Sequence[str]]
+    study: Study,
+    machine: Machine,
+    specs: Mapping[str, RunSpec],
+    blocks: Mapping[str, Sequence[str]],
 ) -> dict[str, int]:
     """Return the time limits that blocks, or files of programs, give to runs [min], by run: of
     several the longest. Raises ConfigError for one that no queue gives.
@@ -85,12 +95,19 @@ def _minutes(
             spec = specs[run]
             path, key, minutes = study.path, f"runs.{block.name}.minutes", block.minutes
             if minutes is None and spec.program:
-                path, key, minutes = files[spec.program.name].path, "minutes", files[spec.program.name].minutes
+                path, key, minutes = (
+                    files[spec.program.name].path,
+                    "minutes",
+                    files[spec.program.name].minutes,
+                )
             if minutes is None:
                 continue
             longest = machine.limit_minutes(spec.nodes)
             if machine.launcher == "slurm" and minutes > longest:
-                most = f"the most that a partition of machine {machine.name} gives {count_of(spec.nodes, 'node')}"
+                most = (
+                    f"the most that a partition of machine {machine.name} gives"
+                    f" {count_of(spec.nodes, 'node')}"
+                )
                 raise complain(path, key, minutes, f"allowed: at most {longest}, {most}")
             said[run] = max(minutes, said.get(run, 0))
     return said
@@ -101,25 +118,46 @@ def _check_size(study: Study) -> None:
     Snakemake's time.
     """
     for block in study.blocks:
-        axes: list[Sized] = [block.workers, block.batch_per_worker or block.global_batch, block.bandwidths_mbit or " "]
+        axes: list[Sized] = [
+            block.workers,
+            block.batch_per_worker or block.global_batch,
+            block.bandwidths_mbit or " ",
+        ]
         ours = block.programs is None
-        axes += [block.models, block.adapters, block.loaders, block.schedules] if ours else [block.own_programs]
+        axes += (
+            [block.models, block.adapters, block.loaders, block.schedules]
+            if ours
+            else [block.own_programs]
+        )
         named = (block.repeats + block.further) * prod(map(len, axes))
         if named > MOST_RUNS:
-            raise complain(study.path, f"runs.{block.name}", named, f"allowed: at most {MOST_RUNS} runs in a block")
+            raise complain(
+                study.path,
+                f"runs.{block.name}",
+                named,
+                f"allowed: at most {MOST_RUNS} runs in a block",
+            )
 
 
 def _check_figures(study: Study, machine: Machine, blocks: Mapping[str, Sequence[str]]) -> None:
     """Raise ConfigError if nothing is left of the study, or of a figure, on this machine."""
-    shown = {"runs": tuple(blocks), **{f"figures.{figure.name}.runs": figure.runs for figure in study.figures}}
+    shown = {
+        "runs": tuple(blocks),
+        **{f"figures.{figure.name}.runs": figure.runs for figure in study.figures},
+    }
     for key, names in shown.items():
         if not any(blocks[name] for name in names):
-            allowed = f"machine {machine.name} has {machine.workers} workers, fewer than any of its runs needs"
+            allowed = (
+                f"machine {machine.name} has {machine.workers} workers, fewer than any of its runs"
+                " needs"
+            )
             raise complain(study.path, key, list(names), allowed)
     for figure in study.figures:
         for key in beside(figure.plot):
             if getattr(study, key) is None:
-                allowed = f"the study has no key {key}, whose jobs it shows; allowed: any other plot"
+                allowed = (
+                    f"the study has no key {key}, whose jobs it shows; allowed: any other plot"
+                )
                 raise complain(study.path, f"figures.{figure.name}.plot", figure.plot, allowed)
 
 
@@ -141,11 +179,19 @@ def figure_runs(plan: Plan, name: str) -> list[str] | None:
     if plan.study.records:
         return None
     if keys := beside(figure.plot):
-        return [name for name, job in plan.beside.items() if registry.member("kinds", job.kind).RULE.table in keys]
+        return [
+            name
+            for name, job in plan.beside.items()
+            if registry.member("kinds", job.kind).RULE.table in keys
+        ]
     runs = dict.fromkeys(run for block in figure.runs for run in plan.blocks[block])
     if not figure.select:
         return list(runs)
-    return [run for run in runs if all(plan.columns[run][column] in values for column, values in figure.select)]
+    return [
+        run
+        for run in runs
+        if all(plan.columns[run][column] in values for column, values in figure.select)
+    ]
 
 
 class Parts(NamedTuple):
@@ -174,7 +220,10 @@ def parts(plan: Plan) -> Parts:
     of_block = {block: named(ids) for block, ids in plan.blocks.items() if ids}
     of_figure: dict[str, list[str]] = {}
     for figure in plan.study.figures:
-        runs, blocks = figure_runs(plan, figure.name), [block for block in figure.runs if block in of_block]
+        runs, blocks = (
+            figure_runs(plan, figure.name),
+            [block for block in figure.runs if block in of_block],
+        )
         if runs is None or beside(figure.plot):  # tables have what it shows
             of_figure[figure.name] = []
         elif figure.select:

@@ -1,8 +1,10 @@
-"""What a job's result comes from beside its inputs: code, and files of references. Rules have its digest as a param.
+"""What a job's result comes from beside its inputs: code, and files of references. Rules have its
+digest as a param.
 
-Snakemake compares times of scripts, and of inputs that are newer than a result: in a fresh clone all code is newer than
-all results, and a copy that kept its times hides a change. Here contents decide. Code is taken as Python sees it: a
-comment or an empty line changes nothing. Imports are followed from module to module, through rooms that make contents.
+Snakemake compares times of scripts, and of inputs that are newer than a result: in a fresh clone
+all code is newer than all results, and a copy that kept its times hides a change. Here contents
+decide. Code is taken as Python sees it: a comment or an empty line changes nothing. Imports are
+followed from module to module, through rooms that make contents.
 """
 
 import re
@@ -15,11 +17,15 @@ from ddlbench.core import registry
 from ddlbench.core.registry import PACKAGE
 
 SCRIPTS = PACKAGE.parent / "scripts"
-# Rooms through which imports are followed. The others say what is trained, where, and how: records are of that.
+# Rooms through which imports are followed. The others say what is trained, where, and how: records
+# are of that.
 ROOMS = ("core", "analysis", "audit", "records", "show")
 MEASURED = "ddlbench.train.measure"  # columns of what ranks measure
 # Modules of core that find, open and name files, and decide no value in them.
-PLUMBING = {f"ddlbench.core.{name}" for name in ("beats", "files", "gone", "kinds", "layout", "living", "registry")}
+PLUMBING = {
+    f"ddlbench.core.{name}"
+    for name in ("heartbeats", "files", "gone", "kinds", "layout", "living", "registry")
+}
 # Modules that make one table, by its name: what does not show the table does not come from them.
 TABLES = {
     "comparisons": ("analysis/comparisons.py", "analysis/price.py"),
@@ -29,16 +35,22 @@ TABLES = {
 _STRING = r'"""[^"\\]*(?:(?:\\.|"(?!""))[^"\\]*)*"""' + r"|'''[^'\\]*(?:(?:\\.|'(?!''))[^'\\]*)*'''"
 _STRING += r'|"(?:\\.|[^"\\\n])*"' + r"|'(?:\\.|[^'\\\n])*'"
 # A text in quotes, else a comment at the end of a line, or lines with nothing in them.
-_TOKEN = re.compile(rf"({_STRING})|[ \t]+#[^\n]*|^#[^\n]*|\n(?:[ \t]*(?:#[^\n]*)?(?=\n))+", re.DOTALL)
+_TOKEN = re.compile(
+    rf"({_STRING})|[ \t]+#[^\n]*|^#[^\n]*|\n(?:[ \t]*(?:#[^\n]*)?(?=\n))+", re.DOTALL
+)
 _TYPES_ONLY = re.compile(r"^if TYPE_CHECKING:\n(?:[ \t][^\n]*\n)+", re.MULTILINE)
 _IMPORT = re.compile(
-    r"^[ \t]*(?:from (ddlbench[\w.]*) import (\([^)]*\)|[^\n]*)|import (ddlbench[\w.]*))", re.MULTILINE
+    r"^[ \t]*(?:from (ddlbench[\w.]*) import (\([^)]*\)|[^\n]*)|import (ddlbench[\w.]*))",
+    re.MULTILINE,
 )
 
 
-def of_script(name: str, *more: Path | str | None, rooms: Collection[str] = ROOMS, without: Iterable[str] = ()) -> str:
-    """Return the digest of a script of `workflow/scripts`, of all that it imports, and of further files with what they
-    import. `without` are files of the package that are left out."""
+def of_script(
+    name: str, *more: Path | str | None, rooms: Collection[str] = ROOMS, without: Iterable[str] = ()
+) -> str:
+    """Return the digest of a script of `workflow/scripts`, of all that it imports, and of further
+    files with what they import. `without` are files of the package that are left out.
+    """
     files = [SCRIPTS / f"{name}.py", *(Path(file) for file in more if file is not None)]
     return digest(files, rooms, [PACKAGE / file for file in without])
 
@@ -49,20 +61,28 @@ def of_figure(plot: str, *more: Path | str | None, script: str = "figure") -> st
     """
     shown = registry.constant("figures", plot, "TABLES")
     read = dict.fromkeys(("runs", "refused", *shown))
-    sheets = [registry.path("sheets", table) for table in read if table.replace("_", "-") in registry.members("sheets")]
+    sheets = [
+        registry.path("sheets", table)
+        for table in read
+        if table.replace("_", "-") in registry.members("sheets")
+    ]
     code = [registry.path("figures", plot), registry.path("records", "ours"), *sheets]
     without = [file for table, files in TABLES.items() if table not in shown for file in files]
     return of_script(script, *code, *more, without=without)
 
 
-def digest(files: Iterable[Path], rooms: Collection[str] = ROOMS, without: Collection[Path] = ()) -> str:
+def digest(
+    files: Iterable[Path], rooms: Collection[str] = ROOMS, without: Collection[Path] = ()
+) -> str:
     """Return 16 hexadecimal digits of these files' contents, and of what those in Python import."""
     found = sorted((_name(path), path) for path in closure(files, rooms, without))
     text = "\0".join(f"{name}\0{_contents(path)}" for name, path in found)
     return sha256(text.encode()).hexdigest()[:16]
 
 
-def closure(files: Iterable[Path], rooms: Collection[str] = ROOMS, without: Collection[Path] = ()) -> set[Path]:
+def closure(
+    files: Iterable[Path], rooms: Collection[str] = ROOMS, without: Collection[Path] = ()
+) -> set[Path]:
     """Return these files and all of the package that they import, directly or not.
 
     Those that are not there are left out: where another workflow uses this one, it has no scripts.
@@ -89,7 +109,9 @@ def _is_followed(module: str, rooms: Collection[str]) -> bool:
 
 def _name(path: Path) -> str:
     """Return the file's name in a digest, which is the same wherever the project lies."""
-    return str(path.relative_to(PACKAGE.parent)) if path.is_relative_to(PACKAGE.parent) else path.name
+    return (
+        str(path.relative_to(PACKAGE.parent)) if path.is_relative_to(PACKAGE.parent) else path.name
+    )
 
 
 @cache
@@ -112,7 +134,9 @@ def _imported(code: str) -> Iterator[tuple[str, Path]]:
         asked = (
             [module]
             if module
-            else [f"{package}.{name.split()[0]}" for name in re.split(r"[(),]", names) if name.strip()]
+            else [
+                f"{package}.{name.split()[0]}" for name in re.split(r"[(),]", names) if name.strip()
+            ]
         )
         for name in asked:
             file = _file(name) or _file(package)  # a name within the package's own file
@@ -123,4 +147,6 @@ def _imported(code: str) -> Iterator[tuple[str, Path]]:
 @cache
 def _file(module: str) -> Path | None:
     place = PACKAGE.joinpath(*module.split(".")[1:])
-    return next((file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()), None)
+    return next(
+        (file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()), None
+    )

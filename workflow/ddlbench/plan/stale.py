@@ -1,7 +1,7 @@
 """What is done, and what is to be made again and why: a planned run beside its record.
 
-Compares what Snakemake compares (params, inputs, the rule's command) and names the setting that differs; `snakemake -n`
-has the last word: it sees changes of software environments too.
+Compares what Snakemake compares (params, inputs, the rule's command) and names the setting that
+differs; `snakemake -n` has the last word: it sees changes of software environments too.
 """
 
 import json
@@ -19,10 +19,11 @@ from ddlbench.core.record import MLLOG, STEPS
 from ddlbench.core.seal import sealed
 from ddlbench.core.spec import RunSpec, used
 
-# The command of rule train. Snakemake compares it with the one that made a record: another text makes all stale.
+# The command of rule train. Snakemake compares it with the one that made a record: another text
+# makes all stale.
 COMMAND = (
-    "python -m ddlbench.run --folder results/runs/{wildcards.run} --manifest {input:q} --spec {params.spec:q} "
-    "{resources.supervision} -- {resources.launch} > {log} 2>&1"
+    "python -m ddlbench.run --folder results/runs/{wildcards.run} --manifest {input:q} --spec"
+    " {params.spec:q} {resources.supervision} -- {resources.launch} > {log} 2>&1"
 )
 NOTES = Path(".snakemake/metadata")
 DONE, STALE, FAILED, STOPPED, MISSING = "done", "stale", "failed", "stopped", "missing"
@@ -54,7 +55,9 @@ def memories(runs: Iterable[str]) -> dict[str, Memory]:
         if note:
             inputs = note.get("input")
             found[run] = Memory(
-                inputs if inputs is None else tuple(inputs), note.get("input_checksums") or {}, note.get("code")
+                inputs if inputs is None else tuple(inputs),
+                note.get("input_checksums") or {},
+                note.get("code"),
             )
     return found
 
@@ -63,7 +66,9 @@ def remembered(output: str) -> dict[str, Any] | None:
     """Return what Snakemake's own file says of the job that made an output; None if there is none
     that can be read.
     """
-    name = urlsafe_b64encode(output.encode()).decode()  # in pieces that a file's name may have (Snakemake 9.27)
+    name = urlsafe_b64encode(
+        output.encode()
+    ).decode()  # in pieces that a file's name may have (Snakemake 9.27)
     try:
         longest = os.pathconf(NOTES, "PC_NAME_MAX") - 1
         *folders, last = [name[start : start + longest] for start in range(0, len(name), longest)]
@@ -91,18 +96,27 @@ def state(
     outputs = [folder / MLLOG, folder / STEPS]
     missing = [path.name for path in outputs if not path.exists()]
     if missing:
-        return unfinished(folder, "" if len(missing) == len(outputs) else f"its {missing[0]} is missing")
+        return unfinished(
+            folder, "" if len(missing) == len(outputs) else f"its {missing[0]} is missing"
+        )
     if recorded is None:
         why = refusals.of_seal(folder / MLLOG)
         return (DONE, why) if why else (STALE, "its record is not whole")
     reasons = changes(recorded, json.loads(spec.to_json()))
-    if memory and memory.inputs is not None and list(memory.inputs) != [manifest] * (manifest is not None):
-        reasons.append(f"reads {manifest or 'nothing'}, read {', '.join(memory.inputs) or 'nothing'}")
+    if (
+        memory
+        and memory.inputs is not None
+        and list(memory.inputs) != [manifest] * (manifest is not None)
+    ):
+        reasons.append(
+            f"reads {manifest or 'nothing'}, read {', '.join(memory.inputs) or 'nothing'}"
+        )
     elif manifest:
         reasons += _of_data(Path(manifest), min(path.stat().st_mtime for path in outputs), memory)
     if memory and command is not None and memory.command not in (None, command):
         reasons.append("rule train has another command")
-    # What a changed log says of its settings is no reason to make the run again: a person removes it, or finds out why.
+    # What a changed log says of its settings is no reason to make the run again: a person removes
+    # it, or finds out why.
     why = refusals.of_seal(folder / MLLOG)
     return (STALE, "; ".join(reasons)) if reasons and not why else (DONE, why)
 
@@ -125,7 +139,9 @@ def is_of_other_settings(log: Path, spec: RunSpec) -> bool:
     """
     try:
         recorded = recorded_spec(log)
-    except Exception:  # no log, or one in which anything may stand: `collect` refuses it and says why
+    except (
+        Exception
+    ):  # no log, or one in which anything may stand: `collect` refuses it and says why
         return False
     if isinstance(recorded, Mapping) and not changes(recorded, json.loads(spec.to_json())):
         return False

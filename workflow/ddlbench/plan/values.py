@@ -1,4 +1,5 @@
-"""Values of a plan that the rest of this room, and those below it, hand around: a job, all jobs, a row of the bill.
+"""Values of a plan that the rest of this room, and those below it, hand around: a job, all jobs, a
+row of the bill.
 
 `runs.py` makes plans, `bill.py` rows, and members of `kinds/` jobs. This file imports none of them.
 """
@@ -17,7 +18,9 @@ from ddlbench.core.spec import RunSpec
 from ddlbench.settings.machine import Machine
 from ddlbench.settings.study import Study
 
-S = TypeVar("S", bound=Any)  # a RunSpec, or what else has an id, ranks (`slurm.jobs.Ranks`) and `to_json`
+S = TypeVar(
+    "S", bound=Any
+)  # a RunSpec, or what else has an id, ranks (`slurm.jobs.Ranks`) and `to_json`
 Resources = Mapping[str, str | int | None]
 
 
@@ -61,7 +64,9 @@ class Job(Generic[S]):
         """Return the files that are there if and only if it has ended well; the first says what job
         it is of.
         """
-        return [self.folder(results) / name for name in registry.member("kinds", self.kind).RULE.outputs]
+        return [
+            self.folder(results) / name for name in registry.member("kinds", self.kind).RULE.outputs
+        ]
 
     def threads(self, cores: int | None) -> int:
         """Return how many of `cores` on one machine the job takes.
@@ -69,7 +74,9 @@ class Job(Generic[S]):
         Timed jobs have the machine to themselves, and so have jobs on GPUs, which all begin with
         the first one.
         """
-        return cores or 1 if self.spec.timed or self.spec.device == "cuda" else int(self.spec.workers)
+        return (
+            cores or 1 if self.spec.timed or self.spec.device == "cuda" else int(self.spec.workers)
+        )
 
 
 @dataclass(frozen=True)
@@ -118,7 +125,8 @@ class Plan:
     @cached_property
     def scaling(self) -> dict[str, str]:
         """Return the kind of series that each run is in, by the batch that its blocks give: WEAK or
-        STRONG. Runs of a block with one worker count, and those of blocks that say both, are left out.
+        STRONG. Runs of a block with one worker count, and those of blocks that say both, are left
+        out.
         """
         series: dict[str, set[str]] = {}
         for block in self.study.blocks:
@@ -140,7 +148,12 @@ class Plan:
         rounds asked for.
         """
         blocks = [block for block in self.study.blocks if block.further]
-        runs = (run for block in blocks for run in self.blocks[block.name] if self._is_further(run, block.repeats))
+        runs = (
+            run
+            for block in blocks
+            for run in self.blocks[block.name]
+            if self._is_further(run, block.repeats)
+        )
         return sorted({*runs})
 
     def _is_further(self, run: str, repeats: int) -> bool:

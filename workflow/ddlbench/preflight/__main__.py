@@ -1,8 +1,10 @@
-"""A job of a minute before any training: is the machine what its file says? Rule `preflight` runs it.
+"""A job of a minute before any training: is the machine what its file says? Rule `preflight` runs
+it.
 
-`promise.py` says what a study expects of its machine. Ranks are started like those of a run and look around
-(`scout.py`); `judge.py` compares. With an error, training would fail or would not be what was asked for: it does not
-start. Warnings are printed, and every record cites them: the SHA-256 of this job's output is in `ddlbench_facts`.
+`promise.py` says what a study expects of its machine. Ranks are started like those of a run and
+look around (`scout.py`); `judge.py` compares. With an error, training would fail or would not be
+what was asked for: it does not start. Warnings are printed, and every record cites them: the
+SHA-256 of this job's output is in `ddlbench_facts`.
 """
 
 import argparse
@@ -19,7 +21,7 @@ from typing import Any
 
 from ddlbench.core import notes, site_torch
 from ddlbench.core.files import aside, sha256, write_json
-from ddlbench.core.plural import count_of
+from ddlbench.core.formatting import count_of
 from ddlbench.preflight.judge import Problem, judge, judge_nodes
 from ddlbench.preflight.promise import FAILED
 from ddlbench.preflight.scout import PROMISED
@@ -44,20 +46,29 @@ def summary(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
     first = next((facts for facts in ranks if facts["rank"] == 0), None)
     if first is None:
         return []
-    lines = [f"{count_of(len(ranks), 'rank')} on {', '.join(sorted({facts['host'] for facts in ranks}))}"]
+    lines = [
+        f"{count_of(len(ranks), 'rank')} on {', '.join(sorted({facts['host'] for facts in ranks}))}"
+    ]
     if first.get("torch_from") not in (None, site_torch.OWN):
         lines.append(f"PyTorch {first['versions']['torch']} is the site's: {first['torch_from']}")
     for name, done in (first.get("all_reduce") or {}).items() if len(ranks) > 1 else ():
-        lines.append(f"all-reduce of {done['bytes'] >> 20} MiB by {name}: {done['seconds'] * 1e3:.1f} ms")
+        lines.append(
+            f"all-reduce of {done['bytes'] >> 20} MiB by {name}: {done['seconds'] * 1e3:.1f} ms"
+        )
     lines += [
         f"other processes on {facts['host']} keep {facts['others_cores']:.1f} cores busy"
         for facts in ranks
         if "others_cores" in facts
     ]
     for host, clock in (first.get("clocks") or {}).items():
-        lines.append(f"clock of {host}: {clock['offset_s'] * 1e3:+.3f} +- {clock['uncertainty_s'] * 1e3:.3f} ms")
+        lines.append(
+            f"clock of {host}: {clock['offset_s'] * 1e3:+.3f} +-"
+            f" {clock['uncertainty_s'] * 1e3:.3f} ms"
+        )
     here = [facts for facts in ranks if facts["host"] == first["host"] and "cores" in facts]
-    lines += [f"rank {facts['rank']} on {facts['host']}: cores {spans(facts['cores'])}" for facts in here]
+    lines += [
+        f"rank {facts['rank']} on {facts['host']}: cores {spans(facts['cores'])}" for facts in here
+    ]
     for facts in ranks:
         for form in facts["read"]:
             if form["bytes_per_s"] is None:
@@ -66,7 +77,9 @@ def summary(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
             cold = "unknown whether cached" if cached is None else f"{cached:.0%} of it cached"
             speed = f"{form['bytes_per_s'] / 1e6:.0f} MB/s ({form['bytes'] / 1e6:.1f} MB, {cold})"
             lines.append(f"{facts['host']} reads {form['folder']}: {speed}")
-    free = ", ".join(f"{place} {size / 1e9:.1f} GB" for place, size in first.get("free_bytes", {}).items())
+    free = ", ".join(
+        f"{place} {size / 1e9:.1f} GB" for place, size in first.get("free_bytes", {}).items()
+    )
     return [*lines, f"free: {free}"]
 
 
@@ -97,8 +110,17 @@ def execute(promised: dict[str, Any], output: Path, argv: list[str]) -> int:
         if slurms:
             problems += judge_nodes(load_machine(promised["machine"]), slurms)
         if seen.code and not any(problem.error for problem in problems):
-            problems.insert(0, Problem(True, f"the launcher ended with exit code {seen.code}; what it said is above"))
-    result = {"time": time.time(), "promised": promised, "problems": [asdict(problem) for problem in problems]}
+            problems.insert(
+                0,
+                Problem(
+                    True, f"the launcher ended with exit code {seen.code}; what it said is above"
+                ),
+            )
+    result = {
+        "time": time.time(),
+        "promised": promised,
+        "problems": [asdict(problem) for problem in problems],
+    }
     result["ranks"] = ranks
     failed = any(problem.error for problem in problems)
     print(*summary(ranks), *map(str, problems), sep="\n", flush=True)
@@ -106,7 +128,8 @@ def execute(promised: dict[str, Any], output: Path, argv: list[str]) -> int:
         write_json(output.with_suffix(FAILED), result)
     else:
         write_json(output, result)
-        # The next preflight takes the place of this one. Records that cite this one can still find it.
+        # The next preflight takes the place of this one. Records that cite this one can still find
+        # it.
         kept = output.parent / "kept"
         kept.mkdir(exist_ok=True)
         with aside(kept / f"{sha256(output)}.json") as copy:
@@ -118,7 +141,9 @@ def execute(promised: dict[str, Any], output: Path, argv: list[str]) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--promised", required=True, help="what the study expects of its machine, as JSON")
+    parser.add_argument(
+        "--promised", required=True, help="what the study expects of its machine, as JSON"
+    )
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("command", nargs="+", help="after --: the launcher and its arguments")
     a = parser.parse_args()

@@ -1,4 +1,6 @@
-"""Compares what ranks saw on a machine with what its file promises. Pure: `scout.py` looks, `__main__.py` acts."""
+"""Compares what ranks saw on a machine with what its file promises. Pure: `scout.py` looks,
+`__main__.py` acts.
+"""
 
 import json
 from collections import defaultdict
@@ -6,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ddlbench.core.plural import count_of
+from ddlbench.core.formatting import count_of
 from ddlbench.settings import environment_modules
 from ddlbench.settings.machine import Machine
 from ddlbench.slurm.cluster import Node
@@ -36,7 +38,9 @@ def judge(
     SLURM job. A problem that several ranks have is said once, with their nodes.
     """
     everyone = len(ranks) == promised["workers"]
-    found = ((*wrong, facts["host"]) for facts in ranks for wrong in _of_rank(facts, promised, everyone))
+    found = (
+        (*wrong, facts["host"]) for facts in ranks for wrong in _of_rank(facts, promised, everyone)
+    )
     problems = _once_each(found, len(ranks) if everyone else 0)
     problems += [Problem(error, what) for error, what in _of_all(ranks, promised, allocated)]
     return sorted(problems, key=lambda problem: not problem.error)
@@ -47,20 +51,33 @@ def judge_nodes(machine: Machine, nodes: Iterable[Node]) -> list[Problem]:
 
     Timed runs take whole nodes, whatever the file says.
     """
-    return _once_each((False, text, node.name) for node in nodes for text in _of_node(node, machine))
+    return _once_each(
+        (False, text, node.name) for node in nodes for text in _of_node(node, machine)
+    )
 
 
 def _of_node(node: Node, machine: Machine) -> Iterable[str]:
-    file, wanted = f"config/machines/{machine.name}.yaml", machine.workers_per_node * machine.cores_per_worker
-    product = f"{file}: workers_per_node x cores_per_worker: {machine.workers_per_node} x {machine.cores_per_worker}"
+    file, wanted = (
+        f"config/machines/{machine.name}.yaml",
+        machine.workers_per_node * machine.cores_per_worker,
+    )
+    product = (
+        f"{file}: workers_per_node x cores_per_worker: {machine.workers_per_node} x"
+        f" {machine.cores_per_worker}"
+    )
     idle = "the others stay idle in timed runs, which take whole nodes"
     if wanted > node.cpus:
-        more = f"{product} is more than the {count_of(node.cpus, 'core')} that SLURM gives of a node"
+        more = (
+            f"{product} is more than the {count_of(node.cpus, 'core')} that SLURM gives of a node"
+        )
         yield f"{more}; runs that fill a node will be refused"
     elif node.cores and wanted < node.cores:
         yield f"{product} of {count_of(node.cores, 'core')}; {idle}"
     if machine.device == "cuda" and node.gpus > machine.workers_per_node:
-        yield f"{file}: workers_per_node: {machine.workers_per_node} of {count_of(node.gpus, 'GPU')}; {idle}"
+        yield (
+            f"{file}: workers_per_node: {machine.workers_per_node} of {count_of(node.gpus, 'GPU')};"
+            f" {idle}"
+        )
 
 
 def _once_each(found: Iterable[tuple[bool, str, str]], all_ranks: int = 0) -> list[Problem]:
@@ -74,11 +91,17 @@ def _once_each(found: Iterable[tuple[bool, str, str]], all_ranks: int = 0) -> li
     for (error, what), hosts in hosts_of.items():
         names = sorted(set(hosts))
         everywhere = len(hosts) == all_ranks and len(names) > 1
-        problems.append(Problem(error, what + (" (on all nodes)" if everywhere else f" (on {', '.join(names)})")))
+        problems.append(
+            Problem(
+                error, what + (" (on all nodes)" if everywhere else f" (on {', '.join(names)})")
+            )
+        )
     return problems
 
 
-def _of_rank(facts: Mapping[str, Any], promised: Mapping[str, Any], everyone: bool) -> Iterable[tuple[bool, str]]:
+def _of_rank(
+    facts: Mapping[str, Any], promised: Mapping[str, Any], everyone: bool
+) -> Iterable[tuple[bool, str]]:
     """Yield (is an error, what) for each thing that is wrong on one rank; `everyone`: all ranks
     have reported.
     """
@@ -86,7 +109,9 @@ def _of_rank(facts: Mapping[str, Any], promised: Mapping[str, Any], everyone: bo
     if "cores" not in facts:  # it did not get as far as looking around
         yield True, facts.get("error") or "a rank ended before it could look around"
         return
-    wrong = environment_modules.complaint(promised["machine"], promised["modules"], facts["modules"])
+    wrong = environment_modules.complaint(
+        promised["machine"], promised["modules"], facts["modules"]
+    )
     if wrong:
         yield True, wrong
     if facts.get("node_check"):
@@ -98,30 +123,66 @@ def _of_rank(facts: Mapping[str, Any], promised: Mapping[str, Any], everyone: bo
     absent = list(_absent_interfaces(facts["interfaces"], promised["environment"]))
     if absent:
         there = ", ".join(facts["interfaces"])
-        yield True, f"{file}: environment: {', '.join(absent)}: no such network interface; there are {there}"
+        yield (
+            True,
+            (
+                f"{file}: environment: {', '.join(absent)}: no such network interface; there are"
+                f" {there}"
+            ),
+        )
     for place, free in facts["free_bytes"].items():
         if free < LITTLE_SPACE_BYTES:
             full = free < NO_SPACE_BYTES
-            yield full and place == "results", f"the disk of folder {place} is {'full' if full else 'nearly full'}"
+            yield (
+                full and place == "results",
+                f"the disk of folder {place} is {'full' if full else 'nearly full'}",
+            )
     if promised["manifests"] and "data" not in facts["free_bytes"]:
         yield True, f"{file}: data: folder {promised['data']} is not there"
     if "gpus" in facts and facts["gpu"] is None:
         cuda = "" if facts["cuda"] else "; this PyTorch was built without CUDA"
-        yield True, f"rank {facts['local_rank']} of its node has no GPU of its own ({len(facts['gpus'])} visible){cuda}"
-    elif "gpus" in facts and promised["gpu_name"] and promised["gpu_name"] not in facts["gpu"]["name"]:
-        yield True, f"{file}: gpu_name: {promised['gpu_name']} was promised, the GPU is {facts['gpu']['name']}"
+        yield (
+            True,
+            (
+                f"rank {facts['local_rank']} of its node has no GPU of its own"
+                f" ({len(facts['gpus'])} visible){cuda}"
+            ),
+        )
+    elif (
+        "gpus" in facts
+        and promised["gpu_name"]
+        and promised["gpu_name"] not in facts["gpu"]["name"]
+    ):
+        yield (
+            True,
+            (
+                f"{file}: gpu_name: {promised['gpu_name']} was promised, the GPU is"
+                f" {facts['gpu']['name']}"
+            ),
+        )
     if facts.get("others_cores", 0.0) > BUSY_CORES:
-        busy = f"other processes keep {facts['others_cores']:.1f} cores of this node busy: let timed runs have it alone"
+        busy = (
+            f"other processes keep {facts['others_cores']:.1f} cores of this node busy: let timed"
+            " runs have it alone"
+        )
         yield False, busy
     if facts.get("nccl"):
         yield False, facts["nccl"]
     if len(facts["cores"]) < promised["cores_per_worker"]:
         has = f"a rank may use {count_of(len(facts['cores']), 'core')}"
         if facts.get("hardware_threads", 0) > len(facts["cores"]):
-            has += f" ({facts['hardware_threads']} hardware threads); SLURM gives whole cores with slurm_flags:"
+            has += (
+                f" ({facts['hardware_threads']} hardware threads); SLURM gives whole cores with"
+                " slurm_flags:"
+            )
             has += " [--hint=nomultithread]"
-        yield False, f"{file}: cores_per_worker: {promised['cores_per_worker']} were promised, {has}"
-    if facts.get("error") or (facts["doing"] and everyone):  # else it waited for those that did not come
+        yield (
+            False,
+            f"{file}: cores_per_worker: {promised['cores_per_worker']} were promised, {has}",
+        )
+    if facts.get("error") or (
+        facts["doing"] and everyone
+    ):  # else it waited for those that did not come
         yield True, _explain(facts, promised)
 
 
@@ -134,27 +195,41 @@ def _of_all(
     if silent:
         met = next((facts["met"] for facts in ranks if facts["met"]), None)
         why = "they did not start, or do not see this folder"
-        hosts = {*allocated} - {facts["host"].partition(".")[0] for facts in ranks}  # SLURM's names are short
+        hosts = {*allocated} - {
+            facts["host"].partition(".")[0] for facts in ranks
+        }  # SLURM's names are short
         if met and len(met) > max(silent):
             hosts, why = {met[rank] for rank in silent}, "they do not see this folder"
         where = f" (on {', '.join(sorted(hosts))})" if hosts else ""
         advice = "put the project where all nodes see it, or name such nodes in exclude_nodes"
         yield True, f"no report from ranks {', '.join(map(str, silent))}{where}: {why}; {advice}"
     looked = [facts for facts in ranks if "cores" in facts]
-    versions: dict[str, Any] = {name: lambda facts, name=name: facts["versions"][name] for name in promised["versions"]}
+    versions: dict[str, Any] = {
+        name: lambda facts, name=name: facts["versions"][name] for name in promised["versions"]
+    }
     for package, version in (versions | {"Python": lambda facts: facts["python"]}).items():
         if text := _differ(looked, version):
             yield True, f"nodes have different versions of {package}: {text}"
     if text := _differ(looked, lambda facts: facts.get("torch_from")):
         yield True, f"nodes take PyTorch from different places: {text}"
-    if text := _differ([facts for facts in ranks if facts.get("gpu")], lambda facts: facts["gpu"]["name"]):
+    if text := _differ(
+        [facts for facts in ranks if facts.get("gpu")], lambda facts: facts["gpu"]["name"]
+    ):
         yield False, f"ranks have different GPUs, and each step waits for the slowest: {text}"
     for host in sorted({facts["host"] for facts in looked}):
         there = [facts for facts in looked if facts["host"] == host]
         cores = {core for facts in there for core in facts["cores"]}
         wanted = len(there) * promised["cores_per_worker"]
-        if len(cores) < wanted and all(len(facts["cores"]) >= promised["cores_per_worker"] for facts in there):
-            yield False, f"{len(there)} ranks on {host} share {count_of(len(cores), 'core')}; promised were {wanted}"
+        if len(cores) < wanted and all(
+            len(facts["cores"]) >= promised["cores_per_worker"] for facts in there
+        ):
+            yield (
+                False,
+                (
+                    f"{len(there)} ranks on {host} share {count_of(len(cores), 'core')}; promised"
+                    f" were {wanted}"
+                ),
+            )
         uuids = [facts["gpu"]["uuid"] for facts in there if facts.get("gpu")]
         if len(set(uuids)) < len(uuids):
             yield True, f"{len(uuids)} ranks on {host} share {count_of(len(set(uuids)), 'GPU')}"
@@ -167,7 +242,9 @@ def _of_all(
         if done["sum"] != promised["workers"]:
             yield True, f"an all-reduce of {promised['workers']} ones by {name} gave {done['sum']}"
     nodes = len({facts["host"] for facts in ranks})
-    wanted = 1 if promised["launcher"] == "namespaces" else promised["nodes"]  # nodes of one host, by its name
+    wanted = (
+        1 if promised["launcher"] == "namespaces" else promised["nodes"]
+    )  # nodes of one host, by its name
     if not silent and nodes != wanted:
         yield True, f"ranks run on {count_of(nodes, 'node')}; promised were {wanted}"
 
@@ -183,7 +260,11 @@ def _explain(facts: Mapping[str, Any], promised: Mapping[str, Any]) -> str:
     names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
     set_to = ", ".join(f"{name}={promised['environment'].get(name, '(not set)')}" for name in names)
     where = f"config/machines/{promised['machine']}.yaml: environment: {set_to}, host_suffix: "
-    hint = f"{where}{json.dumps(promised['host_suffix'])}" if promised["nodes"] > 1 else "all ranks are on this node"
+    hint = (
+        f"{where}{json.dumps(promised['host_suffix'])}"
+        if promised["nodes"] > 1
+        else "all ranks are on this node"
+    )
     return f"ranks do not reach each other ({facts['doing']}; {hint}): {error[:300]}"
 
 
@@ -199,7 +280,11 @@ def _absent_interfaces(there: Sequence[str], environment: Mapping[str, str]) -> 
         yield "GLOO_SOCKET_IFNAME"
     nccl = environment.get("NCCL_SOCKET_IFNAME", "^")
     names = nccl.removeprefix("=").split(",")
-    fits = (lambda name: name in names) if nccl.startswith("=") else (lambda name: name.startswith(tuple(names)))
+    fits = (
+        (lambda name: name in names)
+        if nccl.startswith("=")
+        else (lambda name: name.startswith(tuple(names)))
+    )
     if not nccl.startswith("^") and not any(map(fits, there)):
         yield "NCCL_SOCKET_IFNAME"
 
@@ -213,4 +298,6 @@ def _differ(ranks: Sequence[Mapping[str, Any]], get: Any) -> str | None:
         hosts[str(get(facts))].add(facts["host"])
     if len(hosts) < 2:
         return None
-    return "; ".join(f"{value} on {', '.join(sorted(names))}" for value, names in sorted(hosts.items()))
+    return "; ".join(
+        f"{value} on {', '.join(sorted(names))}" for value, names in sorted(hosts.items())
+    )

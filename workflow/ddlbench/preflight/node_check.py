@@ -1,6 +1,7 @@
 """Run a site's own check of a node (`node_check` in the machine file), such as `dcgmi diag -r 1`.
 
-The first rank of each node calls it before ranks meet; `judge.py` makes an error of what it returns.
+The first rank of each node calls it before ranks meet; `judge.py` makes an error of what it
+returns.
 """
 
 import os
@@ -22,10 +23,11 @@ KILLED_S = 10.0  # in which a process that was killed ends
 
 
 def failure(command: str, timeout_s: float, folder: Path) -> str | None:
-    """Run the command and return why this node has failed, with the output's last lines; None if it exits with 0.
+    """Run the command and return why this node has failed, with the output's last lines; None if it
+    exits with 0.
 
-    What it prints is kept in a file without a name in `folder`, not in a pipe: a process that the command leaves behind
-    would keep a pipe open.
+    What it prints is kept in a file without a name in `folder`, not in a pipe: a process that the
+    command leaves behind would keep a pipe open.
     """
     with tempfile.TemporaryFile(dir=folder) as output:
         try:
@@ -50,7 +52,9 @@ def failure(command: str, timeout_s: float, folder: Path) -> str | None:
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            with suppress(subprocess.TimeoutExpired):  # one that waits for a device that hangs ends by no signal
+            with suppress(
+                subprocess.TimeoutExpired
+            ):  # one that waits for a device that hangs ends by no signal
                 process.wait(KILLED_S)
         what += ", and does not end when it is killed" if process.poll() is None else ""
         printed = last_lines(output)

@@ -1,4 +1,5 @@
-"""What a study expects of its machine, and how Snakemake asks for the preflight. The Snakefile uses this.
+"""What a study expects of its machine, and how Snakemake asks for the preflight. The Snakefile uses
+this.
 
 `__main__.py` runs in the job and compares the machine with it.
 """
@@ -60,10 +61,17 @@ def promised(plan: Plan) -> dict[str, Any]:
     specs = [job.spec for job in plan.runs.values()]
     trained = [job for job in plan.runs.values() if kinds.is_ours(job.spec)]
     uses = {(job.spec.adapter, job.spec.options): job.spec.all_options() for job in trained}
-    rooms = {"frameworks": {spec.adapter for spec in specs}, "loaders": {spec.loader for spec in specs}}
-    members = [(room, name, registry.member(room, name)) for room in rooms for name in sorted(rooms[room])]
+    rooms = {
+        "frameworks": {spec.adapter for spec in specs},
+        "loaders": {spec.loader for spec in specs},
+    }
+    members = [
+        (room, name, registry.member(room, name)) for room in rooms for name in sorted(rooms[room])
+    ]
     # As text: a run that reads nothing has no manifest.
-    models = sorted({_model(job) for job in trained}, key=lambda model: (*model[:4], *map(str, model[4:])))
+    models = sorted(
+        {_model(job) for job in trained}, key=lambda model: (*model[:4], *map(str, model[4:]))
+    )
     return {
         "machine": machine.name,
         "launcher": machine.launcher,
@@ -77,7 +85,7 @@ def promised(plan: Plan) -> dict[str, Any]:
         **({"container": list(machine.container)} if machine.container else {}),
         "environment": dict(launch.hide(machine).environment),
         "host_suffix": machine.host_suffix,
-        "start_patience_s": machine.start_patience_s,
+        "start_timeout_s": machine.start_timeout_s,
         # Only where it is asked for, so that preflights from before stand.
         **(
             {"node_check": machine.node_check, "node_check_timeout_s": machine.node_check_timeout_s}
@@ -89,7 +97,9 @@ def promised(plan: Plan) -> dict[str, Any]:
         "models": [list(model) for model in models],
         "frameworks": [[name, options] for (name, _), options in sorted(uses.items(), key=str)],
         "packages": {
-            m.PACKAGE: f"{room[:-1]} {name} needs it: {m.INSTALL}" for room, name, m in members if m.PACKAGE is not None
+            m.PACKAGE: f"{room[:-1]} {name} needs it: {m.INSTALL}"
+            for room, name, m in members
+            if m.PACKAGE is not None
         },
         "versions": sorted({*PACKAGES, *(m.DISTRIBUTION for _, _, m in members if m.DISTRIBUTION)}),
     }
@@ -112,7 +122,9 @@ def path(plan: Plan) -> str:
 def is_current(plan: Plan) -> bool:
     """Tell whether the last preflight was made for just what the study expects now."""
     try:
-        return bool(json.loads(Path(path(plan)).read_text(encoding="utf-8"))["promised"] == promised(plan))
+        return bool(
+            json.loads(Path(path(plan)).read_text(encoding="utf-8"))["promised"] == promised(plan)
+        )
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
@@ -125,7 +137,9 @@ def resources(plan: Plan, account: str | None) -> dict[str, str | int | None]:
     minutes = MINUTES
     if machine.node_check:
         minutes += math.ceil(machine.node_check_timeout_s / 60)
-    return launch.resources(ranks, machine, machine.limit_minutes(ranks.nodes, minutes), account, PROGRAM)
+    return launch.resources(
+        ranks, machine, machine.limit_minutes(ranks.nodes, minutes), account, PROGRAM
+    )
 
 
 def errors(preflight: Path) -> list[str]:

@@ -1,4 +1,5 @@
-"""One rank of a preflight: looks around on its node, meets the other ranks, and leaves `rank-<n>.json`.
+"""One rank of a preflight: looks around on its node, meets the other ranks, and leaves
+`rank-<n>.json`.
 
 The launcher starts it under `__main__.py`. It only measures; `judge.py` says what is wrong.
 """
@@ -46,9 +47,14 @@ PACKAGES = ("torch", "numpy", "horovod", "nvidia")  # whose place is looked at
 def here(promised: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Collect what a rank sees on its own, before it meets the others."""
     threads, places = os.sched_getaffinity(0), {"results": folder, "data": Path(promised["data"])}
-    # Of frameworks that are not installed here `lacks` says so; the others may be unable to do what the study asks.
-    members = [(registry.member("frameworks", name), options) for name, options in promised["frameworks"]]
-    members = [(member, options) for member, options in members if registry.importable(member.PACKAGE)]
+    # Of frameworks that are not installed here `lacks` says so; the others may be unable to do what
+    # the study asks.
+    members = [
+        (registry.member("frameworks", name), options) for name, options in promised["frameworks"]
+    ]
+    members = [
+        (member, options) for member, options in members if registry.importable(member.PACKAGE)
+    ]
     return {
         "python": platform.python_version(),
         "versions": {name: registry.release(name) for name in promised["versions"]},
@@ -58,9 +64,15 @@ def here(promised: dict[str, Any], folder: Path) -> dict[str, Any]:
         "modules": {name: os.environ.get(name, "") for name in environment_modules.KEPT},
         "cores": cores(threads),
         "hardware_threads": len(threads),
-        "unable": [text for member, options in members if (text := member.lacks(promised["device"], options))],
+        "unable": [
+            text
+            for member, options in members
+            if (text := member.lacks(promised["device"], options))
+        ],
         "interfaces": [name for _, name in socket.if_nameindex()],
-        "free_bytes": {name: shutil.disk_usage(place).free for name, place in places.items() if place.exists()},
+        "free_bytes": {
+            name: shutil.disk_usage(place).free for name, place in places.items() if place.exists()
+        },
     }
 
 
@@ -69,16 +81,20 @@ def cores(threads: Iterable[int], cpus: Path = Path("/sys/devices/system/cpu")) 
     firsts = set()
     for thread in threads:
         try:  # "0,48" or "0-1"
-            siblings = (cpus / f"cpu{thread}/topology/thread_siblings_list").read_text(encoding="ascii")
+            siblings = (cpus / f"cpu{thread}/topology/thread_siblings_list").read_text(
+                encoding="ascii"
+            )
             firsts.add(int(re.split("[,-]", siblings)[0]))
         except (OSError, ValueError):
             firsts.add(thread)
     return sorted(firsts)
 
 
-def complaints(models: Sequence[Sequence[Any]], patience_s: float, tell: Callable[[str], None]) -> Iterator[str]:
+def complaints(
+    models: Sequence[Sequence[Any]], timeout_s: float, tell: Callable[[str], None]
+) -> Iterator[str]:
     """Yield the errors of models that refuse the study's pictures; `tell` notes which model is
-    tried. Other ranks wait `patience_s` for this one: users' models have half of it.
+    tried. Other ranks wait `timeout_s` for this one: users' models have half of it.
     """
     from ddlbench.train import models as built
     from ddlbench.train import own_models
@@ -89,7 +105,7 @@ def complaints(models: Sequence[Sequence[Any]], patience_s: float, tell: Callabl
             _, dataset, manifest = source
             names = Manifest.read(Path(manifest).parent).classes if manifest else None
             classes = len(names) if names is not None else datasets.get(dataset).NUM_CLASSES
-            refusal = own_models.complaint(name, classes, image_size, patience_s / 2 / len(models))
+            refusal = own_models.complaint(name, classes, image_size, timeout_s / 2 / len(models))
         else:
             refusal = built.complaint(name, image_size)
         if refusal:
@@ -103,12 +119,18 @@ def gpus(local_rank: int) -> dict[str, Any]:
     import torch
 
     count = torch.cuda.device_count()
-    seen: dict[str, Any] = {"gpus": [torch.cuda.get_device_name(i) for i in range(count)], "gpu": None}
+    seen: dict[str, Any] = {
+        "gpus": [torch.cuda.get_device_name(i) for i in range(count)],
+        "gpu": None,
+    }
     number = place.device_number(local_rank, count)
     if number is not None:
         gpu = torch.cuda.get_device_properties(number)
         seen["gpu"] = {"name": gpu.name, "memory_bytes": gpu.total_memory, "uuid": str(gpu.uuid)}
-    return seen | {"cuda": torch.version.cuda, "nccl": nccl(torch.version.cuda) if torch.version.cuda else None}
+    return seen | {
+        "cuda": torch.version.cuda,
+        "nccl": nccl(torch.version.cuda) if torch.version.cuda else None,
+    }
 
 
 def reduce(device: str, group: Any = None) -> dict[str, Any]:
@@ -134,12 +156,16 @@ def clock_offset(trips: list[tuple[float, float, float]]) -> dict[str, Any]:
     than half of the trip's length, because seen lies between the two (Cristian 1989,
     doi:10.1007/BF01784024). The trip with the median offset is taken.
     """
-    offsets = sorted((seen - (sent + answered) / 2, (answered - sent) / 2) for sent, seen, answered in trips)
+    offsets = sorted(
+        (seen - (sent + answered) / 2, (answered - sent) / 2) for sent, seen, answered in trips
+    )
     offset, uncertainty = offsets[len(offsets) // 2]
     return {"offset_s": offset, "uncertainty_s": uncertainty, "trips": len(trips)}
 
 
-def clocks(rank: int, firsts: dict[str, int], now: Callable[[], float] = time.time) -> dict[str, Any]:
+def clocks(
+    rank: int, firsts: dict[str, int], now: Callable[[], float] = time.time
+) -> dict[str, Any]:
     """Measure how far the clocks of other nodes are ahead of rank 0's, by host; return an empty
     dict on all other ranks. Every rank calls it. `firsts` has the first rank of each node, by host.
     """
@@ -187,7 +213,11 @@ def read(folder: Path) -> dict[str, Any]:
             while file.read(CHUNK):
                 pass
             seconds += time.perf_counter() - began
-        files, size, cached = files + 1, size + length, cached + length * (math.nan if share is None else share)
+        files, size, cached = (
+            files + 1,
+            size + length,
+            cached + length * (math.nan if share is None else share),
+        )
         if size >= READ_BYTES or seconds >= READ_S:
             break
     return {
@@ -222,13 +252,17 @@ def _cached(file: int, length: int) -> float | None:
     return there / pages
 
 
-def meet(promised: dict[str, Any], who: place.Rank, facts: dict[str, Any], tell: Callable[[str], None]) -> None:
+def meet(
+    promised: dict[str, Any], who: place.Rank, facts: dict[str, Any], tell: Callable[[str], None]
+) -> None:
     """Fill in what ranks see together. `tell` writes down what is tried next, in case it hangs."""
     import torch.distributed as dist
 
     tell("meeting the other ranks by Gloo")
-    patience = timedelta(seconds=promised["start_patience_s"] + promised.get("node_check_timeout_s", 0))
-    dist.init_process_group("gloo", timeout=patience)
+    timeout = timedelta(
+        seconds=promised["start_timeout_s"] + promised.get("node_check_timeout_s", 0)
+    )
+    dist.init_process_group("gloo", timeout=timeout)
     seen: list[Any] = [None] * who.world
     usable = promised["device"] == "cuda" and facts["gpu"] is not None
     dist.all_gather_object(seen, (socket.gethostname(), usable))
@@ -243,7 +277,7 @@ def meet(promised: dict[str, Any], who: place.Rank, facts: dict[str, Any], tell:
     if all(cuda for _, cuda in seen):
         tell("an all-reduce by NCCL")
         place.take_device(who.local_rank)
-        group = dist.new_group(backend="nccl", timeout=patience)
+        group = dist.new_group(backend="nccl", timeout=timeout)
         facts["all_reduce"]["nccl"] = reduce("cuda", group)
     if who.rank in firsts.values():  # the other ranks of its node wait
         tell("looking how busy its node is")
@@ -269,7 +303,10 @@ def elsewhere(packages: Sequence[str] = PACKAGES) -> list[str]:
     lies: a module's or a user's variable can put packages of another Python first. The site's
     PyTorch is meant to be there (TORCH=site).
     """
-    places = [*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])]
+    places = [
+        *site.getsitepackages(),
+        *([site.getusersitepackages()] if site.ENABLE_USER_SITE else []),
+    ]
     ours = [Path(place).resolve() for place in places]
     site_packages = site_torch.folder()
     ours += [site_packages] if site_packages else []
@@ -301,7 +338,10 @@ def nccl(cuda: str, maps: Path = Path("/proc/self/maps")) -> str | None:
     for path, size in installed.items():
         if size is not None and path.stat().st_size != size:
             cure = f"pip install --force-reinstall --no-deps {name}=={distribution(name).version}"
-            return f"{path} is not the file that {name} brought: another package has written over it; {cure}"
+            return (
+                f"{path} is not the file that {name} brought: another package has written over it;"
+                f" {cure}"
+            )
     return None
 
 
@@ -326,9 +366,15 @@ def main() -> None:
     folder = Path(sys.argv[1])
     promised = json.loads((folder / PROMISED).read_text(encoding="utf-8"))
     check_s = promised.get("node_check_timeout_s", 0)
-    faulthandler.dump_traceback_later(LOOK_S + promised["start_patience_s"] + check_s, exit=True)
+    faulthandler.dump_traceback_later(LOOK_S + promised["start_timeout_s"] + check_s, exit=True)
     rank = place.number()
-    facts: dict[str, Any] = {"rank": rank, "world": None, "met": None, "read": [], "doing": "looking around"}
+    facts: dict[str, Any] = {
+        "rank": rank,
+        "world": None,
+        "met": None,
+        "read": [],
+        "doing": "looking around",
+    }
     local_rank = 0
 
     def tell(what: str) -> None:
@@ -346,9 +392,14 @@ def main() -> None:
             if local_rank == 0:
                 tell("checking its node")
                 facts["node_check"] = node_check.failure(promised["node_check"], check_s, folder)
-        mine = promised["models"][rank :: who.world]  # each takes a second or two, and ranks wait for each other
+        mine = promised["models"][
+            rank :: who.world
+        ]  # each takes a second or two, and ranks wait for each other
         if mine and registry.importable("timm"):  # else training says so
-            facts["unable"] = [*facts["unable"], *complaints(mine, promised["start_patience_s"], tell)]
+            facts["unable"] = [
+                *facts["unable"],
+                *complaints(mine, promised["start_timeout_s"], tell),
+            ]
         if promised["device"] == "cuda":
             tell("looking for GPUs")
             facts |= gpus(local_rank)

@@ -1,7 +1,9 @@
-"""One file per kind of record: ours, and those that others published. A study's `records.kind` names it.
+"""One file per kind of record: ours, and those that others published. A study's `records.kind`
+names it.
 
-A member finds the records of a study and reads one of them. Whether a record is sound is asked in `_sound.py`, of its
-times in `_fitting.py`, and nowhere else; `analysis/collect.py` makes tables of what it gives.
+A member finds the records of a study and reads one of them. Whether a record is sound is asked in
+`_sound.py`, of its times in `_fitting.py`, and nowhere else; `analysis/collect.py` makes tables of
+what it gives.
 """
 
 from __future__ import annotations

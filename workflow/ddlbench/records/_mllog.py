@@ -1,9 +1,10 @@
-"""An MLPerf training log read as a stream: what was said of the run, and its marks of time, in little memory.
+"""An MLPerf training log read as a stream: what was said of the run, and its marks of time, in
+little memory.
 
-The formats are those of MLCommons' `mllog` package: `:::MLLOG {...}` since 0.7, `:::MLL <seconds> <key>: {...}` in 0.6.
-Logs are what launchers collected: lines of other programs stand between and around the lines, ranks write one event
-each, lines are cut off or run into each other. So a mark (`:::MLL`) is looked for, not a line, and what cannot be read
-behind it is counted and passed over.
+The formats are those of MLCommons' `mllog` package: `:::MLLOG {...}` since 0.7, `:::MLL <seconds>
+<key>: {...}` in 0.6. Logs are what launchers collected: lines of other programs stand between and
+around the lines, ranks write one event each, lines are cut off or run into each other. So a mark
+(`:::MLL`) is looked for, not a line, and what cannot be read behind it is counted and passed over.
 """
 
 from __future__ import annotations
@@ -25,27 +26,57 @@ BLOCK = 1 << 20  # bytes read at once; of a line that is longer, marks beyond ma
 LARGE = 32 << 20  # bytes from which two processes read
 TOKEN = b":::MLL"
 NAN = math.nan
-ROWS = 300_000  # numbers of one key's events that are held before those that stand twice are dropped
+ROWS = (
+    300_000  # numbers of one key's events that are held before those that stand twice are dropped
+)
 OLD = re.compile(rb" (\d+(?:\.\d*)?) (\w+): ")  # of 0.6, before its JSON
 # How an event counts what was trained by then, in the order in which it is believed.
 COUNTS = ("samples_count", "epoch_num", "first_epoch_num")
 
-# Marks of time, each with how much was trained by then. Of several ranks' the first start and the last end count.
-MARKS = ("run_start", "run_stop", "epoch_start", "epoch_stop", "block_start", "block_stop", "eval_start", "eval_stop")
+# Marks of time, each with how much was trained by then. Of several ranks' the first start and the
+# last end count.
+MARKS = (
+    "run_start",
+    "run_stop",
+    "epoch_start",
+    "epoch_stop",
+    "block_start",
+    "block_stop",
+    "eval_start",
+    "eval_stop",
+)
 ACCURACY = "eval_accuracy"
 MOST_EPOCHS = 10_000  # unet3d's limit, the largest of all; what counts further counts samples
 # Rates as writers name them, in the order in which they are believed.
 RATES = ("throughput", "imgs_sec", "images_per_sec", "samples_per_sec")
 # What is said of a run: the first value of each counts.
 SAID = (
-    *("submission_benchmark", "submission_division", "submission_org", "submission_platform", "submission_status"),
-    *("submission_entry", "global_batch_size", "train_samples", "eval_samples", "seed", "gradient_accumulation_steps"),
+    *(
+        "submission_benchmark",
+        "submission_division",
+        "submission_org",
+        "submission_platform",
+        "submission_status",
+    ),
+    *(
+        "submission_entry",
+        "global_batch_size",
+        "train_samples",
+        "eval_samples",
+        "seed",
+        "gradient_accumulation_steps",
+    ),
     *("number_of_nodes", "accelerators_per_node", "opt_name", "opt_learning_rate_warmup_epochs"),
-    *(f"{kind}_opt_{key}" for kind in ("lars", "sgd") for key in ("base_learning_rate", "weight_decay")),
+    *(
+        f"{kind}_opt_{key}"
+        for kind in ("lars", "sgd")
+        for key in ("base_learning_rate", "weight_decay")
+    ),
     *("opt_base_learning_rate", "opt_weight_decay", "lars_opt_learning_rate_warmup_epochs"),
 )
 WANTED = {*MARKS, ACCURACY, "tracked_stats", *RATES, *SAID}
-# A number of more digits than any float has is as good as infinite; Python converts no more than 4300.
+# A number of more digits than any float has is as good as infinite; Python converts no more than
+# 4300.
 _DECODER = json.JSONDecoder(parse_int=lambda digits: int(digits) if len(digits) < 300 else math.inf)
 
 
@@ -97,8 +128,12 @@ class Log:
     """
 
     keys: dict[str, Any] = field(default_factory=dict)
-    marks: dict[str, Marks] = field(default_factory=lambda: {key: Marks() for key in (*MARKS, ACCURACY)})
-    rates: dict[str, array[float]] = field(default_factory=lambda: {key: array("d") for key in RATES})
+    marks: dict[str, Marks] = field(
+        default_factory=lambda: {key: Marks() for key in (*MARKS, ACCURACY)}
+    )
+    rates: dict[str, array[float]] = field(
+        default_factory=lambda: {key: array("d") for key in RATES}
+    )
     status: str | None = None
     statuses: set[str] = field(default_factory=set)
     lines: int = 0
@@ -106,7 +141,9 @@ class Log:
 
     def join(self, other: Log) -> None:
         """Add what stands behind in the same file."""
-        self.keys = other.keys | {key: value for key, value in self.keys.items() if value is not None}
+        self.keys = other.keys | {
+            key: value for key, value in self.keys.items() if value is not None
+        }
         for key, marks in other.marks.items():
             self.marks[key].extend(marks)
         for key, rates in other.rates.items():
@@ -163,7 +200,9 @@ def _scan(block: bytes, log: Log) -> None:
 
     Most lines are as mllog writes them: they are cut at their quotes and cost no JSON.
     """
-    wanted = {key.encode() for key in WANTED if log.keys.get(key) is None}  # what other ranks say too is not read again
+    wanted = {
+        key.encode() for key in WANTED if log.keys.get(key) is None
+    }  # what other ranks say too is not read again
     add = {key.encode(): marks.add for key, marks in log.marks.items() if key != "run_stop"}
     rates, damaged = log.rates["throughput"].append, 0
     behind = block.split(TOKEN)
@@ -174,7 +213,12 @@ def _scan(block: bytes, log: Log) -> None:
             if key not in wanted:
                 continue
             last = parts[-1]
-            if last[-3:] == b"}}\n" and parts[15] == b"value" and parts[5] == b"time_ms" and b"\\" not in text:
+            if (
+                last[-3:] == b"}}\n"
+                and parts[15] == b"value"
+                and parts[5] == b"time_ms"
+                and b"\\" not in text
+            ):
                 try:  # white space is as free as in any JSON
                     value = parts[16].strip(b": ,")
                     if key in add:
@@ -231,13 +275,17 @@ def _take(log: Log, ms: float, key: str, value: Any, metadata: Any) -> None:
         count = next((plain(metadata[name]) for name in COUNTS if name in metadata), math.nan)
         amount = plain(metadata.get("epoch_count")) if key == "block_start" else math.nan
         if key == ACCURACY:
-            amount = plain(value["accuracy"] if isinstance(value, dict) and "accuracy" in value else value)
+            amount = plain(
+                value["accuracy"] if isinstance(value, dict) and "accuracy" in value else value
+            )
         log.marks[key].add(ms, count, amount, in_samples)
         if key == "run_stop":
             status = metadata.get("status")
             if status is None and isinstance(value, dict) and "success" in value:
                 status = "success" if value["success"] else "aborted"
-            log.status = cut(printable(status)) if log.status is None or status is not None else log.status
+            log.status = (
+                cut(printable(status)) if log.status is None or status is not None else log.status
+            )
             log.statuses.add(str(log.status))
     elif key in RATES:
         _rate(log, key, value)

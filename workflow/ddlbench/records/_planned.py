@@ -1,7 +1,8 @@
-"""Whether a record is of the settings that the plan has: figures must not mix recipes that have one name.
+"""Whether a record is of the settings that the plan has: figures must not mix recipes that have one
+name.
 
-Two versions of a recipe give a run the same id and folder. The planner says for each run a digest of its settings;
-`collect` compares it with the record's, and refuses a record of others.
+Two versions of a recipe give a run the same id and folder. The planner says for each run a digest
+of its settings; `collect` compares it with the record's, and refuses a record of others.
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,10 @@
-"""What the clocks of an MLPerf log say: how long it trained, how fast, and when it had reached which accuracy.
+"""What the clocks of an MLPerf log say: how long it trained, how fast, and when it had reached
+which accuracy.
 
-Training is timed in intervals: epochs, else blocks of epochs, else from one evaluation to the next, whichever the log
-has and fills the run; evaluations within them are taken out. An interval counts from its first rank's start to its last
-rank's end. Some writers log marks when work is queued: these fill a fifth of the run, and are not believed. A rate that
-the whole run contradicts is none.
+Training is timed in intervals: epochs, else blocks of epochs, else from one evaluation to the next,
+whichever the log has and fills the run; evaluations within them are taken out. An interval counts
+from its first rank's start to its last rank's end. Some writers log marks when work is queued:
+these fill a fifth of the run, and are not believed. A rate that the whole run contradicts is none.
 """
 
 import math
@@ -64,8 +65,15 @@ class Times:
         say and does not.
         """
         rate: Any = self.clock_rate or self.said_rate or Why(self.no_rate)
-        if self.run_rate and not isinstance(rate, Why) and not BELIEVED[0] <= rate / self.run_rate <= BELIEVED[1]:
-            rate = Why(f"{rate:.4g} samples/s by its marks, {self.run_rate:.4g} by all samples and the run's time")
+        if (
+            self.run_rate
+            and not isinstance(rate, Why)
+            and not BELIEVED[0] <= rate / self.run_rate <= BELIEVED[1]
+        ):
+            rate = Why(
+                f"{rate:.4g} samples/s by its marks, {self.run_rate:.4g} by all samples and the"
+                " run's time"
+            )
         train: Any = self.train_s
         if train is None or train <= 0:
             train = Why("the log has no run_start and run_stop in this order")
@@ -74,7 +82,12 @@ class Times:
         epoch: Any = rate if self.samples else Why("the log says no train_samples")
         if not isinstance(epoch, Why):
             epoch = (self.samples or 0.0) / epoch
-        values = {"throughput_images_per_s": rate, "epoch_s": epoch, "train_s": train, "full_train_s": train}
+        values = {
+            "throughput_images_per_s": rate,
+            "epoch_s": epoch,
+            "train_s": train,
+            "full_train_s": train,
+        }
         if self.seen_samples:
             values["images_seen"] = int(self.seen_samples)
         return values
@@ -84,31 +97,58 @@ def times(log: Log, benchmark: str, fixed: int | None = None) -> Times:
     """Compute the times of a log; `fixed` is the benchmark's number of samples an epoch, where the
     rules fix it.
     """
-    starts, stops = (ms[ms > 0] for ms in (_rows(log.marks[key])[:, 0] for key in ("run_start", "run_stop")))
+    starts, stops = (
+        ms[ms > 0] for ms in (_rows(log.marks[key])[:, 0] for key in ("run_start", "run_stop"))
+    )
     begin = float(starts.min()) if len(starts) else None
     end = float(stops.max()) if len(stops) else None
-    several = len(starts) > 0 and len(stops) > 0 and bool((starts > stops.min()).any() and stops.max() > starts.max())
+    several = (
+        len(starts) > 0
+        and len(stops) > 0
+        and bool((starts > stops.min()).any() and stops.max() > starts.max())
+    )
     number = plain(log.keys.get("train_samples"))
     count = number if number > 0 else None
-    samples = float(fixed) if fixed else count  # some writers log steps, or what is left without the last, partial step
+    samples = (
+        float(fixed) if fixed else count
+    )  # some writers log steps, or what is left without the last, partial step
     evaluations = _pairs(log, "eval", lambda n: n)
-    counted = [_rows(log.marks[name])[:, 1] for name in ("epoch_stop", "eval_start", ACCURACY, "block_start")]
+    counted = [
+        _rows(log.marks[name])[:, 1]
+        for name in ("epoch_stop", "eval_start", ACCURACY, "block_start")
+    ]
     largest = max((float(np.nanmax(c)) for c in counted if not np.isnan(c).all()), default=0.0)
     in_samples = largest > MOST_EPOCHS or any(marks.in_samples for marks in log.marks.values())
-    clocks, spans, why = None, np.empty((0, 3)), "no epochs, blocks or evaluations with their times and counts"
-    for name, rows in (("epochs", _epochs(log)), ("blocks", _blocks(log)), ("evaluations", _between(log, begin))):
+    clocks, spans, why = (
+        None,
+        np.empty((0, 3)),
+        "no epochs, blocks or evaluations with their times and counts",
+    )
+    for name, rows in (
+        ("epochs", _epochs(log)),
+        ("blocks", _blocks(log)),
+        ("evaluations", _between(log, begin)),
+    ):
         if in_samples and name != "evaluations":
             continue
         better = len(rows) > len(spans) and (len(spans) < 2 or name == "epochs")
         if better or (clocks and len(rows) and _filled(spans, evaluations, end) < FILLED):
             clocks, spans = name, rows
     if clocks and not in_samples and benchmark in OTHER_EPOCHS:
-        clocks, spans, why = None, np.empty((0, 3)), f"epochs of {benchmark} are no passes over train_samples"
+        clocks, spans, why = (
+            None,
+            np.empty((0, 3)),
+            f"epochs of {benchmark} are no passes over train_samples",
+        )
     if clocks and not in_samples and samples is None:
         clocks, spans, why = None, np.empty((0, 3)), "the log says no train_samples"
     unit = 1.0 if in_samples else samples or 0.0
-    epochs = np.column_stack([spans[:, 0], spans[:, 1], _without(spans, evaluations, clocks), spans[:, 2] * unit])
-    timed = epochs[1:] if len(epochs) > 2 else epochs  # the first one starts up, as warm-up is cut of our own
+    epochs = np.column_stack(
+        [spans[:, 0], spans[:, 1], _without(spans, evaluations, clocks), spans[:, 2] * unit]
+    )
+    timed = (
+        epochs[1:] if len(epochs) > 2 else epochs
+    )  # the first one starts up, as warm-up is cut of our own
     timed = timed[timed[:, 2] > 0]
     reached = _reached(log, begin)
     validated = reached[np.isfinite(reached[:, :2]).all(axis=1), 0]
@@ -116,9 +156,11 @@ def times(log: Log, benchmark: str, fixed: int | None = None) -> Times:
     train_s = None if begin is None or end is None else (end - begin) / 1e3
     return Times(
         train_s=train_s,
-        clock_rate=float(throughput(timed[:, 3].sum(), timed[:, 2].sum()))
-        if len(timed) and timed[:, 3].sum()
-        else None,
+        clock_rate=(
+            float(throughput(timed[:, 3].sum(), timed[:, 2].sum()))
+            if len(timed) and timed[:, 3].sum()
+            else None
+        ),
         said_rate=_said(log),
         run_rate=seen / train_s if seen and train_s and train_s > 0 else None,
         clocks=clocks,
@@ -137,21 +179,32 @@ def epochs(log: Log, run: Times, benchmark: str) -> dict[str, list[Any]]:
     """Return rows of table `epochs` as columns without the run: epochs that were evaluated, with
     accuracy for `resnet`.
     """
-    if run.samples is None or run.clocks is None or any(marks.in_samples for marks in log.marks.values()):
+    if (
+        run.samples is None
+        or run.clocks is None
+        or any(marks.in_samples for marks in log.marks.values())
+    ):
         return {}
     rows = {int(n): (a, s) for n, a, s in run.reached if n == int(n or 0) and n >= 1}
     spans = {}
     if run.clocks == "epochs":
         intervals = enumerate(run.intervals.tolist(), 1)
-        spans = {number: (took_s, samples) for number, (_, _, took_s, samples) in intervals if took_s > 0}
+        spans = {
+            number: (took_s, samples) for number, (_, _, took_s, samples) in intervals if took_s > 0
+        }
     numbers = sorted({*rows, *spans})
     names = ("lr", "lr_end", "loss", "top5", "epoch_start_s")
     return {
         "epoch": numbers,
         **{name: [None] * len(numbers) for name in names},
-        "top1": [rows[n][0] if n in rows and benchmark == "resnet" and 0 <= rows[n][0] <= 1 else None for n in numbers],
+        "top1": [
+            rows[n][0] if n in rows and benchmark == "resnet" and 0 <= rows[n][0] <= 1 else None
+            for n in numbers
+        ],
         "train_s": [spans[n][0] if n in spans else None for n in numbers],
-        "throughput_images_per_s": [throughput(spans[n][1], spans[n][0]) if n in spans else None for n in numbers],
+        "throughput_images_per_s": [
+            throughput(spans[n][1], spans[n][0]) if n in spans else None for n in numbers
+        ],
         "validated_s": [rows[n][1] if n in rows and not run.jumped else None for n in numbers],
     }
 
@@ -170,7 +223,9 @@ def _blocks(log: Log) -> Floats:
     rows = _rows(log.marks["block_start"])
     firsts = np.unique(rows[~np.isnan(rows[:, 1]), 1])
     counts = {n: float(c) for n, c in zip(rows[:, 1], rows[:, 2], strict=True) if c == c}
-    up_to: dict[float, float] = dict(zip(firsts[:-1].tolist(), np.diff(firsts).tolist(), strict=True))
+    up_to: dict[float, float] = dict(
+        zip(firsts[:-1].tolist(), np.diff(firsts).tolist(), strict=True)
+    )
     return _pairs(log, "block", lambda number: counts.get(number, up_to.get(number, math.nan)))
 
 
@@ -205,7 +260,9 @@ def _pairs(log: Log, interval: str, amount: Callable[[float], float]) -> Floats:
     if both and np.median([end - start for start, end in both]) < 0:
         shift = 1.0
     rows = [
-        (start / 1e3, stops[n + shift] / 1e3, amount(n)) for n, start in sorted(starts.items()) if n + shift in stops
+        (start / 1e3, stops[n + shift] / 1e3, amount(n))
+        for n, start in sorted(starts.items())
+        if n + shift in stops
     ]
     intervals: Floats = np.array(rows).reshape(-1, 3)
     return intervals[(intervals[:, 1] > intervals[:, 0]) & ~np.isnan(intervals[:, 2])]
@@ -219,7 +276,11 @@ def _without(intervals: Floats, evaluations: Floats, clocks: str | None) -> Floa
     if clocks == "evaluations" or not len(evaluations):
         return took
     for start, end in _joined(evaluations):
-        took -= np.where(intervals[:, 0] <= start, np.clip(np.minimum(intervals[:, 1], end) - start, 0.0, None), 0.0)
+        took -= np.where(
+            intervals[:, 0] <= start,
+            np.clip(np.minimum(intervals[:, 1], end) - start, 0.0, None),
+            0.0,
+        )
     return took
 
 
@@ -230,7 +291,10 @@ def _filled(intervals: Floats, evaluations: Floats, end: float | None) -> float:
     if end is None:
         return 1.0
     whole = np.array([[intervals[:, 0].min(), end / 1e3, 0.0]])
-    return float(_without(intervals, evaluations, None).sum() / max(1e-9, _without(whole, evaluations, None)[0]))
+    return float(
+        _without(intervals, evaluations, None).sum()
+        / max(1e-9, _without(whole, evaluations, None)[0])
+    )
 
 
 def _joined(evaluations: Floats) -> list[list[float]]:

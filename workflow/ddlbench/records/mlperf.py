@@ -1,9 +1,11 @@
-"""Result logs that MLCommons publishes: `<org>/results/<system>/<benchmark>/result_N.txt`, `<org>/systems/*.json`.
+"""Result logs that MLCommons publishes: `<org>/results/<system>/<benchmark>/result_N.txt`,
+`<org>/systems/*.json`.
 
-Times are those of the clocks in the log. What a log says of its own rate is kept beside (table `submissions`), and the
-audit compares both. One accelerator is one worker. A series is the runs of one submitter on one kind of system: the
-system's name without the numbers of its nodes and accelerators. Sources: the mlperf-logging package (format, keys), and
-the training rules (what is timed: from `run_start` to `run_stop`).
+Times are those of the clocks in the log. What a log says of its own rate is kept beside (table
+`submissions`), and the audit compares both. One accelerator is one worker. A series is the runs of
+one submitter on one kind of system: the system's name without the numbers of its nodes and
+accelerators. Sources: the mlperf-logging package (format, keys), and the training rules (what is
+timed: from `run_start` to `run_stop`).
 """
 
 from __future__ import annotations
@@ -29,8 +31,11 @@ if TYPE_CHECKING:
     from ddlbench.records._times import Times
 
 RESULT = re.compile(r"result_(\d{1,9})\.txt")
-MAYBE = re.compile(r"result.*|[^.].*\.(txt|log|out)", re.IGNORECASE | re.DOTALL)  # RESULT among them
-# Training samples of an epoch, where the rules fix the data set: some writers log steps, or leave them out.
+MAYBE = re.compile(
+    r"result.*|[^.].*\.(txt|log|out)", re.IGNORECASE | re.DOTALL
+)  # RESULT among them
+# Training samples of an epoch, where the rules fix the data set: some writers log steps, or leave
+# them out.
 SAMPLES = {"resnet": 1_281_167, "retinanet": 1_170_301, "unet3d": 168}
 IN_SAMPLES = {"unet3d"}  # since 3.1 some writers count samples as `epoch_num`
 MOST_CELL = 10_000  # characters; csv of Python takes 131 072
@@ -48,7 +53,11 @@ def find(folder: Path, benchmarks: Sequence[str] = ()) -> list[Path]:
     """Find the logs of a checkout of results, and files that may be logs under another name: `read`
     reports those. `result_N.txt` in other places is no result.
     """
-    logs = [path for path in folder.glob("*/results/*/*/*") if MAYBE.fullmatch(path.name) and not path.is_dir()]
+    logs = [
+        path
+        for path in folder.glob("*/results/*/*/*")
+        if MAYBE.fullmatch(path.name) and not path.is_dir()
+    ]
     return sorted(path for path in logs if not benchmarks or path.parent.name in benchmarks)
 
 
@@ -69,14 +78,20 @@ def read(place: Path, wanted: str | None = None) -> Summary | None:
         if not log.lines:  # it is none
             return None
         fault = "is an MLPerf log whose name is of another form, so it was not read"
-        raise RefusedError(place, fault, "name it result_<number>.txt, as MLCommons does; or leave it out")
+        raise RefusedError(
+            place, fault, "name it result_<number>.txt, as MLCommons does; or leave it out"
+        )
     if not log.lines:
-        raise RefusedError(place, "has no MLPerf line (:::MLLOG, or :::MLL of 0.6)", "use a log of MLPerf training")
+        raise RefusedError(
+            place, "has no MLPerf line (:::MLLOG, or :::MLL of 0.6)", "use a log of MLPerf training"
+        )
     benchmark = place.parent.name
     fixed = _samples(log, benchmark)
-    _published.check(place, log, fixed, is_share=benchmark == "resnet", in_samples=benchmark in IN_SAMPLES)
+    _published.check(
+        place, log, fixed, is_share=benchmark == "resnet", in_samples=benchmark in IN_SAMPLES
+    )
     summary = _summary(place, log)
-    _sound.check_summary(place, summary, _published.MEND)
+    _sound.check_summary(place, summary, _published.FIX)
     return summary
 
 
@@ -107,13 +122,13 @@ def _system(place: Path, log: Log) -> System:
     Raises RefusedError if nothing says how many accelerators it has, or the log's own statements
     contradict this number or its benchmark.
     """
-    from ddlbench.records._published import MEND
+    from ddlbench.records._published import FIX
 
     file = place.parents[3] / "systems" / f"{place.parents[1].name}.json"
     try:
         system = read_system(file, log)
     except ValueError as error:
-        raise RefusedError(place, f"what is said of its system: {error}", MEND) from None
+        raise RefusedError(place, f"what is said of its system: {error}", FIX) from None
     if not (workers := system.workers):
         lacks = "has no number_of_nodes, accelerators_per_node" if file.exists() else "is missing"
         fault = f"nothing says on how many accelerators it ran: {file} {lacks}"
@@ -122,10 +137,12 @@ def _system(place: Path, log: Log) -> System:
         if plain(log.keys.get("global_batch_size")) < workers:
             size = log.keys["global_batch_size"]
             fault = f"a batch of {size} is less than one image for each of {workers} accelerators"
-            raise RefusedError(place, fault, MEND)
+            raise RefusedError(place, fault, FIX)
         kind = str(log.keys.get("submission_benchmark", "resnet"))
         if "resnet" not in kind.lower():
-            raise RefusedError(place, f"submission_benchmark is {kind[:40]!r}: it cannot be of resnet", MEND)
+            raise RefusedError(
+                place, f"submission_benchmark is {kind[:40]!r}: it cannot be of resnet", FIX
+            )
     return system
 
 
@@ -133,7 +150,9 @@ def _names(place: Path) -> tuple[str, str, str]:
     """Return who submitted a log, and the names of its system and its benchmark: folders that it
     lies in.
     """
-    org, system, benchmark = (printable(path.name) for path in (place.parents[3], place.parents[1], place.parent))
+    org, system, benchmark = (
+        printable(path.name) for path in (place.parents[3], place.parents[1], place.parent)
+    )
     return org, system, benchmark
 
 
@@ -164,7 +183,9 @@ def _run(place: Path, log: Log, system: System, times: Times) -> dict[str, Any]:
     }
 
 
-def _submission(place: Path, log: Log, system: System, times: Times, row: dict[str, Any]) -> dict[str, Any]:
+def _submission(
+    place: Path, log: Log, system: System, times: Times, row: dict[str, Any]
+) -> dict[str, Any]:
     """Return the row of table `submissions`: what a log says about itself, besides its times."""
     org, name, benchmark = _names(place)
     return {
@@ -229,8 +250,12 @@ def _settings(log: Log, workers: int) -> dict[str, Any]:
         "batch_per_worker": (batch and int(batch) // workers) or None,
         "seed": None if seed is None or abs(seed) > 2**62 else int(seed),
         "optimizer": _text(log.keys.get("opt_name")),
-        "base_lr": number("lars_opt_base_learning_rate", "sgd_opt_base_learning_rate", "opt_base_learning_rate"),
-        "warmup_epochs": number("lars_opt_learning_rate_warmup_epochs", "opt_learning_rate_warmup_epochs"),
+        "base_lr": number(
+            "lars_opt_base_learning_rate", "sgd_opt_base_learning_rate", "opt_base_learning_rate"
+        ),
+        "warmup_epochs": number(
+            "lars_opt_learning_rate_warmup_epochs", "opt_learning_rate_warmup_epochs"
+        ),
         "weight_decay": number("lars_opt_weight_decay", "sgd_opt_weight_decay", "opt_weight_decay"),
         "accumulation": number("gradient_accumulation_steps"),
     }
@@ -263,18 +288,29 @@ def read_system(path: Path, log: Log) -> System:
     Numbers are looked for in the text, because some files of round 0.6 are log lines. Raises
     ValueError with a readable message at a number that no system has, or where log and file differ.
     """
-    files = [file for file in sorted(path.parent.glob("*.json")) if file.stem.lower() == path.stem.lower()]
+    files = [
+        file
+        for file in sorted(path.parent.glob("*.json"))
+        if file.stem.lower() == path.stem.lower()
+    ]
     text = read_bytes(files[0]).decode("utf-8-sig", "replace") if files else ""
     keys: Any = None
     with suppress(ValueError, RecursionError):
         keys = json.loads(text)
-    of_log = [f'"{key}": "{log.keys[key]}"' for key in ("number_of_nodes", "accelerators_per_node") if key in log.keys]
+    of_log = [
+        f'"{key}": "{log.keys[key]}"'
+        for key in ("number_of_nodes", "accelerators_per_node")
+        if key in log.keys
+    ]
     both = (text, "\n".join([*of_log, str(log.keys.get("submission_entry", ""))]))
     numbers: dict[str, int | None] = {}
     for key, name in NUMBERS.items():
         here, there = (_number(name, part) for part in both)
         if here is not None and there is not None and here != there:
-            raise ValueError(f"its file says {here} {key.replace('_', ' ')}, the log cannot be of it: it says {there}")
+            raise ValueError(
+                f"its file says {here} {key.replace('_', ' ')}, the log cannot be of it: it says"
+                f" {there}"
+            )
         numbers[key] = there if here is None else here
     return System(keys if isinstance(keys, dict) else {}, **numbers)
 
@@ -284,7 +320,9 @@ def _number(name: str, text: str) -> int | None:
 
     Raises ValueError for one that no system has.
     """
-    match = re.search(rf"{name}\W{{1,99}}?(-?\d{{1,3}}(?:,\d{{3}})+(?!\d)|-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)", text)
+    match = re.search(
+        rf"{name}\W{{1,99}}?(-?\d{{1,3}}(?:,\d{{3}})+(?!\d)|-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)", text
+    )
     if not match:
         return None
     number = float(match[1].replace(",", ""))  # of any number of digits; 1,024 is one number

@@ -1,10 +1,12 @@
-"""Records that `ddlbench.run` made: a folder per run, whose log must say by `ddlbench_spec` which run it is.
+"""Records that `ddlbench.run` made: a folder per run, whose log must say by `ddlbench_spec` which
+run it is.
 
-`record` reads one and believes what `_sound.py` believes: the only way by which it comes into tables. `read` gives what
-tables need of it: from `summary.jsonl` beside it if that was made of this very record by this version, else from the
-record, and leaves it there. `ddlbench.run` calls it when a run ends well, `collect` for each run. The file is a copy
-that may be deleted at any time, never a source. Its first line says of which files and by which version it was made,
-the SHA-256 of the second, which is the summary, and a code of both that only who has this user's key can make. So a
+`record` reads one and believes what `_sound.py` believes: the only way by which it comes into
+tables. `read` gives what tables need of it: from `summary.jsonl` beside it if that was made of this
+very record by this version, else from the record, and leaves it there. `ddlbench.run` calls it when
+a run ends well, `collect` for each run. The file is a copy that may be deleted at any time, never a
+source. Its first line says of which files and by which version it was made, the SHA-256 of the
+second, which is the summary, and a code of both that only who has this user's key can make. So a
 summary that was changed by hand, or comes from somebody else, is made again from the record.
 """
 
@@ -38,7 +40,9 @@ MOST_KERNELS = 1_000_000  # names of kernels; a model has hundreds
 BYTES_A_ROW = 1_000  # names of kernels are long; a step has 12 columns of 4 or 8 bytes
 MOST_SMALL = 1 << 20  # of a file of few rows, which has a dictionary and statistics
 FILES = (MLLOG, *READ)
-Stamps = Mapping[str, list[int] | None]  # the size and the time of each file; None for one that is not there
+Stamps = Mapping[
+    str, list[int] | None
+]  # the size and the time of each file; None for one that is not there
 
 
 def find(folder: Path, benchmarks: Sequence[str] = ()) -> list[Path]:
@@ -54,7 +58,9 @@ def read(place: Path, wanted: str | None = None) -> Summary | None:
     if not (place / MLLOG).exists():
         return None
     _planned.check_settings(place, wanted)
-    stamps = _stamps(place)  # before it is read: what changes meanwhile makes the summary old at once
+    stamps = _stamps(
+        place
+    )  # before it is read: what changes meanwhile makes the summary old at once
     summary = _kept(place, stamps)
     if summary is None:
         summary = make(record(place))
@@ -76,14 +82,17 @@ def records(logs: Iterable[Path], refused: list[str]) -> Iterator[Record]:
 def record(folder: Path) -> Record:
     """Read the record in a run's folder.
 
-    Raises RefusedError, naming the file, if it is not that run's, is not as it was sealed, or cannot be true.
+    Raises RefusedError, naming the file, if it is not that run's, is not as it was sealed, or
+    cannot be true.
     """
     log = folder / MLLOG
     try:
         return _read(folder, log)
     except RefusedError:
         raise
-    except Exception as error:  # whatever stands in a file must not keep the other runs from their tables
+    except (
+        Exception
+    ) as error:  # whatever stands in a file must not keep the other runs from their tables
         raise not_understood(log, error) from error
 
 
@@ -110,12 +119,16 @@ def _read(folder: Path, log: Path) -> Record:
     _fitting.check_times(log, events, folder / STEPS, steps, spec)
     steps = steps[[*STEP_COLUMNS]]
     # Sums of millions of float32 would lose digits.
-    steps = steps.astype({name: "float64" for name, kind in STEP_COLUMNS.items() if kind == "float32"})
+    steps = steps.astype(
+        {name: "float64" for name, kind in STEP_COLUMNS.items() if kind == "float32"}
+    )
     steps = steps.sort_values(["step", "rank"])
     kernels = None
     if spec.profiled and (folder / KERNELS).exists():
         kernels = _table(folder / KERNELS, KERNEL_COLUMNS, MOST_KERNELS)
-        _sound.check_column(folder / KERNELS, kernels["self_s"], "self_s", "finite seconds, at least 0")
+        _sound.check_column(
+            folder / KERNELS, kernels["self_s"], "self_s", "finite seconds, at least 0"
+        )
     return Record(folder, spec, events, last, images, True, steps, kernels)
 
 
@@ -137,10 +150,17 @@ def _table(path: Path, columns: Iterable[str], most_rows: int) -> pd.DataFrame:
         with opened(path) as file, pq.ParquetFile(file) as table:
             about = table.metadata
             if about.num_rows > most_rows:
-                raise RefusedError(path, f"has {about.num_rows} rows; a record of this run has {most_rows} at most")
-            held = sum(about.row_group(number).total_byte_size for number in range(about.num_row_groups))
+                raise RefusedError(
+                    path, f"has {about.num_rows} rows; a record of this run has {most_rows} at most"
+                )
+            held = sum(
+                about.row_group(number).total_byte_size for number in range(about.num_row_groups)
+            )
             if held > BYTES_A_ROW * (about.num_rows + 1) + MOST_SMALL:
-                raise RefusedError(path, f"has {about.num_rows} rows in {held} bytes: more than its columns can hold")
+                raise RefusedError(
+                    path,
+                    f"has {about.num_rows} rows in {held} bytes: more than its columns can hold",
+                )
             names = [name for name in columns if name in table.schema_arrow.names]
             read: pd.DataFrame = table.read(columns=names).to_pandas(ignore_metadata=True)
             return read
@@ -162,7 +182,9 @@ def _kept(folder: Path, stamps: Stamps) -> Summary | None:
             return None
         if not hmac.compare_digest(str(head["code"]), _code(head) or ""):
             return None
-        if not all(_same(folder / name, stamp, head["files"].get(name)) for name, stamp in stamps.items()):
+        if not all(
+            _same(folder / name, stamp, head["files"].get(name)) for name, stamp in stamps.items()
+        ):
             return None
         summary: Summary = json.loads(body)
         _sound.check_summary(folder / SUMMARY, summary)
@@ -177,7 +199,10 @@ def _kept(folder: Path, stamps: Stamps) -> Summary | None:
 
 def _keep(folder: Path, stamps: Stamps, body: str) -> None:
     with suppress(OSError):  # somebody else's records, which we may only read; or a full disk
-        files = {name: [*stamp, sha256(folder / name)] if stamp else None for name, stamp in stamps.items()}
+        files = {
+            name: [*stamp, sha256(folder / name)] if stamp else None
+            for name, stamp in stamps.items()
+        }
         head = {"version": VERSION, "files": files, "sha256": _digest(body)}
         head["code"] = _code(head)
         write_text(folder / SUMMARY, f"{json.dumps(head)}\n{body}\n")
@@ -206,7 +231,10 @@ def _code(head: Mapping[str, Any]) -> str | None:
     """Return a code that only this user's key makes of the first line of a summary; None where
     there can be no key, so that every summary is made again.
     """
-    path = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "ddlbench/summaries"
+    path = (
+        Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state")
+        / "ddlbench/summaries"
+    )
     try:
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)

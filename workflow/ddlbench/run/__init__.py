@@ -1,1 +1,3 @@
-"""Around the ranks of a run: start and watch them, keep the record of a run that ended well (`__main__.py`)."""
+"""Around the ranks of a run: start and watch them, keep the record of a run that ended well
+(`__main__.py`).
+"""

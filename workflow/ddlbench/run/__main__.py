@@ -1,14 +1,16 @@
-"""Execute one run: start its ranks with the given command, watch them, and keep the record only if all ended well.
+"""Execute one run: start its ranks with the given command, watch them, and keep the record only if
+all ended well.
 
-Rule `train` calls this; everything after `--` is the launcher's command (`plan/launch.py`). In the run's folder:
+Rule `train` calls this; everything after `--` is the launcher's command (`plan/launch.py`). In the
+run's folder:
 
     .partial/    what the ranks write while they train; assignment.json tells them what
     run.mllog, steps.parquet, ...    the record: moved here from .partial when it is whole
     failed/      what the last try left if it failed; failure.json says why
     .holder.json who makes the run right now (`hold.py`)
 
-`training.py` and `program.py` make a run of their kind. `watch.py` sees ranks that die or stop, `facts.py` says where
-and with what the run was made.
+`training.py` and `program.py` make a run of their kind. `watch.py` sees ranks that die or stop,
+`facts.py` says where and with what the run was made.
 """
 
 import argparse
@@ -16,7 +18,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-from ddlbench.core import beats, layout
+from ddlbench.core import heartbeats, layout
 from ddlbench.core.record import WEIGHTS
 from ddlbench.core.spec import RunSpec
 from ddlbench.run import finish, hold, job
@@ -29,13 +31,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--spec", required=True, help="the run as RunSpec.to_json wrote it")
     parser.add_argument("--folder", type=Path, required=True, help=layout.run("<run id>"))
-    parser.add_argument("--manifest", type=Path, nargs="?", help="of the form that is read; none for synthetic data")
-    parser.add_argument("--checkpoint-epochs", type=int, help="write a checkpoint every so many epochs")
-    parser.add_argument("--checkpoint-minutes", type=float, help="write a checkpoint every so many minutes")
-    parser.add_argument("--silent-s", type=float, default=beats.SILENT_S, help="silence that ends a run [s]")
-    parser.add_argument("--grace-s", type=float, default=beats.GRACE_S, help="time for a last checkpoint [s]")
-    parser.add_argument("--preflight", type=Path, help="what the machine was found to be, which the record cites")
-    parser.add_argument("--keep-weights-of", action="append", default=[], help="runs that leave their weights, by id")
+    parser.add_argument(
+        "--manifest", type=Path, nargs="?", help="of the form that is read; none for synthetic data"
+    )
+    parser.add_argument(
+        "--checkpoint-epochs", type=int, help="write a checkpoint every so many epochs"
+    )
+    parser.add_argument(
+        "--checkpoint-minutes", type=float, help="write a checkpoint every so many minutes"
+    )
+    parser.add_argument(
+        "--silent-s", type=float, default=heartbeats.SILENT_S, help="silence that ends a run [s]"
+    )
+    parser.add_argument(
+        "--grace-s", type=float, default=heartbeats.GRACE_S, help="time for a last checkpoint [s]"
+    )
+    parser.add_argument(
+        "--preflight", type=Path, help="what the machine was found to be, which the record cites"
+    )
+    parser.add_argument(
+        "--keep-weights-of",
+        action="append",
+        default=[],
+        help="runs that leave their weights, by id",
+    )
     parser.add_argument("command", nargs="+", help="after --: the launcher and its arguments")
     a = parser.parse_args()
     environment_modules.check_loaded()
@@ -46,7 +65,10 @@ def main() -> None:
     try:
         cited = cite(a.preflight) if a.preflight else None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        sys.exit(f"{a.preflight}: is no preflight ({error!r}); make it again: snakemake preflight --force")
+        sys.exit(
+            f"{a.preflight}: is no preflight ({error!r}); make it again: snakemake preflight"
+            " --force"
+        )
     data = a.manifest.parent if a.manifest else None
     log = a.folder / Path(layout.train_log(spec.id)).name
     keep_weights = spec.id in a.keep_weights_of

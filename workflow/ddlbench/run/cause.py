@@ -1,4 +1,6 @@
-"""Why a run failed, from the notes of its ranks and from what was seen of them: rules in a list, the first one wins."""
+"""Why a run failed, from the notes of its ranks and from what was seen of them: rules in a list,
+the first one wins.
+"""
 
 import re
 import signal
@@ -14,13 +16,19 @@ from ddlbench.slurm import srun
 
 # PyTorch's watchdog ends a process that waited in NCCL, without a note.
 WATCHDOG = re.compile(r"\[Rank (\d+)\] Watchdog caught collective operation timeout")
-OWN_REASONS = ("node failed", "out of memory", "cancelled")  # SLURM's own: others wait in vain for whom it has ended
-AS_LONG = "for as long as ranks wait (start_patience_s in the machine's file)"
+OWN_REASONS = (
+    "node failed",
+    "out of memory",
+    "cancelled",
+)  # SLURM's own: others wait in vain for whom it has ended
+AS_LONG = "for as long as ranks wait (start_timeout_s in the machine's file)"
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a failed run: what each rank said of itself, and of its failure, and what was seen of them."""
+    """What is known of a failed run: what each rank said of itself, and of its failure, and what
+    was seen of them.
+    """
 
     workers: int
     seen: WatchResult
@@ -32,7 +40,9 @@ class Facts:
 
 @dataclass(frozen=True)
 class Cause:
-    """What caused a failure; `rank` is None if no rank is to blame. `host` is taken where the rank's note has none."""
+    """What caused a failure; `rank` is None if no rank is to blame. `host` is taken where the
+    rank's note has none.
+    """
 
     cause: str
     message: str
@@ -42,7 +52,9 @@ class Cause:
 
 
 def diagnose(folder: Path, workers: int, seen: WatchResult) -> dict[str, Any]:
-    """Return what caused a failure: {cause, rank, host, message}. Rank and host are None if no rank is to blame."""
+    """Return what caused a failure: {cause, rank, host, message}. Rank and host are None if no rank
+    is to blame.
+    """
     ranks, failures = notes.read(folder, "rank"), notes.read(folder, "failure")
     to_blame = [rank for rank in failures if failures[rank]["cause"] != "lost another rank"]
     ended = srun.end(seen.printed, workers, failures.keys() - to_blame)
@@ -74,13 +86,18 @@ def a_rank_stopped_answering(facts: Facts) -> Cause | None:
 
 
 def a_rank_failed(facts: Facts) -> Cause | None:
-    """A rank said why it failed: the first one that did. A loss that is no number spoils the weights of all ranks by
-    the next step, and all say so at once: there the first step decides."""
+    """A rank said why it failed: the first one that did. A loss that is no number spoils the
+    weights of all ranks by the next step, and all say so at once: there the first step decides.
+    """
     failures = facts.failures
     first = min(facts.to_blame, key=lambda rank: failures[rank]["time"], default=None)
     if first is None:
         return None
-    steps = {rank: failures[rank]["step"] for rank in facts.to_blame if failures[rank].get("step") is not None}
+    steps = {
+        rank: failures[rank]["step"]
+        for rank in facts.to_blame
+        if failures[rank].get("step") is not None
+    }
     if first in steps:
         first = min(steps, key=lambda rank: steps[rank])
     cause = failures[first]["cause"]
@@ -88,19 +105,32 @@ def a_rank_failed(facts: Facts) -> Cause | None:
 
 
 def ranks_did_not_come(facts: Facts) -> Cause | None:
-    """Ranks waited in a collective, in vain; unless they were told to stop, or SLURM says what it did to the others."""
+    """Ranks waited in a collective, in vain; unless they were told to stop, or SLURM says what it
+    did to the others.
+    """
     absent = _absent(facts)
-    if absent is None or facts.seen.signal is not None or (facts.ended and facts.ended.cause in OWN_REASONS):
+    if (
+        absent is None
+        or facts.seen.signal is not None
+        or (facts.ended and facts.ended.cause in OWN_REASONS)
+    ):
         return None
-    who = f"{'rank' if len(absent) == 1 else 'ranks'} {', '.join(map(str, absent))} did not come to a collective"
+    who = (
+        f"{'rank' if len(absent) == 1 else 'ranks'} {', '.join(map(str, absent))} did not come to a"
+        " collective"
+    )
     message = f"{who if absent else 'all ranks waited for each other in a collective'} {AS_LONG}"
     return Cause("stopped answering", message, next(iter(absent), None))
 
 
 def srun_says_why(facts: Facts) -> Cause | None:
-    """SLURM or its launcher ended the step; what follows from a signal that told us to stop is no reason of its own."""
+    """SLURM or its launcher ended the step; what follows from a signal that told us to stop is no
+    reason of its own.
+    """
     ended = facts.ended
-    if ended is None or (facts.seen.signal is not None and ended.cause not in ("cancelled", "node failed")):
+    if ended is None or (
+        facts.seen.signal is not None and ended.cause not in ("cancelled", "node failed")
+    ):
         return None
     message = ended.message if ended.rank is None else f"rank {ended.rank} {ended.message}"
     return Cause(ended.cause, message, ended.rank, ended.host)
@@ -109,7 +139,11 @@ def srun_says_why(facts: Facts) -> Cause | None:
 def told_to_stop(facts: Facts) -> Cause | None:
     """A signal told us to stop, and the ranks did not end with a checkpoint."""
     number = facts.seen.signal
-    return None if number is None else Cause("ended by a signal", f"signal {signal.Signals(number).name}")
+    return (
+        None
+        if number is None
+        else Cause("ended by a signal", f"signal {signal.Signals(number).name}")
+    )
 
 
 def a_rank_was_killed(facts: Facts) -> Cause | None:
@@ -122,7 +156,9 @@ def a_rank_was_killed(facts: Facts) -> Cause | None:
         return None
     rank = quiet[0] if quiet else min(set(range(workers)) - failures.keys())
     how = "for memory, by the system" if seen.out_of_memory else "without a word"
-    return Cause("out of memory" if seen.out_of_memory else "killed", f"rank {rank} was killed {how}", rank)
+    return Cause(
+        "out of memory" if seen.out_of_memory else "killed", f"rank {rank} was killed {how}", rank
+    )
 
 
 def the_launcher_failed(facts: Facts) -> Cause:
@@ -144,8 +180,14 @@ RULES: list[Callable[[Facts], Cause | None]] = [
 
 
 def _absent(facts: Facts) -> list[int] | None:
-    """Return ranks that others waited for in a collective until their patience ended; None if none waited so long."""
-    waited = {rank for rank, failure in facts.failures.items() if "timed out waiting" in failure["message"].lower()}
+    """Return ranks that others waited for in a collective until their timeout ended; None if none
+    waited so long.
+    """
+    waited = {
+        rank
+        for rank, failure in facts.failures.items()
+        if "timed out waiting" in failure["message"].lower()
+    }
     waited |= {int(rank) for rank in WATCHDOG.findall(facts.seen.printed)}
     # The others that left a note were there, too: they lost those that gave up first.
     return sorted(set(range(facts.workers)) - waited - facts.failures.keys()) if waited else None

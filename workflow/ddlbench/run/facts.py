@@ -1,4 +1,6 @@
-"""Where, with what and how a run was made: what its record says of its origin. `run/training.py` asks."""
+"""Where, with what and how a run was made: what its record says of its origin. `run/training.py`
+asks.
+"""
 
 import json
 import os
@@ -34,7 +36,10 @@ T = TypeVar("T")
 
 
 def facts(
-    spec: RunSpec, argv: list[str], preflight: dict[str, Any] | None = None, data: Path | None = None
+    spec: RunSpec,
+    argv: list[str],
+    preflight: dict[str, Any] | None = None,
+    data: Path | None = None,
 ) -> dict[str, Any]:
     """Return where, with what and how the run was made, and from which data.
 
@@ -42,7 +47,10 @@ def facts(
     read.
     """
     versions: dict[str, str | None] = {"ddlbench": __version__}
-    members = (registry.member("frameworks", spec.versioned), registry.member("loaders", spec.loader))
+    members = (
+        registry.member("frameworks", spec.versioned),
+        registry.member("loaders", spec.loader),
+    )
     for package in filter(None, (*PACKAGES, *(member.DISTRIBUTION for member in members))):
         versions[package] = registry.release(package)
     return {
@@ -79,7 +87,12 @@ def cite(file: Path) -> dict[str, Any]:
     """Return what a record says of the preflight that was made before it."""
     preflight = json.loads(file.read_text(encoding="utf-8"))
     warnings = [problem["text"] for problem in preflight["problems"]]
-    return {"path": str(file), "sha256": sha256(file), "time": preflight["time"], "warnings": warnings}
+    return {
+        "path": str(file),
+        "sha256": sha256(file),
+        "time": preflight["time"],
+        "warnings": warnings,
+    }
 
 
 def _digest(data: Path | None) -> str | None:
@@ -98,7 +111,11 @@ def _validation(data: Path | None) -> str | None:
     """
     with suppress(OSError, ValueError, AttributeError, KeyError):
         if data is not None:
-            return str(json.loads((data / NAME).read_text(encoding="utf-8"))["source"].get("validation", "its own"))
+            return str(
+                json.loads((data / NAME).read_text(encoding="utf-8"))["source"].get(
+                    "validation", "its own"
+                )
+            )
     return None
 
 
@@ -120,7 +137,10 @@ def cpu() -> str:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return platform.processor()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")
+    return next(
+        (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")),
+        "unknown",
+    )
 
 
 def _git(*arguments: str) -> str | None:
@@ -140,7 +160,9 @@ def cached_share(data: Path | None, most: int = MOST) -> float | None:
     if data is None:
         return None
     here = total = 0
-    with suppress(OSError, ValueError, AttributeError, TypeError):  # no run is kept from starting by this
+    with suppress(
+        OSError, ValueError, AttributeError, TypeError
+    ):  # no run is kept from starting by this
         root = json.loads((data / NAME).read_text(encoding="utf-8")).get("root")
         for file in _sample(Path(root or data), most):
             if os.access(file, os.W_OK):
@@ -153,8 +175,14 @@ def cached_share(data: Path | None, most: int = MOST) -> float | None:
 def _sample(folder: Path, most: int) -> Iterator[Path]:
     """Yield at most so many files from all over the folder, the same each time."""
     with os.scandir(folder) as entries:
-        paths = sorted((entry.path, entry.is_dir()) for entry in entries if not entry.name.startswith("."))
-    files = [Path(path) for path, is_folder in paths if not is_folder and not path.endswith((".json", ".idx"))]
+        paths = sorted(
+            (entry.path, entry.is_dir()) for entry in entries if not entry.name.startswith(".")
+        )
+    files = [
+        Path(path)
+        for path, is_folder in paths
+        if not is_folder and not path.endswith((".json", ".idx"))
+    ]
     folders = [Path(path) for path, is_folder in paths if is_folder]
     yield from _spread(files, most)
     for inner in _spread(folders, most):

@@ -1,4 +1,6 @@
-"""What ranks left becomes the record: joined, sealed, put in place. Or it is kept, and the next call tries again."""
+"""What ranks left becomes the record: joined, sealed, put in place. Or it is kept, and the next
+call tries again.
+"""
 
 import json
 import os
@@ -9,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ddlbench.core import beats, notes
+from ddlbench.core import heartbeats, notes
 from ddlbench.core.files import sync, write_json
 from ddlbench.core.mllog import events
 from ddlbench.core.rank_log import RankLog
@@ -21,22 +23,33 @@ from ddlbench.run import job
 from ddlbench.train import interruption
 from ddlbench.train.assignment import Assignment
 
-# A run that its study interrupts (`train/interruption.py`): the note of its ranks stays in its folder until the record
-# is whole, so that a supervisor that is killed meanwhile interrupts it no second time.
+# A run that its study interrupts (`train/interruption.py`): the note of its ranks stays in its
+# folder until the record is whole, so that a supervisor that is killed meanwhile interrupts it no
+# second time.
 KEPT = ".interruption.json"
 AGAIN = -1  # in place of an exit code: the run is to be started again
 
 
-def trained(folder: Path, partial: Path, spec: RunSpec, data: Path | None, keep_weights: bool) -> float | None:
+def trained(
+    folder: Path, partial: Path, spec: RunSpec, data: Path | None, keep_weights: bool
+) -> float | None:
     """Return when the last rank ended [s since 1970], if an earlier call trained this very run to
     its end and made no record of it; what it left is moved to `partial`.
     """
     for place in (partial, folder / job.FOLDER):
         try:
             before = Assignment.read(place)
-            ended = [(place / f"{beats.ENDED}-{rank}.json").stat().st_mtime for rank in range(spec.workers)]
+            ended = [
+                (place / f"{heartbeats.ENDED}-{rank}.json").stat().st_mtime
+                for rank in range(spec.workers)
+            ]
             whole = _end(place / MLLOG) > 0 and (place / ROWS).stat().st_size > 0
-        except (OSError, ValueError, TypeError, KeyError):  # nothing is left, or it is cut off, or another version's
+        except (
+            OSError,
+            ValueError,
+            TypeError,
+            KeyError,
+        ):  # nothing is left, or it is cut off, or another version's
             continue
         same = before.spec.trains_like(spec) and before.data == data
         if whole and same and before.keep_weights >= keep_weights:
@@ -45,7 +58,9 @@ def trained(folder: Path, partial: Path, spec: RunSpec, data: Path | None, keep_
     return None
 
 
-def make_record(spec: RunSpec, folder: Path, partial: Path, ended_s: float | None = None) -> dict[str, Any] | None:
+def make_record(
+    spec: RunSpec, folder: Path, partial: Path, ended_s: float | None = None
+) -> dict[str, Any] | None:
     """Join what the ranks left, seal it and put it in place.
 
     None, or why that was not possible, as `diagnose` says it. `ended_s` is when training ended, if
@@ -77,7 +92,10 @@ def make_record(spec: RunSpec, folder: Path, partial: Path, ended_s: float | Non
             message += "; make room" if cause == notes.DISK_FULL else ""
             message += "; started again it is not trained again"
         else:  # whatever was started, it was not our training
-            cause, message = "launcher failed", f"ranks ended well and left no record ({error}); read train.log"
+            cause, message = (
+                "launcher failed",
+                f"ranks ended well and left no record ({error}); read train.log",
+            )
         return {"cause": cause, "rank": None, "host": socket.gethostname(), "message": message}
     shutil.rmtree(partial, ignore_errors=True)
     shutil.rmtree(folder / job.FOLDER, ignore_errors=True)
@@ -94,23 +112,33 @@ def _is_sealed(partial: Path) -> bool:
 
 
 def summarise(folder: Path) -> None:
-    """Leave beside the record what tables need of it, now that it is at hand. Tables can be made without it."""
+    """Leave beside the record what tables need of it, now that it is at hand. Tables can be made
+    without it.
+    """
     try:
-        from ddlbench.records import ours  # pandas: `rehearsal.py` has imported it while ranks started
+        from ddlbench.records import (
+            ours,
+        )  # pandas: `rehearsal.py` has imported it while ranks started
 
         ours.read(folder)
     except Exception as error:  # the run has ended well, whatever becomes of this
         print(f"{folder}: left no {SUMMARY}: {error}", file=sys.stderr)
 
 
-def _complete(spec: RunSpec, partial: Path, interrupted: dict[str, Any] | None, ended_s: float | None) -> None:
-    """Join the steps, and add to the log what only the supervisor knows, and the seal. Raises OSError, ValueError."""
+def _complete(
+    spec: RunSpec, partial: Path, interrupted: dict[str, Any] | None, ended_s: float | None
+) -> None:
+    """Join the steps, and add to the log what only the supervisor knows, and the seal. Raises
+    OSError, ValueError.
+    """
     end = _end(partial / MLLOG)
     if not end:
         raise ValueError(f"{MLLOG} has no run_stop, though the launcher ended well")
     ranks = [json.loads((partial / f"rank-{r}.json").read_text()) for r in range(spec.workers)]
     join_steps(partial, spec.workers)
-    os.truncate(partial / MLLOG, end)  # without what an earlier call added behind it; on a full disk too
+    os.truncate(
+        partial / MLLOG, end
+    )  # without what an earlier call added behind it; on a full disk too
     log = RankLog(partial, 0, at_ms=round(1e3 * (ended_s or time.time())))
     log.event("ddlbench_ranks", ranks)
     if interrupted:
@@ -129,7 +157,9 @@ def _end(log: Path) -> int:
     at = 0
     for line in log.read_bytes().splitlines(keepends=True):
         at += len(line)
-        if b'"run_stop"' in line and any(event.key == "run_stop" for event in events([line.decode(errors="replace")])):
+        if b'"run_stop"' in line and any(
+            event.key == "run_stop" for event in events([line.decode(errors="replace")])
+        ):
             return at
     return 0
 

@@ -1,10 +1,12 @@
-"""Who is making a run right now: a run's folder is held, so that two supervisors never write one record.
+"""Who is making a run right now: a run's folder is held, so that two supervisors never write one
+record.
 
-The holder is named in a file (`core/living.py`). SLURM is asked about a holder on another node. A job comes late if
-another one makes its run, or has made it since this one was asked for: it was submitted twice, by Snakemake or by hand,
-another clone has the same `results/`, or SLURM queued it again after it had made the run. Snakemake removes a job's
-outputs and its log before it executes it, and outputs after it failed: they may be another job's by then.
-`mends/snakemake_outputs.py` keeps them; the supervisor, which holds the run's folder, removes what is made again.
+The holder is named in a file (`core/living.py`). SLURM is asked about a holder on another node. A
+job comes late if another one makes its run, or has made it since this one was asked for: it was
+submitted twice, by Snakemake or by hand, another clone has the same `results/`, or SLURM queued it
+again after it had made the run. Snakemake removes a job's outputs and its log before it executes
+it, and outputs after it failed: they may be another job's by then. `patches/snakemake_outputs.py`
+keeps them; the supervisor, which holds the run's folder, removes what is made again.
 """
 
 import json
@@ -28,7 +30,8 @@ from ddlbench.slurm import queue, step
 
 HOLDER = ".holder.json"
 WRITTEN_S = 5.0  # in which a holder has written its name
-ASKED = "DDLBENCH_ASKED_S"  # when the Snakemake began whose job this is [s since 1970]; its jobs inherit the variable
+# when the Snakemake began whose job this is [s since 1970]; its jobs inherit the variable
+ASKED = "DDLBENCH_ASKED_S"
 
 
 class HeldError(RuntimeError):
@@ -94,13 +97,16 @@ def _take_over(holder: Path, aside: Path) -> None:
     if other is not None:
         life = alive(other)
         if life:
-            raise HeldError(f"{holder.parent} is being made by {other}; wait for that process, or end it first")
+            raise HeldError(
+                f"{holder.parent} is being made by {other}; wait for that process, or end it first"
+            )
         if life is None:
             raise HeldError(
-                f"{holder.parent} was being made by {other}, and from {socket.gethostname()} it cannot be seen whether "
-                f"that process still runs; if it does not, remove {holder}"
+                f"{holder.parent} was being made by {other}, and from {socket.gethostname()} it"
+                f" cannot be seen whether that process still runs; if it does not, remove {holder}"
             )
-    # Only the process that moves the file away removes it. If it was a new holder's by then, it is put back.
+    # Only the process that moves the file away removes it. If it was a new holder's by then, it is
+    # put back.
     with suppress(FileNotFoundError):
         holder.rename(aside)
         if read(aside) != other:
@@ -133,8 +139,18 @@ def sound(folder: Path, spec: RunSpec) -> dict[str, Event] | None:
             return None
         last = {event.key: event for event in read_log(log)}
         good = ended_well(last) and "ddlbench_facts" in last
-        return last if good and all(sha256(folder / name) == digest for name, digest in files.items()) else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # none, or one that tables refuse
+        return (
+            last
+            if good and all(sha256(folder / name) == digest for name, digest in files.items())
+            else None
+        )
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+    ):  # none, or one that tables refuse
         return None
 
 
@@ -147,7 +163,9 @@ def asked_s() -> float:
 
 
 def step_aside(log: Path) -> None:
-    """Give the name of a job's log back to the job that it belongs to; what this process says is in another file."""
+    """Give the name of a job's log back to the job that it belongs to; what this process says is in
+    another file.
+    """
     with suppress(OSError):
         if earlier(log).exists() and os.path.samestat(os.fstat(1), log.stat()):
             log.rename(log.with_name(f"refused-{socket.gethostname()}-{os.getpid()}.log"))

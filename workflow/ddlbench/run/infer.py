@@ -1,10 +1,12 @@
-"""One job of inference: start its ranks with the given command, and say what they need to know. Rule `infer` calls it.
+"""One job of inference: start its ranks with the given command, and say what they need to know.
+Rule `infer` calls it.
 
-    python -m ddlbench.run.infer --folder F --spec JSON --manifest M [--trained LOG] -- <launcher and its arguments>
+    python -m ddlbench.run.infer --folder F --spec JSON --manifest M [--trained LOG] -- <launcher
+    and its arguments>
 
-The ranks (`ddlbench.train.inference`) write what they measured into `.partial` in the job's folder, and are watched as
-those of training are (`watch.py`). When all is well it becomes the record, `inference.json`: whole, or not there. What
-a failed job left is in `failed`, with the reason.
+The ranks (`ddlbench.train.inference`) write what they measured into `.partial` in the job's folder,
+and are watched as those of training are (`watch.py`). When all is well it becomes the record,
+`inference.json`: whole, or not there. What a failed job left is in `failed`, with the reason.
 """
 
 import argparse
@@ -36,7 +38,12 @@ from ddlbench.train.inference_record import ASSIGNMENT, FAILED, LOG, PARTIAL, RE
 
 
 def execute(
-    spec: InferSpec, folder: Path, data: Path, trained: Path | None, command: list[str], silent_s: float
+    spec: InferSpec,
+    folder: Path,
+    data: Path,
+    trained: Path | None,
+    command: list[str],
+    silent_s: float,
 ) -> int:
     """Run `command` to its end. Returns 0 if it left a record, else another code.
 
@@ -46,16 +53,23 @@ def execute(
     """
     weights = trained / WEIGHTS if trained else None
     if weights and not weights.exists():
-        raise ConfigError(f"{weights}: is missing, the run was made without it: remove {trained} and make it again")
+        raise ConfigError(
+            f"{weights}: is missing, the run was made without it: remove {trained} and make it"
+            " again"
+        )
     if weights and trained and (log := trained / MLLOG).exists():
         try:
             files = seal_of(log)
         except RefusedError as error:
             raise ConfigError(f"{error}: move {trained} away and make the run again") from None
         except (ValueError, KeyError, TypeError) as error:
-            raise ConfigError(f"{log}: {error}: move {trained} away and make the run again") from None
+            raise ConfigError(
+                f"{log}: {error}: move {trained} away and make the run again"
+            ) from None
         if sha256(weights) != files.get(weights.name):
-            raise ConfigError(f"{weights}: is not what the run left: move {trained} away and make the run again")
+            raise ConfigError(
+                f"{weights}: is not what the run left: move {trained} away and make the run again"
+            )
     began, partial = time.monotonic(), folder / PARTIAL
     command_line = [*command, str(partial)]
     argv, hidden = reveal(command_line, spec.run.machine)
@@ -66,10 +80,16 @@ def execute(
     origin = facts(spec.run, command_line, None, data)
     package = registry.member("inference", spec.member).DISTRIBUTION
     origin["package"], origin["versions"][package] = package, registry.release(package)
-    inputs = {"spec": json.loads(spec.to_json()), "data": str(data), "weights": str(weights) if weights else None}
+    inputs = {
+        "spec": json.loads(spec.to_json()),
+        "data": str(data),
+        "weights": str(weights) if weights else None,
+    }
     write_json(partial / ASSIGNMENT, inputs | {"facts": origin, "silent_s": silent_s})
     print(f"{spec.id}\n$ {shlex.join(command_line)}", flush=True)
-    seen = job.watch_with_data(argv, partial, hidden, data, nodes=spec.nodes, silent_s=silent_s, grace_s=0.0)
+    seen = job.watch_with_data(
+        argv, partial, hidden, data, nodes=spec.nodes, silent_s=silent_s, grace_s=0.0
+    )
     code = seen.code
     if code == 0 and not (partial / RECORD).exists():
         print(f"{spec.id}: the launcher ended well but there is no {RECORD}", file=sys.stderr)
@@ -95,11 +115,18 @@ def is_made(record: Path, spec: Mapping[str, Any]) -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--folder", type=Path, required=True, help="where the record goes")
     parser.add_argument("--spec", required=True, help="the job as InferSpec.to_json wrote it")
     parser.add_argument("--manifest", type=Path, required=True, help="of the pictures")
-    parser.add_argument("--trained", type=Path, nargs="?", help="log of the run whose weights are meant; none: initial")
+    parser.add_argument(
+        "--trained",
+        type=Path,
+        nargs="?",
+        help="log of the run whose weights are meant; none: initial",
+    )
     parser.add_argument("command", nargs="+", help="after --: the launcher and its arguments")
     a = parser.parse_args()
     environment_modules.check_loaded()

@@ -1,4 +1,6 @@
-"""What jobs of all kinds do alike: hold their folder, watch their ranks, and say how they ended, or why not."""
+"""What jobs of all kinds do alike: hold their folder, watch their ranks, and say how they ended, or
+why not.
+"""
 
 import shutil
 import sys
@@ -11,7 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ddlbench.analysis.failures import FAILED, PARTIAL, REPORT
-from ddlbench.core import beats, living, notes
+from ddlbench.core import heartbeats, living, notes
 from ddlbench.core.files import write_json
 from ddlbench.data.verify import glance, index
 from ddlbench.plan.launch import HIDDEN
@@ -27,8 +29,12 @@ from ddlbench.slurm import step
 FOLDER, FAILURE = FAILED, REPORT  # of a failed try
 
 
-def alone(name: str, folder: Path, log: Path, is_made: Callable[[], bool], execute: Callable[[], int]) -> NoReturn:
-    """Hold the folder of a job, execute it unless another job `is_made` it, and end this process with its exit code."""
+def alone(
+    name: str, folder: Path, log: Path, is_made: Callable[[], bool], execute: Callable[[], int]
+) -> NoReturn:
+    """Hold the folder of a job, execute it unless another job `is_made` it, and end this process
+    with its exit code.
+    """
     try:
         with held(folder):
             if is_made():
@@ -48,7 +54,9 @@ def _made(name: str, folder: Path, execute: Callable[[], int]) -> int:
 
     Whatever it raises becomes the reason why the job failed, and ends this process.
     """
-    with suppress(OSError):  # an older reason must not stand for this try; a checkpoint beside it stays
+    with suppress(
+        OSError
+    ):  # an older reason must not stand for this try; a checkpoint beside it stays
         (folder / FOLDER / FAILURE).unlink(missing_ok=True)
     stopped = folder / PARTIAL / notes.STOPPED_NOTE
     try:
@@ -69,7 +77,9 @@ def _made(name: str, folder: Path, execute: Callable[[], int]) -> int:
         said = f"{name} failed: {notes.cause(error)}: {error}{todo}"
         reason.leave(folder, notes.cause(error), said)
     except Exception as error:
-        reason.leave(folder, notes.cause(error), "".join(traceback.format_exception_only(error)).strip())
+        reason.leave(
+            folder, notes.cause(error), "".join(traceback.format_exception_only(error)).strip()
+        )
         raise
     sys.exit(said)
 
@@ -87,7 +97,11 @@ def go_on(former: Path, partial: Path, assignment: str) -> None:
     resume.
     """
     take(former, partial)
-    for stale in [path for name in ("*.json", "beat-*", notes.STOPPED_NOTE, ASKED) for path in partial.glob(name)]:
+    for stale in [
+        path
+        for name in ("*.json", "beat-*", notes.STOPPED_NOTE, ASKED)
+        for path in partial.glob(name)
+    ]:
         if stale.name != assignment:
             stale.unlink()
 
@@ -106,8 +120,10 @@ def watch_with_data(
     """Watch the ranks as `watch` does, unless a short look shows that the data are damaged."""
     if damaged := glance(data) or index(data):
         return WatchResult(code=1, damaged=damaged)
-    seen = watch(argv, partial, hidden, nodes=nodes, silent_s=silent_s, grace_s=grace_s, rehearsal=rehearsal)
-    beats.tidy(partial)
+    seen = watch(
+        argv, partial, hidden, nodes=nodes, silent_s=silent_s, grace_s=grace_s, rehearsal=rehearsal
+    )
+    heartbeats.tidy(partial)
     return seen
 
 
@@ -119,7 +135,9 @@ def ended(name: str, folder: Path, partial: Path, code: int, failure: dict[str, 
         return 0
     where = keep(folder, partial, failure)
     with suppress(OSError):  # a full disk; the reason is kept by now
-        print(f"{name} failed: {failure['message']}; exit code {code or 1}; {where}", file=sys.stderr)
+        print(
+            f"{name} failed: {failure['message']}; exit code {code or 1}; {where}", file=sys.stderr
+        )
     return code or 1
 
 
@@ -138,7 +156,9 @@ def keep(folder: Path, partial: Path, failure: dict[str, Any]) -> str:
     return f"what it left is in {failed}"
 
 
-def reveal(argv: list[str], machine: str, folder: Path = CONFIG / "machines") -> tuple[list[str], dict[str, str]]:
+def reveal(
+    argv: list[str], machine: str, folder: Path = CONFIG / "machines"
+) -> tuple[list[str], dict[str, str]]:
     """Return `argv` of `launch.command` without its hidden settings, and these variables with their
     values. So a token reaches the ranks' environment, and never a record, a log or a list of
     processes. Raises ConfigError if the machine's file no longer has one of them.
@@ -151,6 +171,8 @@ def reveal(argv: list[str], machine: str, folder: Path = CONFIG / "machines") ->
     for name in hidden:
         if name not in values:
             file = folder / f"{machine}.yaml"
-            raise ConfigError(f"{file}: environment: {name}: is missing; it was there when this job was planned")
+            raise ConfigError(
+                f"{file}: environment: {name}: is missing; it was there when this job was planned"
+            )
     kept = [word for word in settings if word.split("=", 1)[0] not in hidden]
     return ["env", *kept, *argv[1 + len(settings) :]], {name: values[name] for name in hidden}

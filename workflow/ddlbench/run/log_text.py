@@ -1,4 +1,5 @@
-"""Lines as people and programs print them: colours, blanks, numbers, and the counters that stand beside each other.
+"""Lines as people and programs print them: colours, blanks, numbers, and the counters that stand
+beside each other.
 
 All functions here are pure: texts in, values out.
 """
@@ -33,12 +34,18 @@ def plain(text: str) -> str:
 
 
 def pieces(text: str) -> list[str]:
-    """Return what a terminal shows of a line one after the other, where carriage returns write over what was there."""
-    return [piece for piece in PIECES.split(text) if piece.strip()] if PIECES.search(text) else [text]
+    """Return what a terminal shows of a line one after the other, where carriage returns write over
+    what was there.
+    """
+    return (
+        [piece for piece in PIECES.split(text) if piece.strip()] if PIECES.search(text) else [text]
+    )
 
 
 def number(text: str | None) -> float | None:
-    """Return a number as people print it: with thousands separators, and a unit such as k, M or %. None of else."""
+    """Return a number as people print it: with thousands separators, and a unit such as k, M or %.
+    None of else.
+    """
     found = NUMBER.fullmatch(text.strip()) if text else None
     if not found:
         return None
@@ -63,9 +70,9 @@ class Found:
 def find(pattern: re.Pattern[str], text: str) -> Found | None:
     """Return what the pattern finds in a line.
 
-    Colours are not part of a line. Where nothing matches, blanks are taken together, then numbers that are negative,
-    not finite, or have separators of thousands count as digits. A group that holds a part of a number gets all of it,
-    and its sign.
+    Colours are not part of a line. Where nothing matches, blanks are taken together, then numbers
+    that are negative, not finite, or have separators of thousands count as digits. A group that
+    holds a part of a number gets all of it, and its sign.
     """
     text = plain(text)
     match = pattern.search(text)
@@ -79,16 +86,24 @@ def find(pattern: re.Pattern[str], text: str) -> Found | None:
         text = other
     if match is None:
         return None
-    said = {name: _whole(text, match, name) for name in match.groupdict() if match[name] is not None}
+    said = {
+        name: _whole(text, match, name) for name in match.groupdict() if match[name] is not None
+    }
     for name, one in said.items():
-        said[name] = next((real for digits, real in stood.items() if one.startswith(digits[:-2])), one)
+        said[name] = next(
+            (real for digits, real in stood.items() if one.startswith(digits[:-2])), one
+        )
     values = {name: number(one) for name, one in said.items()}
-    spans = {name: (match.start(name), match.end(name) + len(_rest(text, match, name))) for name in said}
+    spans = {
+        name: (match.start(name), match.end(name) + len(_rest(text, match, name))) for name in said
+    }
     return Found(text, values, said, spans)
 
 
 def _stand_ins(text: str, stood: dict[str, str]) -> str:
-    """Return the text with digits for numbers that are negative or not finite; `stood` gets what they stand for."""
+    """Return the text with digits for numbers that are negative or not finite; `stood` gets what
+    they stand for.
+    """
 
     def put(match: re.Match[str]) -> str:
         if len(stood) >= MOST_STAND_INS:
@@ -97,11 +112,15 @@ def _stand_ins(text: str, stood: dict[str, str]) -> str:
         stood[digits] = match[0]
         return digits
 
-    return SEPARATED.sub(lambda match: re.sub(r"\D", "", match[0]), NEGATIVE.sub(put, NOT_FINITE.sub(put, text)))
+    return SEPARATED.sub(
+        lambda match: re.sub(r"\D", "", match[0]), NEGATIVE.sub(put, NOT_FINITE.sub(put, text))
+    )
 
 
 def _whole(text: str, match: re.Match[str], name: str) -> str:
-    """Return all of the number of which a group may hold a part: `1,000` for `1`; a loss's sign too."""
+    """Return all of the number of which a group may hold a part: `1,000` for `1`; a loss's sign
+    too.
+    """
     start, _ = match.span(name)
     said = match[name] + _rest(text, match, name)
     if name in ("loss", "eval_loss") and said[:1].isdigit() and (sign := SIGN.search(text[:start])):
@@ -121,10 +140,15 @@ TOKEN = re.compile(
 )
 LABEL = re.compile(r"([A-Za-z_](?:[A-Za-z_()/ .-]*[A-Za-z_)])?)[^A-Za-z0-9]{0,8}$")
 TOTAL = re.compile(r"\s*(?:/|of)\s*(\d[\d,_']*)", re.I)
-UNIT = re.compile(r"\s*(ms|sec(?:onds)?|s)?\s*(?:/|per )?\s*(it|iter(?:ation)?|step|batch)?(?:/s(?:ec)?\b)?", re.I)
-STEPS = re.compile(r"(?:^|[^a-z])(?:step|iter|iteration|update|batch|it|minibatch|mini_batch|globalstep)s?$", re.I)
+UNIT = re.compile(
+    r"\s*(ms|sec(?:onds)?|s)?\s*(?:/|per )?\s*(it|iter(?:ation)?|step|batch)?(?:/s(?:ec)?\b)?", re.I
+)
+STEPS = re.compile(
+    r"(?:^|[^a-z])(?:step|iter|iteration|update|batch|it|minibatch|mini_batch|globalstep)s?$", re.I
+)
 SAMPLES = re.compile(
-    r"(?:sample|image|img|example|sequence|record|picture|item)s?(?: (?:seen|done|so far|processed))?$", re.I
+    r"(?:sample|image|img|example|sequence|record|picture|item)s?(?: (?:seen|done|so far|processed))?$",
+    re.I,
 )
 EPOCHS = re.compile(r"(?:^|[^a-z])(?:epoch|ep)s?$", re.I)
 
@@ -152,7 +176,9 @@ def tokens(text: str) -> Iterator[Token]:
     after = 0
     for match in TOKEN.finditer(text):
         start, end = match.span()
-        if start < after or (start and text[start - 1] in ":" and start > 1 and text[start - 2].isdigit()):
+        if start < after or (
+            start and text[start - 1] in ":" and start > 1 and text[start - 2].isdigit()
+        ):
             continue
         total = TOTAL.match(text, end)
         after = total.end() if total else end
@@ -171,7 +197,9 @@ def tokens(text: str) -> Iterator[Token]:
 
 
 def label(before: str) -> str:
-    """Return the words right before a number, in small letters; empty where another number stands between."""
+    """Return the words right before a number, in small letters; empty where another number stands
+    between.
+    """
     found = LABEL.search(before[-60:])
     words = re.split(r"[^A-Za-z_/()]+", found[1]) if found else []
     return " ".join(words[-4:]).lower().strip()
@@ -184,7 +212,9 @@ def total_behind(text: str, end: int) -> float | None:
 
 
 def of_one_worker(text: str, span: tuple[int, int]) -> bool:
-    """Return whether words beside a number say that it is of one worker: `3.5 img/sec per CPU`, `tok/s/gpu: 12`."""
+    """Return whether words beside a number say that it is of one worker: `3.5 img/sec per CPU`,
+    `tok/s/gpu: 12`.
+    """
     return bool(OF_ONE.match(text, span[1]) or FOR_ONE.search(label(text[: span[0]])))
 
 
@@ -240,13 +270,19 @@ def counters(texts: Sequence[str]) -> list[Counter]:
 
 
 def seconds_of_a_step(texts: Iterable[str]) -> list[tuple[str, list[float | None]]]:
-    """Return times of a step that the lines print, each as a series [s]: `49.3ms`, `1.04s/it`, `2.5it/s`."""
+    """Return times of a step that the lines print, each as a series [s]: `49.3ms`, `1.04s/it`,
+    `2.5it/s`.
+    """
     found: dict[str, list[float | None]] = {}
     count = 0
     for text in texts:
         for token in tokens(text):
             if (took := _seconds(token)) is not None:
-                of_step = " step" if re.match(r"\s*(ms|s|sec)?\s*/\s*(it|step|batch)", token.behind) else ""
+                of_step = (
+                    " step"
+                    if re.match(r"\s*(ms|s|sec)?\s*/\s*(it|step|batch)", token.behind)
+                    else ""
+                )
                 series = found.setdefault(f"{token.label}{of_step}", [])
                 series += [None] * (count - len(series))
                 if len(series) == count:

@@ -1,8 +1,9 @@
-"""Where ranks meet: whether a process listens at the port of the rendezvous, and how many connections it has.
+"""Where ranks meet: whether a process listens at the port of the rendezvous, and how many
+connections it has.
 
-torch.distributed's ranks meet at MASTER_PORT on the first rank's host, and stay connected for as long as they train.
-Ranks that train each for itself never listen there. The kernel's list of connections shows it, without a question to
-the program.
+torch.distributed's ranks meet at MASTER_PORT on the first rank's host, and stay connected for as
+long as they train. Ranks that train each for itself never listen there. The kernel's list of
+connections shows it, without a question to the program.
 """
 
 import json
@@ -74,7 +75,9 @@ class Meeting:
 
     def _keep(self) -> None:
         with suppress(OSError):  # a full disk: nobody knows then
-            write_json(self.folder / NOTE, {"listened": self.seen.listened, "joined": self.seen.joined})
+            write_json(
+                self.folder / NOTE, {"listened": self.seen.listened, "joined": self.seen.joined}
+            )
 
 
 def read(folder: Path) -> Met:

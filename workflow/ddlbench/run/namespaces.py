@@ -1,10 +1,12 @@
-"""Ranks on this machine with a cable between them: each node is a network namespace of its own, one rank in each.
+"""Ranks on this machine with a cable between them: each node is a network namespace of its own, one
+rank in each.
 
-`python -m ddlbench.run.namespaces --nodes=2 --mbit=100 python -m ddlbench.train` is what `plan/launch.py` says for
-machines with launcher namespaces. It needs root, iproute2 and util-linux.
+`python -m ddlbench.run.namespaces --nodes=2 --mbit=100 python -m ddlbench.train` is what
+`plan/launch.py` says for machines with launcher namespaces. It needs root, iproute2 and util-linux.
 
-The namespaces have no names. The kernel removes each with its last process, and the cable with it; ranks are killed
-when this process dies. So nothing is left after a kill -9 either, and nobody has to look for what an earlier run left.
+The namespaces have no names. The kernel removes each with its last process, and the cable with it;
+ranks are killed when this process dies. So nothing is left after a kill -9 either, and nobody has
+to look for what an earlier run left.
 """
 
 import argparse
@@ -21,22 +23,26 @@ from ddlbench.settings.machine import CABLE
 
 TOOLS = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "nsenter": "util-linux"}
 PORT = 29500  # each run has a network of its own, where all ports are free
-PATIENCE_S = 10.0  # that the other rank gets to say why it failed too, once one has failed
+TIMEOUT_S = 10.0  # that the other rank gets to say why it failed too, once one has failed
 QUEUE_S, BURST_S, LEAST_BURST = 0.1, 0.004, 16384
 
 
 def lacks() -> str | None:
     """Return what is missing for network namespaces, and how to fix it; None if nothing is."""
     if os.geteuid() != 0:
-        return "launcher namespaces makes network namespaces, for which it needs root: start Snakemake as root"
+        return (
+            "launcher namespaces makes network namespaces, for which it needs root: start Snakemake"
+            " as root"
+        )
     for tool, package in TOOLS.items():
         if shutil.which(tool) is None:
             return f"launcher namespaces needs {tool}, which is not on the path: install {package}"
     return None
 
 
-# In its namespaces: `/sys` anew, because it shows the interfaces of the namespace that it was mounted in; and this
-# host's name for its address on the cable ($0), because Horovod meets by it whatever HOROVOD_GLOO_IFACE says. Wait.
+# In its namespaces: `/sys` anew, because it shows the interfaces of the namespace that it was
+# mounted in; and this host's name for its address on the cable ($0), because Horovod meets by it
+# whatever HOROVOD_GLOO_IFACE says. Wait.
 SHELL = """mount -t sysfs sysfs /sys && hosts=$(mktemp) &&
 printf '127.0.0.1 localhost\\n%s %s\\n' "$0" "$(uname -n)" > "$hosts" &&
 mount --bind "$hosts" /etc/hosts && rm "$hosts" && read -r _ && exec "$@"
@@ -61,7 +67,15 @@ def wiring(pids: Sequence[int], mbit: int | None) -> list[list[str]]:
         ]
         if mbit is not None:
             burst = max(LEAST_BURST, round(mbit * 1e6 / 8 * BURST_S))
-            shape = ["tbf", "rate", f"{mbit}mbit", "burst", str(burst), "latency", f"{round(1000 * QUEUE_S)}ms"]
+            shape = [
+                "tbf",
+                "rate",
+                f"{mbit}mbit",
+                "burst",
+                str(burst),
+                "latency",
+                f"{round(1000 * QUEUE_S)}ms",
+            ]
             commands.append([*inside, "tc", "qdisc", "add", "dev", CABLE, "root", *shape])
     return commands
 
@@ -72,14 +86,22 @@ def address(node: int) -> str:
 
 
 def run(program: Sequence[str], nodes: int, mbit: int | None) -> int:
-    """Start a rank per node and wait for all; the first exit code that is not 0 ends the others, and is returned.
-    Raises OSError, which says the command, if the cable cannot be laid."""
-    place = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": address(0), "MASTER_PORT": str(PORT)}
+    """Start a rank per node and wait for all; the first exit code that is not 0 ends the others,
+    and is returned. Raises OSError, which says the command, if the cable cannot be laid.
+    """
+    place = {
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+        "MASTER_ADDR": address(0),
+        "MASTER_PORT": str(PORT),
+    }
     ranks = []
     for node in range(nodes):
         variables = os.environ | place | {"RANK": str(node), "WORLD_SIZE": str(nodes)}
         argv = ["unshare", "--net", "--mount", "sh", "-c", SHELL, address(node), *program]
-        rank = subprocess.Popen(argv, env=variables, stdin=subprocess.PIPE, preexec_fn=living.die_with_parent)
+        rank = subprocess.Popen(
+            argv, env=variables, stdin=subprocess.PIPE, preexec_fn=living.die_with_parent
+        )
         ranks.append(rank)
     try:
         for rank in ranks:
@@ -101,7 +123,7 @@ def run(program: Sequence[str], nodes: int, mbit: int | None) -> int:
 
 def _wait_for_namespace(rank: subprocess.Popen[bytes]) -> None:
     ours, theirs = Path("/proc/self/ns/net"), Path(f"/proc/{rank.pid}/ns/net")
-    give_up = time.monotonic() + PATIENCE_S
+    give_up = time.monotonic() + TIMEOUT_S
     while ours.readlink() == theirs.readlink():
         if rank.poll() is not None or time.monotonic() > give_up:
             raise OSError("unshare --net --mount: makes no network namespace")
@@ -110,7 +132,7 @@ def _wait_for_namespace(rank: subprocess.Popen[bytes]) -> None:
 
 def _wait(ranks: Sequence[subprocess.Popen[bytes]]) -> int:
     """Wait for the ranks: return 0 if all end well; else the first other code, once all have ended
-    or PATIENCE_S later.
+    or TIMEOUT_S later.
     """
     first, give_up = 0, float("inf")
     while time.monotonic() < give_up:
@@ -118,7 +140,7 @@ def _wait(ranks: Sequence[subprocess.Popen[bytes]]) -> int:
         failed = [code for code in codes if code]
         if failed and not first:
             first = failed[0] if failed[0] > 0 else 128 - failed[0]
-            give_up = time.monotonic() + PATIENCE_S
+            give_up = time.monotonic() + TIMEOUT_S
         if None not in codes:
             break
         time.sleep(0.1)
@@ -127,7 +149,9 @@ def _wait(ranks: Sequence[subprocess.Popen[bytes]]) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--nodes", type=int, choices=(1, 2), required=True, help="each is a network namespace")
+    parser.add_argument(
+        "--nodes", type=int, choices=(1, 2), required=True, help="each is a network namespace"
+    )
     parser.add_argument("--mbit", type=int, help="bandwidth of the cable, each way [Mbit/s]")
     parser.add_argument("program", nargs=argparse.REMAINDER, help="what each rank executes")
     a = parser.parse_args()

@@ -1,6 +1,7 @@
 """What a user's program prints: each line stamped as it is read, those kept that its reading wants.
 
-`Printed` stands between the program and the log of the job: whatever processes of the job write comes through it.
+`Printed` stands between the program and the log of the job: whatever processes of the job write
+comes through it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from typing import IO
 from ddlbench.core.program import HIDDEN
 from ddlbench.run.readings import Line
 
-MOST_LOGGED = 1 << 26  # bytes of the job's log; what comes after is read and not kept, but for the last lines
+MOST_LOGGED = (
+    1 << 26
+)  # bytes of the job's log; what comes after is read and not kept, but for the last lines
 MOST_LINE = 1 << 16  # bytes; a longer one is cut
 MOST_KEPT = 5_000_000  # lines
 MOST_BYTES = 1 << 26  # of lines that no pattern matches
@@ -79,7 +82,12 @@ class Printed:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         for number, kept in zip((1, 2), self._kept, strict=True):
@@ -168,6 +176,9 @@ class Printed:
             try:
                 os.write(self._kept[0], piece)
                 if self._logged >= MOST_LOGGED:
-                    os.write(self._kept[0], b"\n(the program prints more than 64 MiB: the rest is not kept here)\n")
+                    os.write(
+                        self._kept[0],
+                        b"\n(the program prints more than 64 MiB: the rest is not kept here)\n",
+                    )
             except OSError:
                 pass

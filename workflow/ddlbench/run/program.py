@@ -1,10 +1,12 @@
-"""One run of a user's own program: start it, stamp what it prints, read its steps, and make the record of them.
+"""One run of a user's own program: start it, stamp what it prints, read its steps, and make the
+record of them.
 
-The record is that of our own training, so tables read it. The program's ranks are watched as ours are (`watch.py`);
-`rank.py` becomes the program, `printed.py` hears it, a member of `readings/` says what its steps were. `{folder}` of
-its command is `.partial/program`; it stays beside the record, as all lines do that it printed, and as what it wrote
-where it ran (`work.py`). How they are read stands in the program's file and not in the run: what cannot be read is read
-again when the file is mended, and not trained.
+The record is that of our own training, so tables read it. The program's ranks are watched as ours
+are (`watch.py`); `rank.py` becomes the program, `printed.py` hears it, a member of `readings/` says
+what its steps were. `{folder}` of its command is `.partial/program`; it stays beside the record, as
+all lines do that it printed, and as what it wrote where it ran (`work.py`). How they are read
+stands in the program's file and not in the run: what cannot be read is read again when the file is
+fixed, and not trained.
 """
 
 import json
@@ -24,7 +26,7 @@ from typing import Any
 
 from mlperf_logging.mllog import constants as c
 
-from ddlbench.core import beats, living, notes, registry
+from ddlbench.core import heartbeats, living, notes, registry
 from ddlbench.core.files import printable, write_json, write_text
 from ddlbench.core.mllog import read_log
 from ddlbench.core.program import OWN, WORK, Program
@@ -63,8 +65,8 @@ def execute(
     command: list[str],
     cited: dict[str, Any] | None = None,
     *,
-    silent_s: float = beats.SILENT_S,
-    grace_s: float = beats.GRACE_S,
+    silent_s: float = heartbeats.SILENT_S,
+    grace_s: float = heartbeats.GRACE_S,
     quiet_s: float = QUIET_S,
     **of_trainings: Any,
 ) -> int:
@@ -91,14 +93,25 @@ def execute(
             folder,
             partial,
             0,
-            _record(spec, folder, partial, task, _printed_before(partial / LINES), [], task.get(ORIGIN, origin)),
+            _record(
+                spec,
+                folder,
+                partial,
+                task,
+                _printed_before(partial / LINES),
+                [],
+                task.get(ORIGIN, origin),
+            ),
         )
     task["began_s"].append(time.time())
     write_json(partial / ASSIGNMENT, task)
     notes.reserve(partial)
     print(f"{spec.id}\n$ {shlex.join(command_line)}", flush=True)
     reads: ReadingMember = registry.member("readings", spec.program.reads)
-    earlier, labelled = _kept(partial, _printed_before(partial / LINES)), LABELLED & {*argv} != set()
+    earlier, labelled = (
+        _kept(partial, _printed_before(partial / LINES)),
+        LABELLED & {*argv} != set(),
+    )
 
     def recorded() -> int:
         return sum(path.stat().st_size for path in partial.glob("recorder-*.steps"))
@@ -109,7 +122,14 @@ def execute(
     def steps() -> int:
         with suppress(UnreadError, OSError):
             so_far = [*earlier, *printed.lines]
-            return len({row.step for row in _read(spec, partial / FOLDER, partial, so_far, [], task["began_s"]).rows})
+            return len(
+                {
+                    row.step
+                    for row in _read(
+                        spec, partial / FOLDER, partial, so_far, [], task["began_s"]
+                    ).rows
+                }
+            )
         return 0
 
     with hearing as printed, living.ending_descendants(), Stopping(spec.program, steps) as stopping:
@@ -120,12 +140,20 @@ def execute(
         seen = WatchResult()
     elif seen.signal is None and (partial / ASKED).exists():
         seen.signal = signal.SIGUSR1
-    beats.tidy(partial)
+    heartbeats.tidy(partial)
     seen.printed = "\n".join(printed.last)
     notes.give_back(partial, *notes.RESERVES)
     lines = _kept(partial, [*earlier, *printed.lines])
-    if seen.signal is not None and not printed.quiet and spec.program.resume and _has_files(partial):
-        print(f"{spec.id} was stopped; it goes on from what it left when it is started again", file=sys.stderr)
+    if (
+        seen.signal is not None
+        and not printed.quiet
+        and spec.program.resume
+        and _has_files(partial)
+    ):
+        print(
+            f"{spec.id} was stopped; it goes on from what it left when it is started again",
+            file=sys.stderr,
+        )
         return notes.STOPPED
     failure = _failure(partial, spec, seen, printed, quiet_s)
     if failure is None:
@@ -146,7 +174,9 @@ def _prepare(folder: Path, partial: Path, spec: RunSpec) -> dict[str, Any]:
             task = json.loads((former / ASSIGNMENT).read_text(encoding="utf-8"))
             began = [float(at_s) for at_s in task["began_s"]]
             ended = ENDED in task and not (folder / MLLOG).exists()
-            goes_on = task["spec"] == new["spec"] and (ended or (spec.program.resume and _has_files(former)))
+            goes_on = task["spec"] == new["spec"] and (
+                ended or (spec.program.resume and _has_files(former))
+            )
         except (OSError, ValueError, KeyError, TypeError):
             continue
         if not goes_on:
@@ -156,7 +186,11 @@ def _prepare(folder: Path, partial: Path, spec: RunSpec) -> dict[str, Any]:
             for name in (FOLDER, WORK):
                 if not (partial / name).exists() and (folder / name).exists():
                     (folder / name).rename(partial / name)
-            return new | {"began_s": began} | {name: task[name] for name in (ENDED, ORIGIN) if name in task}
+            return (
+                new
+                | {"began_s": began}
+                | {name: task[name] for name in (ENDED, ORIGIN) if name in task}
+            )
         job.go_on(former, partial, ASSIGNMENT)
         _lay_out(partial, spec.program)
         return new | {"began_s": began, "resumes": True}
@@ -194,7 +228,9 @@ def _kept(partial: Path, lines: list[Line]) -> list[Line]:
 
 
 def as_it_is_read(spec: RunSpec) -> RunSpec:
-    """Return the run with what its program's file says today of how it is read. Raises ConfigError."""
+    """Return the run with what its program's file says today of how it is read. Raises
+    ConfigError.
+    """
     assert spec.program is not None
     if spec.program.how_it_is_read():
         return spec
@@ -234,7 +270,12 @@ def _record(
 
 
 def _steps(
-    spec: RunSpec, wrote: Path, partial: Path, lines: Sequence[Line], last: Sequence[str], began_s: Sequence[float]
+    spec: RunSpec,
+    wrote: Path,
+    partial: Path,
+    lines: Sequence[Line],
+    last: Sequence[str],
+    began_s: Sequence[float],
 ) -> Reading:
     """Return what is read of lines and files, as far as the run was to go.
 
@@ -248,9 +289,16 @@ def _steps(
 
 
 def _read(
-    spec: RunSpec, wrote: Path, partial: Path, lines: Sequence[Line], last: Sequence[str], began_s: Sequence[float]
+    spec: RunSpec,
+    wrote: Path,
+    partial: Path,
+    lines: Sequence[Line],
+    last: Sequence[str],
+    began_s: Sequence[float],
 ) -> Reading:
-    """Return what is read of lines and files. Raises UnreadError, whatever stands in them; OSError."""
+    """Return what is read of lines and files. Raises UnreadError, whatever stands in them;
+    OSError.
+    """
     assert spec.program is not None
     reads: ReadingMember = registry.member("readings", spec.program.reads)
     wanted = reads.wanted(spec)
@@ -271,7 +319,11 @@ def _judge(run: Reading, spec: RunSpec, lines: Sequence[Line], met: meeting.Met)
     """Keep whether the ranks trained together; print it if that is not certain."""
     alone = together.says_alone((line.text for line in lines), spec.workers)
     verdict = together.judge(spec.workers, run.told, met, run.says, alone, run.one_clock)
-    run.remarks[TOGETHER] = {"ranks": verdict.together, "by": verdict.by, "met": [met.listened, met.joined]}
+    run.remarks[TOGETHER] = {
+        "ranks": verdict.together,
+        "by": verdict.by,
+        "met": [met.listened, met.joined],
+    }
     if verdict.together != together.YES:
         print(f"ranks trained together: {verdict.together}: {verdict.by}", flush=True)
 
@@ -280,12 +332,19 @@ def _unread(error: UnreadError, folder: Path) -> dict[str, Any]:
     """Return why there is no record, and what to do."""
     if isinstance(error, NotFiniteError):
         return _cause("loss is not finite", str(error)) | {"step": error.step}
-    mend = f"mend its file in config/programs, then: ddlbench read; to train it again, remove {folder / job.FOLDER}"
-    return _cause(NO_STEPS, f"the program ended well, but no steps were read: {error}; its output is kept: {mend}")
+    fix = (
+        "fix its file in config/programs, then: ddlbench read; to train it again, remove"
+        f" {folder / job.FOLDER}"
+    )
+    return _cause(
+        NO_STEPS,
+        f"the program ended well, but no steps were read: {error}; its output is kept: {fix}",
+    )
 
 
 def read_again(spec: RunSpec, folder: Path) -> str | None:
-    """Read a run's output again, if its program's file says something else than it was read by. Nothing is trained.
+    """Read a run's output again, if its program's file says something else than it was read by.
+    Nothing is trained.
 
     Returns what came of it, None if there was nothing to do. Raises ConfigError, HeldError.
     """
@@ -302,13 +361,17 @@ def read_again(spec: RunSpec, folder: Path) -> str | None:
         if ENDED not in task or task["spec"] != json.loads(spec.to_json()) or ORIGIN not in task:
             return None
         job.take(former, partial)
-        failure = _record(spec, folder, partial, task, _printed_before(partial / LINES), [], task[ORIGIN])
+        failure = _record(
+            spec, folder, partial, task, _printed_before(partial / LINES), [], task[ORIGIN]
+        )
         job.ended(spec.id, folder, partial, 0, failure)
         return f"not read: {failure['message']}" if failure else "read: its record is made"
 
 
 def _read_record_again(spec: RunSpec, folder: Path) -> str | None:
-    """Make a record anew from the lines and files beside it. What cannot be read leaves it as it is."""
+    """Make a record anew from the lines and files beside it. What cannot be read leaves it as it
+    is.
+    """
     last = {event.key: event for event in read_log(folder / MLLOG)}
     before = last[READING].value if READING in last else {}
     assert spec.program is not None
@@ -345,7 +408,9 @@ def _failure(
 ) -> dict[str, Any] | None:
     """Return why the program failed, with its last line; None if it did not."""
     if printed.quiet:
-        failure = _cause("stopped answering", f"it printed nothing and recorded no step for {quiet_s:.0f} s")
+        failure = _cause(
+            "stopped answering", f"it printed nothing and recorded no step for {quiet_s:.0f} s"
+        )
     elif seen.signal is not None:
         failure = _cause("ended by a signal", f"signal {signal.Signals(seen.signal).name}")
     elif _exited(partial, spec, seen):
@@ -359,10 +424,17 @@ def _failure(
 
 
 def _exited(partial: Path, spec: RunSpec, seen: WatchResult) -> bool:
-    """Return whether a program that starts its ranks itself ended by itself, with an error: nobody killed it."""
+    """Return whether a program that starts its ranks itself ended by itself, with an error: nobody
+    killed it.
+    """
     assert spec.program is not None
     by_itself = spec.program.ranks == OWN and 0 < seen.code < SIGNALLED
-    return by_itself and not seen.out_of_memory and not seen.silent and not notes.read(partial, "failure")
+    return (
+        by_itself
+        and not seen.out_of_memory
+        and not seen.silent
+        and not notes.read(partial, "failure")
+    )
 
 
 def _origin(spec: RunSpec, shown: list[str], cited: dict[str, Any] | None) -> dict[str, Any]:
@@ -374,10 +446,15 @@ def _origin(spec: RunSpec, shown: list[str], cited: dict[str, Any] | None) -> di
     origin = facts(spec, shown, cited)
     if spec.program.environment or origin["container"]:
         origin |= {"python": None, "versions": {"ddlbench": origin["versions"]["ddlbench"]}}
-    return origin | {"program_sha256": spec.program.digest, "stopped_after": spec.program.stop_after}
+    return origin | {
+        "program_sha256": spec.program.digest,
+        "stopped_after": spec.program.stop_after,
+    }
 
 
-def _write(partial: Path, spec: RunSpec, run: Reading, origin: dict[str, Any], began_s: Sequence[float]) -> None:
+def _write(
+    partial: Path, spec: RunSpec, run: Reading, origin: dict[str, Any], began_s: Sequence[float]
+) -> None:
     """Write the log and the rows, as a rank of ours would leave them; whatever the program left
     under these names is removed first.
     """
@@ -398,7 +475,9 @@ def _write(partial: Path, spec: RunSpec, run: Reading, origin: dict[str, Any], b
     log.start(c.EPOCH_START, epoch_num=1)
     log.at_ms = round(1e3 * end_s)
     log.event("ddlbench_evaluations", [evaluation._asdict() for evaluation in run.evaluations])
-    for evaluation in [evaluation for evaluation in run.evaluations if evaluation.top1 is not None][-1:]:
+    for evaluation in [evaluation for evaluation in run.evaluations if evaluation.top1 is not None][
+        -1:
+    ]:
         log.at_ms = round(1e3 * evaluation.time_s)
         log.event(c.EVAL_ACCURACY, evaluation.top1, epoch_num=1)
     log.at_ms = round(1e3 * end_s)

@@ -1,4 +1,5 @@
-"""One rank of a user's program: say who it is, set the variables that torchrun sets, and become the program.
+"""One rank of a user's program: say who it is, set the variables that torchrun sets, and become the
+program.
 
     python -m ddlbench.run.rank FOLDER             one rank, whose place its launcher says (srun), or the only process
     python -m ddlbench.run.rank --start N FOLDER   N ranks on this machine, which end together
@@ -19,7 +20,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from ddlbench import mends
+from ddlbench import patches
 from ddlbench.core import living, notes
 from ddlbench.core.files import write_json
 from ddlbench.core.program import OWN, PLACEHOLDERS, WORK, Program
@@ -34,7 +35,9 @@ ASSIGNMENT = "program.json"
 FOLDER = "program"  # within the run's folder: for what the program writes
 ASKED = "asked"  # that SLURM asked the ranks to stop
 RECORDER = "DDLBENCH_RECORDER"  # tells `ddlbench_recorder` where to write
-HOOKS = Path(mends.__file__).resolve().parent / "for_programs"  # what Python runs before a program
+HOOKS = (
+    Path(patches.__file__).resolve().parent / "for_programs"
+)  # what Python runs before a program
 POLL_S = 0.1
 DRAIN_S = 2.0
 MOST_LINE = 1 << 16  # bytes
@@ -42,11 +45,17 @@ _writing = threading.Lock()
 
 
 def start(partial: Path, workers: int) -> int:
-    """Start all ranks on this machine and wait for them; the first that fails ends the others. Returns its code."""
+    """Start all ranks on this machine and wait for them; the first that fails ends the others.
+    Returns its code.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    shared = {"WORLD_SIZE": str(workers), "LOCAL_WORLD_SIZE": str(workers), "MASTER_ADDR": "127.0.0.1"}
+    shared = {
+        "WORLD_SIZE": str(workers),
+        "LOCAL_WORLD_SIZE": str(workers),
+        "MASTER_ADDR": "127.0.0.1",
+    }
     shared["MASTER_PORT"] = str(port)
     argv = [sys.executable, "-m", "ddlbench.run.rank", str(partial)]
     ranks = [
@@ -59,7 +68,9 @@ def start(partial: Path, workers: int) -> int:
         )
         for rank in range(workers)
     ]
-    copies = [threading.Thread(target=_label, args=named, daemon=True) for named in enumerate(ranks)]
+    copies = [
+        threading.Thread(target=_label, args=named, daemon=True) for named in enumerate(ranks)
+    ]
     for copy in copies:
         copy.start()
     meeting = Meeting(partial, port, workers)
@@ -76,7 +87,11 @@ def start(partial: Path, workers: int) -> int:
     rank_failed, code = failed
     note = partial / f"failure-{rank_failed}.json"
     if not note.exists():
-        how = ("killed", f"by {signal.Signals(-code).name}") if code < 0 else ("exited", f"with exit code {code}")
+        how = (
+            ("killed", f"by {signal.Signals(-code).name}")
+            if code < 0
+            else ("exited", f"with exit code {code}")
+        )
         write_json(note, {"cause": how[0], "message": how[1], "time": time.time(), "step": None})
     return code if code > 0 else 128 - code
 
@@ -130,9 +145,10 @@ def become(partial: Path) -> None:
 
 
 def _listen(partial: Path, meeting: Meeting) -> None:
-    """Fork a process that leaves a note when SLURM asks to stop, looks whether ranks meet, and ends with the program.
-    SLURM's warning before a limit reaches every process of its step, and not the supervisor. A program that obeys it
-    ends well, long before its last step."""
+    """Fork a process that leaves a note when SLURM asks to stop, looks whether ranks meet, and ends
+    with the program. SLURM's warning before a limit reaches every process of its step, and not the
+    supervisor. A program that obeys it ends well, long before its last step.
+    """
     if os.fork():
         return
     living.die_with_parent()
@@ -146,18 +162,24 @@ def _listen(partial: Path, meeting: Meeting) -> None:
         signal.pause()
 
 
-def surroundings(program: Program, argv: list[str], variables: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+def surroundings(
+    program: Program, argv: list[str], variables: Mapping[str, str]
+) -> tuple[list[str], dict[str, str]]:
     """Return the program's words and variables in its own environment; those of ddlbench's Python
-    do not reach another. In ddlbench's own, torchvision can be imported (`mends/for_programs`).
+    do not reach another. In ddlbench's own, torchvision can be imported (`patches/for_programs`).
     """
     if not program.environment:
         paths = [str(HOOKS), *filter(None, [variables.get("PYTHONPATH")])]
         return argv, {**variables, "PYTHONPATH": os.pathsep.join(paths)}
-    others = {name: value for name, value in variables.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    others = {
+        name: value for name, value in variables.items() if name not in ("PYTHONPATH", "PYTHONHOME")
+    }
     if isinstance(program.environment, tuple):
         modules = shlex.join(["module", "load", *program.environment])
         return ["bash", "-lc", f'{modules} && exec "$@"', "bash", *argv], others
-    place = Path(expand(program.environment, f"config/programs/{program.name}.yaml", "environment")).resolve()
+    place = Path(
+        expand(program.environment, f"config/programs/{program.name}.yaml", "environment")
+    ).resolve()
     path = f"{place / 'bin'}{os.pathsep}{others.get('PATH', os.defpath)}"
     return argv, {**others, "VIRTUAL_ENV": str(place), "PATH": path}
 

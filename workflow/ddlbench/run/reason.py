@@ -1,11 +1,13 @@
-"""Why a job made no record: one reason for each, in `failed/failure.json` (`analysis/failures.py` reads it).
+"""Why a job made no record: one reason for each, in `failed/failure.json` (`analysis/failures.py`
+reads it).
 
-A supervisor writes it. Where there was none that could (SLURM refused the job or ended it, it was killed, it never
-began), the Snakemake that asked for the job does, as soon as it hears of the end.
+A supervisor writes it. Where there was none that could (SLURM refused the job or ended it, it was
+killed, it never began), the Snakemake that asked for the job does, as soon as it hears of the end.
 
-Snakemake's own line of such a job has the reason first, on a line of its own: Snakemake prints the whole command
-instead, more than 1500 letters of which most are the run's settings, and twice where it runs jobs itself. The run's own
-log begins with the command that starts the ranks, so the log's name stands for it.
+Snakemake's own line of such a job has the reason first, on a line of its own: Snakemake prints the
+whole command instead, more than 1500 letters of which most are the run's settings, and twice where
+it runs jobs itself. The run's own log begins with the command that starts the ranks, so the log's
+name stands for it.
 """
 
 import logging
@@ -24,7 +26,8 @@ from ddlbench.slurm import step
 
 STARTED_S = time.time()
 OURS = "python -m ddlbench.run"  # how the commands of these rules begin
-CAUSE = "cause"  # among what Snakemake's SLURM plugin says of a job that failed (`mends/slurm_plugin.py`)
+# among what Snakemake's SLURM plugin says of a job that failed (`patches/slurm_plugin.py`)
+CAUSE = "cause"
 STOPPED = "was stopped; it goes on from its checkpoint when it is started again"
 Marks = Mapping[str, tuple[int, int]]
 
@@ -43,7 +46,9 @@ class ReasonFirst(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self.before: dict[Path, Marks] = {}  # by folder of a job: what was there when it was started
+        self.before: dict[
+            Path, Marks
+        ] = {}  # by folder of a job: what was there when it was started
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return False to drop the record."""
@@ -64,7 +69,10 @@ class ReasonFirst(logging.Filter):
         with suppress(OSError):  # what is said of a failure must not hide it
             keep(folder, log, before, message, fields["aux"].get(CAUSE, ""))
         end = end_of(folder)
-        words = [f"{folder.name}: {end.words}", *([message] if message and message not in end.words else [])]
+        words = [
+            f"{folder.name}: {end.words}",
+            *([message] if message and message not in end.words else []),
+        ]
         fields["rule_msg"] = "\n    ".join(words)
         others = {name: value for name, value in fields["aux"].items() if name != CAUSE}
         fields["aux"] = {**others, "command": f"stands at the head of {log}"}
@@ -78,16 +86,19 @@ def marks(folder: Path) -> Marks:
     found = {}
     for path in (report, record, folder / failures.PARTIAL / notes.STOPPED_NOTE):
         with suppress(OSError):
-            list(path.parent.iterdir())  # some file systems believe for seconds that there is no such file
+            list(
+                path.parent.iterdir()
+            )  # some file systems believe for seconds that there is no such file
             about = path.stat()
             found[path.name] = (about.st_ino, about.st_mtime_ns)
     return found
 
 
 def keep(folder: Path, log: Path, before: Marks | None, message: str, cause: str) -> None:
-    """Write why a job ended, unless its supervisor did, or another one is at work or has made the record. `before` is
-    what was there when it was started (None: nobody looked), `message` what Snakemake was told, `cause` in words that
-    tables can count."""
+    """Write why a job ended, unless its supervisor did, or another one is at work or has made the
+    record. `before` is what was there when it was started (None: nobody looked), `message` what
+    Snakemake was told, `cause` in words that tables can count.
+    """
     now = marks(folder)
     if before is None:
         before = {name: mark for name, mark in now.items() if mark[1] < STARTED_S * 1e9}
@@ -100,7 +111,11 @@ def keep(folder: Path, log: Path, before: Marks | None, message: str, cause: str
     if not message and holder is not None:
         cause, message = "killed", f"its supervisor was killed ({holder})"
         message += f"; it printed last: {last[0]}" if last else ""
-    leave(folder, cause or ("ended by SLURM" if message else "did not begin"), message or " ".join(last))
+    leave(
+        folder,
+        cause or ("ended by SLURM" if message else "did not begin"),
+        message or " ".join(last),
+    )
 
 
 def leave(folder: Path, cause: str, message: str) -> None:
@@ -141,7 +156,7 @@ def _last_line(log: Path) -> list[str]:
     return [printable(line) for line in lines[-1:]]
 
 
-def mend_errors() -> None:
+def patch_errors() -> None:
     """Let Snakemake say the reason first. Nothing happens when it is called again."""
     from snakemake.logging import logger
 

@@ -1,6 +1,8 @@
-"""What makes a record is tried before it is needed: a broken package must not cost a finished training.
+"""What makes a record is tried before it is needed: a broken package must not cost a finished
+training.
 
-pandas and SciPy take a second to import. So this goes on in a thread while ranks start, which import PyTorch meanwhile.
+pandas and SciPy take a second to import. So this goes on in a thread while ranks start, which
+import PyTorch meanwhile.
 """
 
 import threading
@@ -12,8 +14,9 @@ from ddlbench.core.step_table import writing_table
 
 
 class Rehearsal(threading.Thread):
-    """A rehearsal in the folder that ranks write into. `error` is what it raised. To be started after the launcher: a
-    process with threads had better not fork."""
+    """A rehearsal in the folder that ranks write into. `error` is what it raised. To be started
+    after the launcher: a process with threads had better not fork.
+    """
 
     def __init__(self, partial: Path) -> None:
         super().__init__(daemon=True)
@@ -34,7 +37,9 @@ class Rehearsal(threading.Thread):
 
 
 def rehearse(partial: Path) -> None:
-    """Import all that a record and its summary take, write a table and read it. Raises whatever is wrong there."""
+    """Import all that a record and its summary take, write a table and read it. Raises whatever is
+    wrong there.
+    """
     import_module("ddlbench.records.ours")
     import_module("mlperf_logging.mllog.mllog")
     import pandas as pd

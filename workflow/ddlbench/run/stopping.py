@@ -1,4 +1,6 @@
-"""End a program after so many steps or minutes, as its file says: a measurement needs no whole training."""
+"""End a program after so many steps or minutes, as its file says: a measurement needs no whole
+training.
+"""
 
 import contextlib
 import io
@@ -49,5 +51,7 @@ class Stopping:
     def _reached(self, seconds: float) -> bool:
         if self.program.most_minutes is not None:
             return seconds >= 60 * self.program.most_minutes
-        with contextlib.redirect_stdout(io.StringIO()):  # what a reading says is said once, at the end
+        with contextlib.redirect_stdout(
+            io.StringIO()
+        ):  # what a reading says is said once, at the end
             return self.steps() >= (self.program.most_steps or 0)

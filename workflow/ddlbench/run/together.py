@@ -1,7 +1,9 @@
-"""Did the ranks of a run train together, or each for itself? A pure verdict on what they told and how they met.
+"""Did the ranks of a run train together, or each for itself? A pure verdict on what they told and
+how they met.
 
-Ranks that train alone, side by side, look like perfect scaling. Two things show them: losses that are equal to the last
-digit on all ranks, and ranks of which one is ahead by more than a step, which an average of gradients does not allow.
+Ranks that train alone, side by side, look like perfect scaling. Two things show them: losses that
+are equal to the last digit on all ranks, and ranks of which one is ahead by more than a step, which
+an average of gradients does not allow.
 """
 
 from __future__ import annotations
@@ -20,9 +22,15 @@ NOBODY = "nobody confirmed that these ranks trained together"
 LEAST = 4  # steps that several ranks tell
 AHEAD = 1.5  # steps: ranks that average gradients are at most one apart, and lines take their time
 LEAST_S = 0.05  # by less nobody can tell that lines of two ranks came apart
-TOGETHER = 0.05  # of the mean time between lines: lines that come closer were kept back, and their times say nothing
-DIGITS, MANY = 4, 10  # losses with so many digits, or so many different losses, are not equal by chance
-ALONE = re.compile(r"\bworld[ _-]?size\W{1,3}(\d+)\b|\bon (\d+) (?:GPU|CPU|rank|worker|process|device)", re.I)
+# of the mean time between lines: lines that come closer were kept back, and their times say nothing
+TOGETHER = 0.05
+DIGITS, MANY = (
+    4,
+    10,
+)  # losses with so many digits, or so many different losses, are not equal by chance
+ALONE = re.compile(
+    r"\bworld[ _-]?size\W{1,3}(\d+)\b|\bon (\d+) (?:GPU|CPU|rank|worker|process|device)", re.I
+)
 
 
 class Told(NamedTuple):
@@ -53,8 +61,8 @@ def judge(
 ) -> Verdict:
     """Return whether the ranks trained together.
 
-    `says` is how many do by the program's own word, `alone` whether a line says that it is one alone. With several
-    clocks only the growth of a distance counts.
+    `says` is how many do by the program's own word, `alone` whether a line says that it is one
+    alone. With several clocks only the growth of a distance counts.
     """
     if workers == 1:
         return Verdict(YES, "it has one rank")
@@ -67,7 +75,9 @@ def judge(
     if _equal_losses(ranks):
         equal = f"losses are equal to the last digit on {len(ranks)} ranks"
         if joined or says == workers:
-            return Verdict(UNCONFIRMED, f"{equal}, which met: these are averages, or the same training on each")
+            return Verdict(
+                UNCONFIRMED, f"{equal}, which met: these are averages, or the same training on each"
+            )
         return Verdict(NO, equal)
     if alone and not joined and says is None:
         return Verdict(NO, f"it prints that it is one rank, and the run has {workers}")
@@ -91,7 +101,8 @@ def says_alone(texts: Iterable[str], workers: int) -> bool:
 def in_step(told: Mapping[int, Sequence[Told]], workers: int) -> list[list[Told]]:
     """Return what each rank told of the same steps, in the same order; nothing of one rank alone.
 
-    Where nobody says which rank a line is of, each step that comes `workers` times is of all of them.
+    Where nobody says which rank a line is of, each step that comes `workers` times is of all of
+    them.
     """
     ranks = [[*of_rank] for of_rank in told.values() if of_rank]
     if len(ranks) == 1:
@@ -107,9 +118,14 @@ def in_step(told: Mapping[int, Sequence[Told]], workers: int) -> list[list[Told]
 
 
 def _unlabelled(lines: Sequence[Told], workers: int) -> list[list[Told]]:
-    """Return the lines of several ranks by rank: the first time that a step comes is of one, the second of another.
-    A program that prints each line twice, one behind the other, is one rank."""
-    lines = [b for a, b in itertools.pairwise([Told(None, 0.0), *lines]) if (a.step, a.loss) != (b.step, b.loss)]
+    """Return the lines of several ranks by rank: the first time that a step comes is of one, the
+    second of another. A program that prints each line twice, one behind the other, is one rank.
+    """
+    lines = [
+        b
+        for a, b in itertools.pairwise([Told(None, 0.0), *lines])
+        if (a.step, a.loss) != (b.step, b.loss)
+    ]
     ranks: list[list[Told]] = [[] for _ in range(workers)]
     times: dict[Hashable, int] = {}
     for line in lines:
@@ -121,14 +137,20 @@ def _unlabelled(lines: Sequence[Told], workers: int) -> list[list[Told]]:
 
 
 def _ahead(ranks: Sequence[Sequence[Told]], one_clock: bool) -> float:
-    """Return by how many steps one rank was ahead of another for most of the second half; 0 if by no more than ranks
-    that wait for each other can be."""
+    """Return by how many steps one rank was ahead of another for most of the second half; 0 if by
+    no more than ranks that wait for each other can be.
+    """
     if not ranks or any(_in_bursts(rank) for rank in ranks):
         return 0.0
     count = len(ranks[0])
-    behind = [[one.time_s - first.time_s for one, first in zip(rank, ranks[0], strict=True)] for rank in ranks]
+    behind = [
+        [one.time_s - first.time_s for one, first in zip(rank, ranks[0], strict=True)]
+        for rank in ranks
+    ]
     if not one_clock:
-        behind = [[one - statistics.median(rank[: max(count // 4, 1)]) for one in rank] for rank in behind]
+        behind = [
+            [one - statistics.median(rank[: max(count // 4, 1)]) for one in rank] for rank in behind
+        ]
     step_s = statistics.median((rank[-1].time_s - rank[0].time_s) / _moved(rank) for rank in ranks)
     apart_s = [max(at) - min(at) for at in zip(*behind, strict=True)]
     late_s = statistics.median(apart_s[count // 2 :])
@@ -136,9 +158,15 @@ def _ahead(ranks: Sequence[Sequence[Told]], one_clock: bool) -> float:
 
 
 def _moved(rank: Sequence[Told]) -> float:
-    """Return the steps between the first and the last line of a rank; lines of parts of a step are parts of one."""
+    """Return the steps between the first and the last line of a rank; lines of parts of a step are
+    parts of one.
+    """
     numbers = [one.step[-1] if isinstance(one.step, tuple) else one.step for one in rank]
-    moved = [b - a for a, b in itertools.pairwise(numbers) if isinstance(a, int | float) and isinstance(b, int | float)]
+    moved = [
+        b - a
+        for a, b in itertools.pairwise(numbers)
+        if isinstance(a, int | float) and isinstance(b, int | float)
+    ]
     usual = statistics.median(moved) if len(moved) == len(rank) - 1 else 1
     return (usual if usual > 0 else 1) * (len(rank) - 1)
 

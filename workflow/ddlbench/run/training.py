@@ -1,6 +1,7 @@
 """One run of our own training: start its ranks, watch them, make the record of what they wrote.
 
-A run that left a checkpoint goes on from it the next time. `__main__.py` says what lies in the run's folder.
+A run that left a checkpoint goes on from it the next time. `__main__.py` says what lies in the
+run's folder.
 """
 
 import os
@@ -10,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ddlbench.core import beats, notes
+from ddlbench.core import heartbeats, notes
 from ddlbench.core.files import printable
 from ddlbench.core.record import MLLOG, STEPS
 from ddlbench.core.spec import RunSpec
@@ -32,8 +33,8 @@ def execute(
     cited: dict[str, Any] | None = None,
     *,
     every: tuple[int | None, float | None] = (None, None),
-    silent_s: float = beats.SILENT_S,
-    grace_s: float = beats.GRACE_S,
+    silent_s: float = heartbeats.SILENT_S,
+    grace_s: float = heartbeats.GRACE_S,
     keep_weights: bool = False,
 ) -> int:
     """Run `command` to its end and put the record in place.
@@ -51,8 +52,13 @@ def execute(
     argv, hidden = reveal(command_line, spec.machine)
     end_survivors(partial)
     if ended_s := finish.trained(folder, partial, spec, data, keep_weights):
-        print(f"{spec.id} was trained to its end by an earlier call; its record is made now", flush=True)
-        return job.ended(spec.id, folder, partial, 0, finish.make_record(spec, folder, partial, ended_s))
+        print(
+            f"{spec.id} was trained to its end by an earlier call; its record is made now",
+            flush=True,
+        )
+        return job.ended(
+            spec.id, folder, partial, 0, finish.make_record(spec, folder, partial, ended_s)
+        )
     saved = _prepare_folder(folder, partial, spec, data)
     for name in (MLLOG, STEPS):  # of a record that is made again
         (folder / name).unlink(missing_ok=True)
@@ -62,24 +68,39 @@ def execute(
     notes.reserve(partial)
     print(f"{spec.id}\n$ {shlex.join(command_line)}", flush=True)
     if saved:
-        print(f"goes on from the checkpoint after {checkpoint.summary(saved)['step']} steps", flush=True)
+        print(
+            f"goes on from the checkpoint after {checkpoint.summary(saved)['step']} steps",
+            flush=True,
+        )
     os.environ["DDLBENCH_FOLDER"] = str(partial)
     waits: dict[str, Any] = {"nodes": spec.nodes, "silent_s": silent_s, "grace_s": grace_s}
     seen = job.watch_with_data(argv, partial, hidden, data, **waits, rehearsal=Rehearsal(partial))
     # The supervisor needs its own when the record cannot be made.
     notes.give_back(partial, *notes.RESERVES[: 2 if seen.code else 1])
     if finish.was_interrupted(spec, folder, partial) and seen.signal is None:
-        print(f"killed after {spec.interrupt_steps} steps, as its study asks; started again", flush=True)
+        print(
+            f"killed after {spec.interrupt_steps} steps, as its study asks; started again",
+            flush=True,
+        )
         return finish.AGAIN
     if seen.stopped:
-        print(f"{spec.id} was stopped; it goes on from its checkpoint when it is started again", file=sys.stderr)
+        print(
+            f"{spec.id} was stopped; it goes on from its checkpoint when it is started again",
+            file=sys.stderr,
+        )
         return notes.STOPPED
-    failure = diagnose(partial, spec.workers, seen) if seen.code else finish.make_record(spec, folder, partial)
+    failure = (
+        diagnose(partial, spec.workers, seen)
+        if seen.code
+        else finish.make_record(spec, folder, partial)
+    )
     return job.ended(spec.id, folder, partial, seen.code, failure)
 
 
 def _prepare_folder(folder: Path, partial: Path, spec: RunSpec, data: Path | None) -> Path | None:
-    """Make `partial` ready: with the checkpoint of an earlier try of the same run, which is returned, or empty."""
+    """Make `partial` ready: with the checkpoint of an earlier try of the same run, which is
+    returned, or empty.
+    """
     for former in (partial, folder / job.FOLDER):
         try:
             before = Assignment.read(former)

@@ -1,8 +1,9 @@
-"""Timed runs of one computer take turns, whichever study, folder or terminal they are of: each would measure the other.
+"""Timed runs of one computer take turns, whichever study, folder or terminal they are of: each
+would measure the other.
 
-A turn is a lock on a file of this user in a folder of this computer. The system lets go of it when its process ends,
-however that ends, `kill -9` among it. The file says who has it. Within a job of SLURM nobody takes turns: its nodes are
-the job's own. Untimed work does not ask.
+A turn is a lock on a file of this user in a folder of this computer. The system lets go of it when
+its process ends, however that ends, `kill -9` among it. The file says who has it. Within a job of
+SLURM nobody takes turns: its nodes are the job's own. Untimed work does not ask.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from ddlbench.slurm import step
 if TYPE_CHECKING:
     from filelock import FileLock
 
-# A variable: where locks lie, for sessions whose /tmp is not that of the others; empty: nobody takes turns.
+# A variable: where locks lie, for sessions whose /tmp is not that of the others; empty: nobody
+# takes turns.
 FOLDER = "DDLBENCH_TURNS"
 POLL_S = 0.5
 
@@ -40,7 +42,9 @@ def turn(what: str, timed: bool = True) -> Iterator[None]:
         return
     try:
         with suppress(OSError):
-            _about(path).write_text(json.dumps({"pid": os.getpid(), "what": what, "where": str(Path.cwd())}))
+            _about(path).write_text(
+                json.dumps({"pid": os.getpid(), "what": what, "where": str(Path.cwd())})
+            )
         yield
     finally:
         with suppress(OSError):
@@ -75,16 +79,16 @@ def waiting(what: str) -> str:
         return f"{what} waits for another timed run on this machine; it starts when that one ends"
     pid, name, where = other["pid"], printable(other["what"]), printable(other["where"])
     return (
-        f"{what} waits: process {pid} makes {name} in {where} on this machine, and both are timed; it starts when "
-        f"that one ends, or after: kill {pid}"
+        f"{what} waits: process {pid} makes {name} in {where} on this machine, and both are timed;"
+        f" it starts when that one ends, or after: kill {pid}"
     )
 
 
 def beside(other: Mapping[str, Any]) -> str:
     """Return the line that a Snakemake prints at its start about who has the computer then."""
     return (
-        f"another study trains on this machine: process {other['pid']}, in {printable(other['where'])}; timed runs "
-        "take turns with its"
+        f"another study trains on this machine: process {other['pid']}, in"
+        f" {printable(other['where'])}; timed runs take turns with its"
     )
 
 

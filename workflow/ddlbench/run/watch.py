@@ -1,8 +1,9 @@
-"""Watch the ranks of a run from outside: which died, stopped answering or were told to stop. `cause.py` says why.
+"""Watch the ranks of a run from outside: which died, stopped answering or were told to stop.
+`cause.py` says why.
 
 Ranks leave notes in the run's folder (`core/notes.py`): who they are, how they failed. Each node's
-beat (`core/beats.py`) is read about as often as it is written. Whatever happens, no process of the run lives longer
-than the run.
+beat (`core/heartbeats.py`) is read about as often as it is written. Whatever happens, no process of
+the run lives longer than the run.
 """
 
 import errno
@@ -24,7 +25,7 @@ from typing import Any
 
 import psutil
 
-from ddlbench.core import beats, living, notes
+from ddlbench.core import heartbeats, living, notes
 from ddlbench.run.rehearsal import Rehearsal
 from ddlbench.slurm import srun, step
 
@@ -43,7 +44,9 @@ class WatchResult:
     silent: dict[int, str] = field(default_factory=dict)  # rank -> how it stopped answering
     gone: list[int] = field(default_factory=list)  # ranks of this machine that died, in that order
     out_of_memory: bool = False  # the kernel killed a process of ours
-    damaged: list[str] = field(default_factory=list)  # why the ranks were not started: what is wrong with the data
+    damaged: list[str] = field(
+        default_factory=list
+    )  # why the ranks were not started: what is wrong with the data
     unended: str = ""  # what to say of processes that were killed and do not end
     printed: str = ""  # what stands in the log since the launcher started
 
@@ -72,7 +75,9 @@ class Probe(threading.Thread):
             works = self._write()
             now, self.began = time.monotonic(), None
             if works and now - began < LATE_S:
-                self.good_s += min(now - last, 2 * self.every_s)  # we may have been stopped ourselves
+                self.good_s += min(
+                    now - last, 2 * self.every_s
+                )  # we may have been stopped ourselves
             last = now
 
     def _write(self) -> bool:
@@ -102,29 +107,34 @@ class RankMonitor:
 
     def __init__(self, folder: Path, probe: Probe, silent_s: float, nodes: int) -> None:
         self.folder, self.probe = folder, probe
-        self.silent_s, self.beat_s = beats.node_silent_s(silent_s, nodes), beats.node_beat_s(nodes)
+        self.silent_s, self.heartbeat_s = (
+            heartbeats.node_silent_s(silent_s, nodes),
+            heartbeats.node_heartbeat_s(nodes),
+        )
         self.ranks: dict[int, dict[str, Any]] = {}
         self.silent: dict[int, str] = {}
-        self.standstill = beats.Standstill()  # of nodes' first ranks, by the probe's clock
+        self.standstill = heartbeats.Standstill()  # of nodes' first ranks, by the probe's clock
         self.read: dict[int, float] = {}  # when its beat was read
 
     def listen(self) -> None:
-        """Look at what is new. Raises nothing: what cannot be read now may be there the next time."""
+        """Look at what is new. Raises nothing: what cannot be read now may be there the next
+        time.
+        """
         with suppress(OSError):
             for path in self.folder.iterdir():
                 kind, _, rest = path.name.partition("-")
                 notes: dict[int, Any] = self.ranks if kind == "rank" else self.silent
-                if kind in ("rank", beats.SILENT) and rest.endswith(".json"):
+                if kind in ("rank", heartbeats.SILENT) and rest.endswith(".json"):
                     with suppress(OSError, ValueError, KeyError):
                         if (rank := int(rest.removesuffix(".json"))) not in notes:
                             note = json.loads(path.read_text(encoding="utf-8"))
                             notes[rank] = note if kind == "rank" else note["why"]
         now = time.monotonic()
         for rank in [rank for rank, who in self.ranks.items() if who.get("local_rank") == 0]:
-            if now - self.read.get(rank, -self.beat_s) >= 0.9 * self.beat_s:
+            if now - self.read.get(rank, -self.heartbeat_s) >= 0.9 * self.heartbeat_s:
                 self.read[rank] = now
                 with suppress(OSError):
-                    number = beats.read_beat(self.folder / f"beat-{rank}")
+                    number = heartbeats.read_heartbeat(self.folder / f"beat-{rank}")
                     if self.standstill.seconds(rank, number, self.probe.good_s) > self.silent_s:
                         self.silent[rank] = f"did not answer for {self.silent_s:.0f} s"
         self.probe.tell()
@@ -136,16 +146,17 @@ def watch(
     variables: Mapping[str, str] | None = None,
     *,
     nodes: int = 1,
-    silent_s: float = beats.SILENT_S,
-    grace_s: float = beats.GRACE_S,
+    silent_s: float = heartbeats.SILENT_S,
+    grace_s: float = heartbeats.GRACE_S,
     rehearsal: Rehearsal | None = None,
 ) -> WatchResult:
-    """Run the launcher to its end, with these variables in its environment, and watch the ranks that it starts.
+    """Run the launcher to its end, with these variables in its environment, and watch the ranks
+    that it starts.
 
-    `silent_s` is the silence after which a rank has stopped answering, `grace_s` the time that ranks get for a
-    checkpoint when they are told to stop. The launcher gets a process group of its own, so that nothing it started
-    outlives it or us. A `rehearsal` goes on while ranks start; if it fails they are ended, and this raises what it
-    raised.
+    `silent_s` is the silence after which a rank has stopped answering, `grace_s` the time that
+    ranks get for a checkpoint when they are told to stop. The launcher gets a process group of its
+    own, so that nothing it started outlives it or us. A `rehearsal` goes on while ranks start; if
+    it fails they are ended, and this raises what it raised.
     """
     seen, killed_before, by_srun = WatchResult(), _killed_for_memory(), "srun" in argv
     log = srun.log_position()
@@ -153,10 +164,15 @@ def watch(
     remove_build_locks({**os.environ, **(variables or {}), **settings})
     around = {**os.environ} if by_srun else step.outside(os.environ)
     process = subprocess.Popen(
-        argv, start_new_session=True, preexec_fn=living.die_with_parent, env=around | {**(variables or {})}
+        argv,
+        start_new_session=True,
+        preexec_fn=living.die_with_parent,
+        env=around | {**(variables or {})},
     )
     ours = psutil.Process(process.pid)
-    ended = os.pidfd_open(process.pid)  # readable when it has; subprocess's own wait wakes up 20 times a second
+    ended = os.pidfd_open(
+        process.pid
+    )  # readable when it has; subprocess's own wait wakes up 20 times a second
     family: dict[int, psutil.Process] = {}
     told_at = float("inf")
 
@@ -170,8 +186,13 @@ def watch(
             told_at = -float("inf")
         else:
             told_at = time.monotonic()
-            # srun passes a signal on to its ranks, on all nodes. Other launchers would die of it; their ranks are here.
-            pids = [process.pid] if by_srun else [r["pid"] for r in notes.read(folder, "rank").values()]
+            # srun passes a signal on to its ranks, on all nodes. Other launchers would die of it;
+            # their ranks are here.
+            pids = (
+                [process.pid]
+                if by_srun
+                else [r["pid"] for r in notes.read(folder, "rank").values()]
+            )
             for pid in pids:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGUSR1)
@@ -179,7 +200,7 @@ def watch(
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, tell)
-    poll_s = beats.poll_s(nodes)
+    poll_s = heartbeats.poll_s(nodes)
     probe = Probe(folder, poll_s)
     probe.start()
     if rehearsal:
@@ -221,10 +242,17 @@ def watch(
 
 
 def remove_build_locks(variables: Mapping[str, str]) -> None:
-    """Remove torch's build locks that killed builders left; others would wait for ever (torch/utils/file_baton.py). A
-    builder keeps its lock open. Those on other nodes cannot be seen: on SLURM a lock must be an hour old, too."""
-    root, cache = variables.get("TORCH_EXTENSIONS_DIR"), Path(variables.get("XDG_CACHE_HOME") or "~/.cache")
-    there = Path(root).glob("*/lock") if root else cache.expanduser().glob("torch_extensions/*/*/lock")
+    """Remove torch's build locks that killed builders left; others would wait for ever
+    (torch/utils/file_baton.py). A builder keeps its lock open. Those on other nodes cannot be seen:
+    on SLURM a lock must be an hour old, too.
+    """
+    root, cache = (
+        variables.get("TORCH_EXTENSIONS_DIR"),
+        Path(variables.get("XDG_CACHE_HOME") or "~/.cache"),
+    )
+    there = (
+        Path(root).glob("*/lock") if root else cache.expanduser().glob("torch_extensions/*/*/lock")
+    )
     locks = {str(lock.resolve()) for lock in there}
     for process in psutil.process_iter() if locks else ():
         with suppress(psutil.Error):
@@ -248,23 +276,36 @@ def end_survivors(folder: Path) -> None:
             process = psutil.Process(who["pid"])
             ours = who["host"] == socket.gethostname() and process.create_time() == who["started"]
             if ours and living.state(process.pid):
-                print(f"rank {rank} of an earlier try still runs (process {process.pid}): killing it", flush=True)
+                print(
+                    f"rank {rank} of an earlier try still runs (process {process.pid}): killing it",
+                    flush=True,
+                )
                 living.end([process, *process.children(recursive=True)])
 
 
 def look(monitor: RankMonitor, family: dict[int, psutil.Process], seen: WatchResult) -> None:
-    """Note which ranks have died, and which stopped answering. A rank that ended has done neither."""
-    monitor.silent = {rank: why for rank, why in monitor.silent.items() if not beats.has_ended(monitor.folder, rank)}
+    """Note which ranks have died, and which stopped answering. A rank that ended has done
+    neither.
+    """
+    monitor.silent = {
+        rank: why
+        for rank, why in monitor.silent.items()
+        if not heartbeats.has_ended(monitor.folder, rank)
+    }
     for rank, who in monitor.ranks.items():
         if who["pid"] not in family:  # it is on another node
             continue
         process = family[who["pid"]]
         status = living.state(process.pid) if process.is_running() else None
         if status is None:
-            if rank not in seen.gone and not beats.has_ended(monitor.folder, rank):
+            if rank not in seen.gone and not heartbeats.has_ended(monitor.folder, rank):
                 seen.gone.append(rank)
             monitor.silent.pop(rank, None)
-        elif rank in monitor.silent and status == psutil.STATUS_STOPPED and "SIGSTOP" not in monitor.silent[rank]:
+        elif (
+            rank in monitor.silent
+            and status == psutil.STATUS_STOPPED
+            and "SIGSTOP" not in monitor.silent[rank]
+        ):
             monitor.silent[rank] += ", its process is stopped (SIGSTOP)"
     seen.silent |= monitor.silent
 
@@ -274,7 +315,9 @@ def _killed_for_memory() -> int:
     does not count them.
     """
     try:
-        group = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()[-1].split(":", 2)[2]
+        group = (
+            Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()[-1].split(":", 2)[2]
+        )
         events = Path(f"/sys/fs/cgroup{group}/memory.events").read_text(encoding="utf-8").split()
         return int(events[events.index("oom_kill") + 1])
     except (OSError, ValueError, IndexError):

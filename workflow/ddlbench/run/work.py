@@ -1,6 +1,8 @@
-"""The folder that a program runs in: each run has one of its own, with links to what lies in the folder of its file.
+"""The folder that a program runs in: each run has one of its own, with links to what lies in the
+folder of its file.
 
-A program may read what lies beside it (`data/`, `configurator.py`) and write there, too. What runs write stays apart.
+A program may read what lies beside it (`data/`, `configurator.py`) and write there, too. What runs
+write stays apart.
 """
 
 import os
@@ -44,7 +46,9 @@ def of_the_run(work: Path) -> Iterator[Path]:
 
 
 def written(work: Path) -> bool:
-    """Remove the links, and folders in which nothing else lies. Returns whether the run left anything."""
+    """Remove the links, and folders in which nothing else lies. Returns whether the run left
+    anything.
+    """
     left = False
     for entry in [*work.iterdir()]:
         if entry.is_symlink():

@@ -1,11 +1,13 @@
-"""Reading YAML files that people write, and what is wrong with them: one line names file, key, value and remedy.
+"""Reading YAML files that people write, and what is wrong with them: one line names file, key,
+value and remedy.
 
-PyYAML's safe loader reads YAML 1.1, where 010 is 8, 1:30 is 90, `no` is false, 1e-4 is text and 2024-01-01 is a date.
-Here it has the words of YAML 1.2 (PLAIN), so that a word means what it looks like. Keys are always text, as written.
-Numbers that Snakemake would take for others are refused (ODD): it reads config.yaml too, as YAML 1.1.
+PyYAML's safe loader reads YAML 1.1, where 010 is 8, 1:30 is 90, `no` is false, 1e-4 is text and
+2024-01-01 is a date. Here it has the words of YAML 1.2 (PLAIN), so that a word means what it looks
+like. Keys are always text, as written. Numbers that Snakemake would take for others are refused
+(ODD): it reads config.yaml too, as YAML 1.1.
 
-`keys.py` checks files against the keys that they may have. What no key can say of itself (which files exist, what
-members a room has) is checked in `study.py` and `machine.py`.
+`keys.py` checks files against the keys that they may have. What no key can say of itself (which
+files exist, what members a room has) is checked in `study.py` and `machine.py`.
 """
 
 import difflib
@@ -26,7 +28,9 @@ except ImportError:
 
 WORKFLOW = Path(__file__).resolve().parents[2]
 # Of the folder that is worked in; elsewhere, of the project that this package lies in.
-CONFIG = next((d for d in (Path.cwd() / "config",) if (d / "studies").is_dir()), WORKFLOW.parent / "config")
+CONFIG = next(
+    (d for d in (Path.cwd() / "config",) if (d / "studies").is_dir()), WORKFLOW.parent / "config"
+)
 # MLPerf's reference convergence points, which the audit reads beside tables.
 CONVERGENCE = CONFIG / "references" / "mlperf-rcp-resnet50.csv"
 
@@ -45,7 +49,8 @@ MOST_VALUES = 100_000  # an alias counts as often as it is used
 MOST_LEVELS = 50
 TOO_DEEP = f"is nested too deeply; allowed: {MOST_LEVELS} levels"
 TAG = "tag:yaml.org,2002:"
-# Plain words and what they are: those of YAML 1.2's core schema (section 10.3.2), and YAML 1.1's merge key.
+# Plain words and what they are: those of YAML 1.2's core schema (section 10.3.2), and YAML 1.1's
+# merge key.
 PLAIN = {
     "null": r"null|Null|NULL|~|",
     "bool": r"true|True|TRUE|false|False|FALSE",
@@ -56,7 +61,11 @@ PLAIN = {
 }
 # Numbers that readers of YAML take for different ones, or that no 64 bits hold.
 ODD = r"[-+]?(0[0-9_]+|[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?|[1-9][0-9]{18,})"
-NEW = {"studies": "ddlbench new study", "machines": "ddlbench new machine", "programs": "ddlbench new program"}
+NEW = {
+    "studies": "ddlbench new study",
+    "machines": "ddlbench new machine",
+    "programs": "ddlbench new program",
+}
 
 
 class ConfigError(ValueError):
@@ -65,7 +74,9 @@ class ConfigError(ValueError):
     """
 
     def __init__(self, message: str) -> None:
-        super().__init__("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message))
+        super().__init__(
+            "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)
+        )
 
 
 def complain(file: str | Path, key: str, value: object, allowed: str) -> ConfigError:
@@ -108,10 +119,19 @@ def expand(text: str, file: str | Path, where: str) -> str:
         if os.environ.get(name):
             return os.environ[name]
         if default is None:
-            raise complain(file, where, text, f"the environment has no {name}: set it, or a default: ${{{name}:-...}}")
+            raise complain(
+                file,
+                where,
+                text,
+                f"the environment has no {name}: set it, or a default: ${{{name}:-...}}",
+            )
         return default
 
-    path = re.sub(r"\$(?:\{(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?\}|(?P<bare>[A-Za-z_]\w*))", value, text)
+    path = re.sub(
+        r"\$(?:\{(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?\}|(?P<bare>[A-Za-z_]\w*))",
+        value,
+        text,
+    )
     if re.match(r"~(/|$)", path):
         return str(Path.home()) + path[1:]
     return path
@@ -122,7 +142,9 @@ class _Odd(str):
 
 
 class _Loader(SafeLoader):
-    """PyYAML's safe loader with the words of PLAIN; keys are text, as they are written, and each is given once."""
+    """PyYAML's safe loader with the words of PLAIN; keys are text, as they are written, and each is
+    given once.
+    """
 
     yaml_implicit_resolvers: dict[str | None, list[Any]] = {}  # noqa: RUF012
 
@@ -169,7 +191,11 @@ def read_yaml(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8") if size <= MOST_BYTES else ""
     except FileNotFoundError:
         there = names_in(path.parent, ".yaml")
-        hint = f"; one of your own: {NEW[path.parent.name]} {path.stem}" if path.parent.name in NEW else ""
+        hint = (
+            f"; one of your own: {NEW[path.parent.name]} {path.stem}"
+            if path.parent.name in NEW
+            else ""
+        )
         raise ConfigError(f"{path}: no such file; {one_of(there, path.stem)}{hint}") from None
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a path that no file can have
         raise ConfigError(f"{path}: cannot be read: {error}") from None
@@ -182,7 +208,11 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise _broken(path, error.problem_mark, str(error.problem)) from None
     except ConfigError:
         raise
-    except (yaml.YAMLError, ValueError, OverflowError) as error:  # a Unicode escape beyond the last character
+    except (
+        yaml.YAMLError,
+        ValueError,
+        OverflowError,
+    ) as error:  # a Unicode escape beyond the last character
         raise ConfigError(f"{path}: is not YAML: {' '.join(str(error).split())}") from None
     if data is None:
         raise ConfigError(f"{path}: is empty; allowed: a mapping of keys to values")
@@ -224,31 +254,50 @@ def _check_events(text: str, path: Path) -> None:
     level = 0
     for event in yaml.parse(text, _Loader):
         if tag := getattr(event, "tag", None):
-            raise _broken(path, event.start_mark, f"{tag.replace(TAG, '!!')}: tags are not allowed; quotes make text")
-        level += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            raise _broken(
+                path,
+                event.start_mark,
+                f"{tag.replace(TAG, '!!')}: tags are not allowed; quotes make text",
+            )
+        level += isinstance(event, yaml.CollectionStartEvent) - isinstance(
+            event, yaml.CollectionEndEvent
+        )
         if level > MOST_LEVELS:
             raise ConfigError(f"{path}: {TOO_DEEP}")
 
 
-def _checked(value: Any, path: Path, where: str = "", level: int = 0, values: Iterator[int] | None = None) -> Any:
+def _checked(
+    value: Any, path: Path, where: str = "", level: int = 0, values: Iterator[int] | None = None
+) -> Any:
     """Copy what PyYAML made, so that each use of an alias is a value of its own.
 
     Raises ConfigError about what no key can have; `where` are the keys that lead to the value.
     """
     values = values or count(1)
     if next(values) > MOST_VALUES:
-        raise ConfigError(f"{path}: has more than {MOST_VALUES} values, those of aliases counted at each use")
+        raise ConfigError(
+            f"{path}: has more than {MOST_VALUES} values, those of aliases counted at each use"
+        )
     if level > MOST_LEVELS:
         raise ConfigError(f"{path}: {TOO_DEEP}")
     within = f"{where}." if where else ""
     if isinstance(value, dict):
-        return {key: _checked(item, path, f"{within}{key}", level + 1, values) for key, item in value.items()}
+        return {
+            key: _checked(item, path, f"{within}{key}", level + 1, values)
+            for key, item in value.items()
+        }
     if isinstance(value, list):
-        return [_checked(item, path, f"{within}{n}", level + 1, values) for n, item in enumerate(value)]
+        return [
+            _checked(item, path, f"{within}{n}", level + 1, values) for n, item in enumerate(value)
+        ]
     if isinstance(value, _Odd):
-        allowed = "a number of at most 18 digits, without zeros before it or colons in it; text in quotes"
+        allowed = (
+            "a number of at most 18 digits, without zeros before it or colons in it; text in quotes"
+        )
         raise complain(path, where, value, f"allowed: {allowed}")
     if isinstance(value, str) and (unshown := UNSHOWN.search(value)):
-        problem = f"has the character U+{ord(unshown[0]):04X}, which no figure can show: leave it out"
+        problem = (
+            f"has the character U+{ord(unshown[0]):04X}, which no figure can show: leave it out"
+        )
         raise ConfigError(f"{path}: {where}: {problem}")
     return value

@@ -1,4 +1,6 @@
-"""Data sets that people describe: `config/datasets/<name>.yaml`; `data/datasets/_own.py` opens them."""
+"""Data sets that people describe: `config/datasets/<name>.yaml`; `data/datasets/_own.py` opens
+them.
+"""
 
 import json
 from collections.abc import Iterable
@@ -17,13 +19,15 @@ class DatasetFile(Keys):
     """The keys of the file."""
 
     folder: str = key(
-        "Where the pictures lie: class folders in `train` (or `training`) and `val` (`valid`, `validation`, else `dev` "
-        "or `test`), or in one of them, or in the folder itself; or WebDataset shards (`*.tar`), in such folders or "
-        "with such a word in their names. `~` and `$NAME` work.",
+        "Where the pictures lie: class folders in `train` (or `training`) and `val` (`valid`,"
+        " `validation`, else `dev` or `test`), or in one of them, or in the folder itself; or"
+        " WebDataset shards (`*.tar`), in such folders or with such a word in their names. `~` and"
+        " `$NAME` work.",
         minLength=1,
     )
     validation_every: int = key(
-        "Where there are no pictures for validation: one in so many of each class, in the order of names, is taken.",
+        "Where there are no pictures for validation: one in so many of each class, in the order of"
+        " names, is taken.",
         10,
         minimum=2,
     )
@@ -49,7 +53,9 @@ def load_dataset(name: str, folder: Path | None = None) -> DatasetFile:
         raise ConfigError(f"{path}: ddlbench has a data set of this name; rename the file")
     data = read_yaml(path)
     keys = value_of(DatasetFile, data, path)
-    return DatasetFile(folder=expand(keys.folder, path, "folder"), validation_every=keys.validation_every)
+    return DatasetFile(
+        folder=expand(keys.folder, path, "folder"), validation_every=keys.validation_every
+    )
 
 
 def datasets(folder: Path | None = None) -> Iterable[str]:

@@ -1,8 +1,8 @@
 """config/README.md from the keys: `python -m ddlbench.settings.document > config/README.md`.
 
-What a key means, allows and defaults to is said once: in the dataclasses of `study_keys.py`, `machine.py`,
-`workflow.py` and `core/recipe.py`, and in each framework's OPTIONS; `README.md.jinja` is the text around them. A test
-holds the page to them.
+What a key means, allows and defaults to is said once: in the dataclasses of `study_keys.py`,
+`machine.py`, `workflow.py` and `core/recipe.py`, and in each framework's OPTIONS; `README.md.jinja`
+is the text around them. A test holds the page to them.
 """
 
 import json
@@ -26,15 +26,27 @@ def page() -> str:
     """Return the text of config/README.md: `README.md.jinja` with a table for each kind of file and
     each key with keys.
     """
-    either = {key: f"required: this or `{other}`" for key, other in zip(BATCH, BATCH[::-1], strict=True)}
-    files = {"config": Config, "machine": Machine, "recipe": RecipeFile, "program": ProgramFile, "dataset": DatasetFile}
+    either = {
+        key: f"required: this or `{other}`" for key, other in zip(BATCH, BATCH[::-1], strict=True)
+    }
+    files = {
+        "config": Config,
+        "machine": Machine,
+        "recipe": RecipeFile,
+        "program": ProgramFile,
+        "dataset": DatasetFile,
+    }
     files |= {"study": TopLevelKeys, "block": BlockKeys}
     schemas = {name: schema_of(keys) for name, keys in files.items()}
     schemas["block"] = {**schemas["block"], "required": REQUIRED}
     text = Path(__file__).with_name("README.md.jinja").read_text(encoding="utf-8")
     template = jinja2.Template(text, trim_blocks=True, undefined=jinja2.StrictUndefined)
     makers = {"table": _table, "inside": _inside, "inner": _inner, "options": _options}
-    return str(template.render(**schemas, **makers, either=either, frameworks=registry.members("frameworks")))
+    return str(
+        template.render(
+            **schemas, **makers, either=either, frameworks=registry.members("frameworks")
+        )
+    )
 
 
 def _inside(schema: dict[str, Any], name: str) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Are a machine's environment modules loaded? Jobs ask before they do anything else.
 
-Nothing else would notice: a job's shell goes on when `module load` fails, or when there is no `module` command at all,
-and the software is then whatever lies on the path. The Snakefile tells every job what its machine asks for.
+Nothing else would notice: a job's shell goes on when `module load` fails, or when there is no
+`module` command at all, and the software is then whatever lies on the path. The Snakefile tells
+every job what its machine asks for.
 """
 
 import os
@@ -32,7 +33,11 @@ def missing(asked: Iterable[str], environment: Mapping[str, str]) -> list[str]:
     names = environment.get(LOADED, "").split(":")
     for others in environment.get(OTHER_NAMES, "").split(":"):
         names += [name.rpartition("|")[2] for name in others.split("&")]
-    return [m for m in asked if not any(name == m or name.startswith((f"{m}/", f"{m}.")) for name in names)]
+    return [
+        m
+        for m in asked
+        if not any(name == m or name.startswith((f"{m}/", f"{m}.")) for name in names)
+    ]
 
 
 def complaint(machine: str, asked: Iterable[str], environment: Mapping[str, str]) -> str | None:
@@ -45,9 +50,9 @@ def complaint(machine: str, asked: Iterable[str], environment: Mapping[str, str]
     if environment.get(LOADED):
         return f"{where}; see what there is with: {look}"
     return (
-        f"{where}, nor is any other: its shell must know `module`, and Snakemake loads them only with "
-        "--software-deployment-method env-modules, which the cluster profiles have; Lmod loads none if it lacks one: "
-        f"{look}"
+        f"{where}, nor is any other: its shell must know `module`, and Snakemake loads them only"
+        " with --software-deployment-method env-modules, which the cluster profiles have; Lmod"
+        f" loads none if it lacks one: {look}"
     )
 
 

@@ -1,8 +1,10 @@
-"""Keys of the YAML files that people write: each is one field of a dataclass, and pydantic checks what files say.
+"""Keys of the YAML files that people write: each is one field of a dataclass, and pydantic checks
+what files say.
 
-A field's annotation gives the type of its key, its default the default, `key(...)` the meaning and the rules, in JSON
-schema's words. Schema, `config/README.md` and messages follow. Fields without `key(...)` are no keys. Studies are in
-`study_keys.py`, machines in `machine.py`, `config.yaml` in `workflow.py`, recipes in `core/recipe.py`.
+A field's annotation gives the type of its key, its default the default, `key(...)` the meaning and
+the rules, in JSON schema's words. Schema, `config/README.md` and messages follow. Fields without
+`key(...)` are no keys. Studies are in `study_keys.py`, machines in `machine.py`, `config.yaml` in
+`workflow.py`, recipes in `core/recipe.py`.
 """
 
 import json
@@ -13,11 +15,18 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast
 
-from pydantic import AfterValidator, ConfigDict, Field, GetPydanticSchema, TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    GetPydanticSchema,
+    TypeAdapter,
+    ValidationError,
+)
 from pydantic_core import PydanticCustomError, core_schema
 
 from ddlbench.core import gone, recipe
-from ddlbench.core.plural import count_of
+from ddlbench.core.formatting import count_of
 from ddlbench.settings.config import NAME, NAME_IN_WORDS, NAMED, ConfigError, complain, one_of
 
 T = TypeVar("T")
@@ -31,11 +40,18 @@ TYPES = {
     "boolean": "true or false",
     "null": "null",
 }
-BOUNDS = {"minimum": "at least", "exclusiveMinimum": "more than", "maximum": "at most", "exclusiveMaximum": "less than"}
+BOUNDS = {
+    "minimum": "at least",
+    "exclusiveMinimum": "more than",
+    "maximum": "at most",
+    "exclusiveMaximum": "less than",
+}
 
 
 class Keys:
-    """A dataclass of keys. Unknown keys and numbers that are not finite are refused, and no type becomes another."""
+    """A dataclass of keys. Unknown keys and numbers that are not finite are refused, and no type
+    becomes another.
+    """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -68,7 +84,9 @@ Name = Annotated[str, Field(pattern=NAMED)]  # becomes part of paths and of run 
 Names = Annotated[tuple[Name, ...], Field(min_length=1), AfterValidator(each_once)]
 # A name, or a function in a module: `nets.wide:build` (`own_models.py`).
 MODEL = f"^{NAME.pattern}(:[A-Za-z_][A-Za-z0-9_]*)?$"
-Models = Annotated[tuple[Annotated[str, Field(pattern=MODEL)], ...], Field(min_length=1), AfterValidator(each_once)]
+Models = Annotated[
+    tuple[Annotated[str, Field(pattern=MODEL)], ...], Field(min_length=1), AfterValidator(each_once)
+]
 Count = Annotated[int, Field(ge=1)]
 Counts = Annotated[tuple[Count, ...], Field(min_length=1), AfterValidator(each_once)]
 Positive = Annotated[float, Field(gt=0)]
@@ -94,17 +112,25 @@ def _resolved(rules: Any, shared: Mapping[str, Any]) -> Any:
     if not isinstance(rules, dict):
         return rules
     rules = shared[rules["$ref"].rpartition("/")[2]] | rules if "$ref" in rules else rules
-    whole = {name: _resolved(rule, shared) for name, rule in rules.items() if name not in ("$ref", "$defs", "title")}
+    whole = {
+        name: _resolved(rule, shared)
+        for name, rule in rules.items()
+        if name not in ("$ref", "$defs", "title")
+    }
     if isinstance(rules.get("properties"), dict):
         whole["properties"] = {
-            name: _resolved(rule, shared) for name, rule in rules["properties"].items() if "description" in rule
+            name: _resolved(rule, shared)
+            for name, rule in rules["properties"].items()
+            if "description" in rule
         }
     for pattern, values in whole.pop("patternProperties", {}).items():
         whole |= {"propertyNames": {"pattern": pattern}, "additionalProperties": values}
     return whole
 
 
-def value_of(cls: type[T], data: Mapping[str, Any], file: str | Path, under: str = "", **more: Any) -> T:
+def value_of(
+    cls: type[T], data: Mapping[str, Any], file: str | Path, under: str = "", **more: Any
+) -> T:
     """Make the dataclass from `data`, which lie under a key of a file; `more` are fields that are
     no keys. Raises ConfigError at the first fault.
     """
@@ -119,12 +145,16 @@ def value_of(cls: type[T], data: Mapping[str, Any], file: str | Path, under: str
     except ValidationError as error:
         raise _explained(error, data, rules, file, under) from None
     except ValueError:  # Python prints no longer numbers
-        raise ConfigError(f"{file}: has a number of more than 4300 digits; allowed: below 2^63") from None
-    # Whole numbers stay whole where others are allowed: 5, not 5.0. The text of a run decides whether it is stale.
+        raise ConfigError(
+            f"{file}: has a number of more than 4300 digits; allowed: below 2^63"
+        ) from None
+    # Whole numbers stay whole where others are allowed: 5, not 5.0. The text of a run decides
+    # whether it is stale.
     whole = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in data.items()
-        if type(value) is int or (isinstance(value, list) and any(type(item) is int for item in value))
+        if type(value) is int
+        or (isinstance(value, list) and any(type(item) is int for item in value))
     }
     for name, entry in whole.items():
         if isinstance(entry, int) and abs(entry) >= 2**63:
@@ -144,14 +174,24 @@ def class_of(schemas: Mapping[str, Mapping[str, Any]]) -> type:
 
 
 def _explained(
-    error: ValidationError, data: Mapping[str, Any], rules: dict[str, Any], file: str | Path, under: str
+    error: ValidationError,
+    data: Mapping[str, Any],
+    rules: dict[str, Any],
+    file: str | Path,
+    under: str,
 ) -> ConfigError:
     """Explain the first fault, of those nearest to the file's top."""
     faults = [(*_place(fault["loc"], data), fault) for fault in error.errors(include_url=False)]
     paths = [path for path, _, _ in faults]
     # Of a value with several types each may complain: the one that got farthest says most.
-    faults = [fault for fault in faults if not any(path[: len(fault[0])] == fault[0] != path for path in paths)]
-    path, value, fault = min(faults, key=lambda fault: (len(fault[0]), [*map(str, fault[0])]), default=faults[0])
+    faults = [
+        fault
+        for fault in faults
+        if not any(path[: len(fault[0])] == fault[0] != path for path in paths)
+    ]
+    path, value, fault = min(
+        faults, key=lambda fault: (len(fault[0]), [*map(str, fault[0])]), default=faults[0]
+    )
     *outer, last = ("", *path)
     where, parent = _join(under, *path), _rules_at(rules, path[:-1])
     if fault["type"] == "json_invalid":
@@ -162,7 +202,10 @@ def _explained(
     if fault["type"] == "missing":
         name = str(fault["loc"][-1])
         meaning = _keys(here)[name]["description"]
-        return ConfigError(f"{file}: {_join(where, name)}: is missing; {meaning[0].lower()}{meaning[1:].rstrip('.')}")
+        return ConfigError(
+            f"{file}: {_join(where, name)}: is missing;"
+            f" {meaning[0].lower()}{meaning[1:].rstrip('.')}"
+        )
     if fault["loc"][-1] == "[key]":
         where, value, here = _join(under, *outer), last, parent["propertyNames"]
     if fault["type"] == "unique":
@@ -174,7 +217,12 @@ def _explained(
 
 def _refused(file: str | Path, where: str, value: object, rules: dict[str, Any]) -> ConfigError:
     name = NAME_IN_WORDS if isinstance(value, str) else f"text: {NAME_IN_WORDS}"
-    return complain(file, where, value, f"allowed: {in_words(rules, name).replace('`', '')}{_hint(rules, value)}")
+    return complain(
+        file,
+        where,
+        value,
+        f"allowed: {in_words(rules, name).replace('`', '')}{_hint(rules, value)}",
+    )
 
 
 def _place(loc: Sequence[int | str], data: Any) -> tuple[list[int | str], Any]:
@@ -183,7 +231,11 @@ def _place(loc: Sequence[int | str], data: Any) -> tuple[list[int | str], Any]:
     """
     path = []
     for part in loc:
-        inside = part in data if isinstance(data, Mapping) else isinstance(data, list) and isinstance(part, int)
+        inside = (
+            part in data
+            if isinstance(data, Mapping)
+            else isinstance(data, list) and isinstance(part, int)
+        )
         if inside:
             path.append(part)
             data = data[part]
@@ -209,7 +261,9 @@ def _inside(rules: dict[str, Any], part: int | str) -> Iterator[dict[str, Any]]:
 
 def _keys(rules: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the keys of a mapping, which may also be null."""
-    keys: dict[str, dict[str, Any]] = next(kind for kind in (rules, *rules.get("anyOf", ())) if "properties" in kind)
+    keys: dict[str, dict[str, Any]] = next(
+        kind for kind in (rules, *rules.get("anyOf", ())) if "properties" in kind
+    )
     return keys["properties"]
 
 
@@ -221,7 +275,8 @@ def _unknown(file: str | Path, where: str, name: str, rules: dict[str, Any]) -> 
 
 
 def _hint(rules: dict[str, Any], given: object) -> str:
-    # Snakemake reads config.yaml and the command line as YAML 1.1: a number with an exponent needs its point there.
+    # Snakemake reads config.yaml and the command line as YAML 1.1: a number with an exponent needs
+    # its point there.
     exponent = re.fullmatch(r"([+-]?\d+)e([+-]?\d+)", given) if isinstance(given, str) else None
     if exponent and "number" in str(rules):
         return f" (write it as {exponent[1]}.0e{exponent[2]})"
@@ -235,7 +290,9 @@ def _hint(rules: dict[str, Any], given: object) -> str:
 def in_words(rules: dict[str, Any], name: str = "a name") -> str:
     """Describe what a value may be, by its JSON schema; `name` is what a name is called."""
     if "enum" in rules:
-        return ", ".join(f"`{value}`" for value in rules["enum"]) + (", or null" if "anyOf" in rules else "")
+        return ", ".join(f"`{value}`" for value in rules["enum"]) + (
+            ", or null" if "anyOf" in rules else ""
+        )
     if "anyOf" in rules:
         return ", or ".join(in_words(kind, name) for kind in rules["anyOf"])
     if "const" in rules:
@@ -248,10 +305,16 @@ def in_words(rules: dict[str, Any], name: str = "a name") -> str:
     for rule, noun in (("minItems", "item"), ("minLength", "character")):
         text += f", at least {count_of(rules[rule], noun)}" if rule in rules else ""
     names = rules.get("propertyNames", {}).get("enum", ())
-    text += "".join(f"{' and' if key == names[-1] else ','} `{key}`" for key in names).replace(",", " of", 1)
+    text += "".join(f"{' and' if key == names[-1] else ','} `{key}`" for key in names).replace(
+        ",", " of", 1
+    )
     inner = rules.get("items") or rules.get("additionalProperties")  # that may also be false
     # Values that are mappings have a table of their own.
-    return f"{text}, each {in_words(inner, name)}" if isinstance(inner, dict) and "properties" not in inner else text
+    return (
+        f"{text}, each {in_words(inner, name)}"
+        if isinstance(inner, dict) and "properties" not in inner
+        else text
+    )
 
 
 def _join(*parts: object) -> str:

@@ -1,4 +1,6 @@
-"""Where runs happen: `config/machines/<name>.yaml` as a frozen value; `launch.py` makes commands of it."""
+"""Where runs happen: `config/machines/<name>.yaml` as a frozen value; `launch.py` makes commands of
+it.
+"""
 
 import os
 import re
@@ -10,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from ddlbench.core import beats, registry
+from ddlbench.core import heartbeats, registry
 from ddlbench.settings.config import CONFIG, ConfigError, complain, expand, one_of, read_yaml
 from ddlbench.settings.keys import Keys, Name, Nullable, Positive, key, mapping, value_of
 from ddlbench.settings.own_models import is_own
@@ -20,16 +22,18 @@ QUEUE_ONLY = (
     *("exclude_nodes", "slurm_flags", "profiled_flags", "qos", "constraint", "comment"),
     *("data_partition", "data_minutes", "data_gres"),
 )
-IMAGE = re.compile(r"(?P<file>.+\.sif)|.+@sha256:(?P<digest>[0-9a-f]{64})")  # what a container is made from
+IMAGE = re.compile(
+    r"(?P<file>.+\.sif)|.+@sha256:(?P<digest>[0-9a-f]{64})"
+)  # what a container is made from
 CABLE = "veth0"  # what launcher namespaces calls the cable, on both ends
 Variable = Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
-# What may stand in `slurm_flags`: long flags that sbatch and srun both take and that nothing else says. SLURM reads its
-# flags by getopt: `--arr=1-9` is `--array=1-9`, because no other flag begins so. Short flags are refused altogether:
-# several of them may hide in one word. Sources: sbatch(1) and srun(1) of SLURM 22.05 and 24.05; `validation.py` of
-# Snakemake's SLURM plugin 2.8.0.
-# Any value, but for control characters: whoever hands a flag to a shell quotes it.
+# What may stand in `slurm_flags`: long flags that sbatch and srun both take and that nothing else
+# says. SLURM reads its flags by getopt: `--arr=1-9` is `--array=1-9`, because no other flag begins
+# so. Short flags are refused altogether: several of them may hide in one word. Sources: sbatch(1)
+# and srun(1) of SLURM 22.05 and 24.05; `validation.py` of Snakemake's SLURM plugin 2.8.0. Any
+# value, but for control characters: whoever hands a flag to a shell quotes it.
 PATTERN = r"^--[a-z][a-z0-9-]*(=[^\x00-\x1f\x7f]*)?$"
 _BY_REASON = {
     "key qos stands for it": "qos",
@@ -40,20 +44,25 @@ _BY_REASON = {
     "key memory_mb_per_worker stands for it": "mem mem-per-cpu mem-per-gpu",
     "key cores_per_worker stands for it": "cpus-per-task cpus-per-gpu",
     "--config account=... stands for it": "account",
-    "key workers_per_node and the study's workers stand for it": "nodes ntasks ntasks-per-node ntasks-per-core "
-    "ntasks-per-gpu ntasks-per-socket tasks-per-node gres gpus gpus-per-node gpus-per-socket gpus-per-task "
-    "tres-per-task tres-per-job",
+    "key workers_per_node and the study's workers stand for it": (
+        "nodes ntasks ntasks-per-node ntasks-per-core ntasks-per-gpu ntasks-per-socket"
+        " tasks-per-node gres gpus gpus-per-node gpus-per-socket gpus-per-task tres-per-task"
+        " tres-per-job"
+    ),
     "ddlbench sets time limits, from images_per_s and partitions": "time time-min signal",
     "ddlbench asks for nodes alone, or not, run by run": "exclusive oversubscribe share overcommit",
     "it would keep a run with a lost node alive": "no-kill kill-on-bad-exit",
-    "Snakemake's SLURM plugin says it, or must not be told it": "array job-name output error input open-mode parsable "
-    "quiet verbose wait wrap export export-file chdir workdir clusters ignore-pbs",
+    "Snakemake's SLURM plugin says it, or must not be told it": (
+        "array job-name output error input open-mode parsable "
+        "quiet verbose wait wrap export export-file chdir workdir clusters ignore-pbs"
+    ),
     "the profile says it (slurm-requeue)": "requeue no-requeue",
     "jobs would never start": "hold test-only help usage version no-allocate",
     "srun does not know it": "get-user-env uid gid batch",
-    "sbatch does not know it; variables of srun, such as SLURM_MPI_TYPE and SLURM_CPU_BIND, go into environment": "mpi "
-    "cpu-bind label unbuffered pty multi-prog prolog epilog task-prolog task-epilog preserve-env relative threads "
-    "overlap exact whole interactive",
+    "sbatch does not know it; variables of srun, such as SLURM_MPI_TYPE and SLURM_CPU_BIND, go into environment": (
+        "mpi cpu-bind label unbuffered pty multi-prog prolog epilog task-prolog task-epilog"
+        " preserve-env relative threads overlap exact whole interactive"
+    ),
 }
 REFUSED = {flag: reason for reason, flags in _BY_REASON.items() for flag in flags.split()}
 
@@ -74,50 +83,59 @@ class Machine(Keys):
 
     name: str
     launcher: str = key(
-        "Who starts the ranks. local is each framework's own launcher on this machine; slurm is srun; namespaces "
-        "gives each of two ranks on this machine a network of its own, with a cable between them whose bandwidth a "
-        "study sets (`bandwidths_mbit`). That needs root and iproute2.",
+        "Who starts the ranks. local is each framework's own launcher on this machine; slurm is"
+        " srun; namespaces gives each of two ranks on this machine a network of its own, with a"
+        " cable between them whose bandwidth a study sets (`bandwidths_mbit`). That needs root and"
+        " iproute2.",
         enum=["local", "slurm", "namespaces"],
     )
     device: str = key("What one worker computes on.", enum=["cpu", "cuda"])
-    device_name: str = key('What a worker is called on axes and in texts, for example "NVIDIA A100 (40 GB)".')
+    device_name: str = key(
+        'What a worker is called on axes and in texts, for example "NVIDIA A100 (40 GB)".'
+    )
     gpu_name: str | None = key(
-        'A part of every GPU\'s name, as `nvidia-smi -L` prints it, for example "A100-SXM4-40GB". The preflight '
-        "refuses another kind. null expects none.",
+        'A part of every GPU\'s name, as `nvidia-smi -L` prints it, for example "A100-SXM4-40GB".'
+        " The preflight refuses another kind. null expects none.",
         None,
         minLength=1,
     )
     nodes: int = key("Nodes that one run may use; 1 with launcher local.", 1, minimum=1)
     workers_per_node: Annotated[int, Nullable] = key(
-        "Workers that fill a node (its GPUs, or the cores to use). null is all cores, with launcher local only.",
+        "Workers that fill a node (its GPUs, or the cores to use). null is all cores, with launcher"
+        " local only.",
         None,
         minimum=1,
     )
-    cores_per_worker: int = key("Cores each rank gets. On CPU machines also its compute threads.", 1, minimum=1)
+    cores_per_worker: int = key(
+        "Cores each rank gets. On CPU machines also its compute threads.", 1, minimum=1
+    )
     loader_threads: int = key(
-        "Worker processes (native, torchvision) or threads (DALI, spdl) of each rank's loader.", 1, minimum=1
+        "Worker processes (native, torchvision) or threads (DALI, spdl) of each rank's loader.",
+        1,
+        minimum=1,
     )
     memory_mb_per_worker: int | None = key(
-        "Memory that the queue is asked for, for each worker [MB]. null asks for none and gets the queue's default.",
+        "Memory that the queue is asked for, for each worker [MB]. null asks for none and gets the"
+        " queue's default.",
         None,
         minimum=1,
     )
     data: str = key(
-        "Folder of the prepared data sets. `~`, `$NAME`, `${NAME}` and `${NAME:-default}` mean what they mean in "
-        "a shell; a variable that is not set and has no default is refused.",
+        "Folder of the prepared data sets. `~`, `$NAME`, `${NAME}` and `${NAME:-default}` mean what"
+        " they mean in a shell; a variable that is not set and has no default is refused.",
         "results/data",
         minLength=1,
     )
     partitions: tuple[Partition, ...] = key(
-        "SLURM partitions, the preferred first; their keys are below. A run goes to the first with enough nodes "
-        "and minutes for it.",
+        "SLURM partitions, the preferred first; their keys are below. A run goes to the first with"
+        " enough nodes and minutes for it.",
         (),
     )
     node_check: str | None = key(
-        "A command that tells whether a node is sound, such as `dcgmi diag -r 1`. The preflight runs it once on each "
-        "of its nodes, where ranks run; if it fails, training does not start, and the error has the last lines of what "
-        "it printed. It is split into words as a shell does, and no shell runs it; `bash -c '...'` is one. null checks "
-        "none.",
+        "A command that tells whether a node is sound, such as `dcgmi diag -r 1`. The preflight"
+        " runs it once on each of its nodes, where ranks run; if it fails, training does not start,"
+        " and the error has the last lines of what it printed. It is split into words as a shell"
+        " does, and no shell runs it; `bash -c '...'` is one. null checks none.",
         None,
         pattern=LINE,
     )
@@ -128,75 +146,83 @@ class Machine(Keys):
         "Nodes that no job may get, by SLURM's names for them; with launcher slurm only.", ()
     )
     data_partition: Name | None = key(
-        "SLURM partition for jobs that train nothing (prepare, verify), for example one without GPUs. null is one "
-        "of `partitions`.",
+        "SLURM partition for jobs that train nothing (prepare, verify), for example one without"
+        " GPUs. null is one of `partitions`.",
         None,
     )
     data_minutes: int | None = key(
-        "Time limit of such a job [min]. Preparing that is stopped begins anew. null is the partition's longest; "
-        "jobs with a shorter limit often start earlier.",
+        "Time limit of such a job [min]. Preparing that is stopped begins anew. null is the"
+        " partition's longest; jobs with a shorter limit often start earlier.",
         None,
         minimum=1,
     )
     data_gres: str | None = key(
-        "What such a job asks for as --gres, where a GPU partition refuses jobs that ask for no GPU. null asks for "
-        "none.",
+        "What such a job asks for as --gres, where a GPU partition refuses jobs that ask for no"
+        " GPU. null asks for none.",
         None,
         pattern="^[a-zA-Z0-9_]+(:[a-zA-Z0-9_.]+)?(:[0-9]+)?$",
     )
     slurm_flags: tuple[Annotated[str, Field(pattern=PATTERN)], ...] = key(
-        "Further flags of sbatch and srun, for every job that trains, in their long form. `--hint=nomultithread` "
-        "gives ranks whole cores where --cpus-per-task counts hardware threads. Refused is what another key says, "
-        f"or what would break a run: {', '.join(sorted(REFUSED))}.",
+        "Further flags of sbatch and srun, for every job that trains, in their long form."
+        " `--hint=nomultithread` gives ranks whole cores where --cpus-per-task counts hardware"
+        " threads. Refused is what another key says, or what would break a run:"
+        f" {', '.join(sorted(REFUSED))}.",
         (),
     )
     profiled_flags: tuple[Annotated[str, Field(pattern=PATTERN)], ...] = key(
-        "Such flags of sbatch for `profiled` runs alone, for example `--disable-dcgm` where the site's own monitoring "
-        "holds the GPU's counters.",
+        "Such flags of sbatch for `profiled` runs alone, for example `--disable-dcgm` where the"
+        " site's own monitoring holds the GPU's counters.",
         (),
     )
     comment: str | None = key(
-        "What the site wants to read in `sbatch --comment`, for every job. It stands before what Snakemake writes "
-        "there, by which ddlbench knows its jobs.",
+        "What the site wants to read in `sbatch --comment`, for every job. It stands before what"
+        " Snakemake writes there, by which ddlbench knows its jobs.",
         None,
         pattern=LINE,
     )
     qos: str | None = key(
-        "Quality of service of every job outside data_partition, as in `sbatch --qos`. null asks for none.",
+        "Quality of service of every job outside data_partition, as in `sbatch --qos`. null asks"
+        " for none.",
         None,
         pattern=LINE,
     )
     constraint: str | None = key(
-        "Features that nodes must have, for every job outside data_partition, as in `sbatch --constraint`: "
-        "`a100&nvlink`. null asks for none.",
+        "Features that nodes must have, for every job outside data_partition, as in `sbatch"
+        " --constraint`: `a100&nvlink`. null asks for none.",
         None,
         pattern=LINE,
     )
     modules: tuple[Annotated[str, Field(pattern="^[A-Za-z0-9][A-Za-z0-9._+/-]*$")], ...] = key(
-        "Environment modules that every job loads, in this order. Empty where the Python at hand has all.", ()
+        "Environment modules that every job loads, in this order. Empty where the Python at hand"
+        " has all.",
+        (),
     )
     container: tuple[Annotated[str, Field(pattern=LINE)], ...] = key(
-        "What stands before Python where ranks start, where their software is in a container: `[apptainer, exec, "
-        "--nv, ~/ddlbench.sif]`, built from `envs/ddlbench.def`. With launcher local it stands before the framework's "
-        "launcher. One word names the image, a file `*.sif` or `<name>@sha256:<digest>`; records have its digest. "
-        "Expanded as `data` is. Plan, tables and figures use the Python at hand. Empty: no container.",
+        "What stands before Python where ranks start, where their software is in a container:"
+        " `[apptainer, exec, --nv, ~/ddlbench.sif]`, built from `envs/ddlbench.def`. With launcher"
+        " local it stands before the framework's launcher. One word names the image, a file `*.sif`"
+        " or `<name>@sha256:<digest>`; records have its digest. Expanded as `data` is. Plan, tables"
+        " and figures use the Python at hand. Empty: no container.",
         (),
     )
     environment: Annotated[tuple[tuple[str, str], ...], mapping(int | str, Variable)] = key(
         "Environment variables of every rank, for example NCCL's.", ()
     )
     silent_s: float = key(
-        "Silence after which a rank has stopped answering and its run is ended [s]; on many nodes a little more. "
-        "Time in which the file system of `results/` takes no writes does not count.",
-        beats.SILENT_S,
-        minimum=4 * beats.BEAT_S,
+        "Silence after which a rank has stopped answering and its run is ended [s]; on many nodes a"
+        " little more. Time in which the file system of `results/` takes no writes does not count.",
+        heartbeats.SILENT_S,
+        minimum=4 * heartbeats.HEARTBEAT_S,
     )
-    grace_s: float = key("Time that ranks get for a checkpoint when told to stop [s].", beats.GRACE_S, minimum=1)
-    start_patience_s: int = key(
-        "How long ranks wait for each other when they start, and in every collective [s]; but not less than twice "
-        "the time after which a silent rank is noticed. Who does not come until then is named, and the run ended. "
-        "More where the first `import torch` from a shared file system takes longer on some nodes than on others, "
-        "or where the file system stands still for longer.",
+    grace_s: float = key(
+        "Time that ranks get for a checkpoint when told to stop [s].", heartbeats.GRACE_S, minimum=1
+    )
+    start_timeout_s: int = key(
+        "How long ranks wait for each other when they start, and in every collective [s]; but not"
+        " less than twice the time after which a silent rank is noticed. Who does not come until"
+        " then is named, and the run ended. More where the first `import torch` from a shared file"
+        " system takes longer on some nodes than on others, or where the file system stands still"
+        " for longer.",
         120,
         minimum=30,
     )
@@ -206,67 +232,74 @@ class Machine(Keys):
         pattern="^[A-Za-z0-9._-]*$",
     )
     images_per_s: Annotated[tuple[tuple[str, float], ...], mapping(Positive)] = key(
-        "Training images per second of one worker on a full node, by model: of pictures of 224 pixels, or of the "
-        "size that the name gives, `resnet50@32` (lenet and resnet8_half: of any size). A first guess, for queue "
-        "limits and for the plan as long as there are no records.",
+        "Training images per second of one worker on a full node, by model: of pictures of 224"
+        " pixels, or of the size that the name gives, `resnet50@32` (lenet and resnet8_half: of any"
+        " size). A first guess, for queue limits and for the plan as long as there are no records.",
         (),
     )
     peak_tflops_per_worker: Annotated[
         tuple[tuple[str, float], ...], mapping(Positive, Literal["fp32", "tf32", "bf16", "fp16"])
     ] = key(
-        "Peak of one worker by its data sheet, by precision [10^12 floating-point operations a second, without "
-        "sparsity]. `mfu` in the table of runs is the share of it that a run reached; null without it.",
+        "Peak of one worker by its data sheet, by precision [10^12 floating-point operations a"
+        " second, without sparsity]. `mfu` in the table of runs is the share of it that a run"
+        " reached; null without it.",
         (),
     )
     cores_per_node_billed: int | None = key(
-        "Core hours that are billed for an hour of one node, where nodes are billed whole; null where they are "
-        "not, and the plan leaves core hours out.",
+        "Core hours that are billed for an hour of one node, where nodes are billed whole; null"
+        " where they are not, and the plan leaves core hours out.",
         None,
         minimum=1,
     )
     budget_unit: str = key(
-        "What the centre gives to projects: the unit of the request in an application for compute time (`ddlbench "
-        "export --to application`). Core hours need cores_per_node_billed, EFLOP budget_tflops_per_worker. GPU hours "
-        "and EFLOP count all workers that nobody else can use meanwhile: those of a timed run's nodes.",
+        "What the centre gives to projects: the unit of the request in an application for compute"
+        " time (`ddlbench export --to application`). Core hours need cores_per_node_billed, EFLOP"
+        " budget_tflops_per_worker. GPU hours and EFLOP count all workers that nobody else can use"
+        " meanwhile: those of a timed run's nodes.",
         "GPU hours",
         enum=["core hours", "GPU hours", "node hours", "EFLOP"],
     )
     budget_tflops_per_worker: float | None = key(
-        "Peak of one worker that the centre counts with [10^12 floating-point operations a second], for "
-        "budget_unit EFLOP: peak x time, as GCS asks for on JUWELS (jards.gauss-centre.eu); usually the "
-        "double-precision peak of its data sheet.",
+        "Peak of one worker that the centre counts with [10^12 floating-point operations a second],"
+        " for budget_unit EFLOP: peak x time, as GCS asks for on JUWELS (jards.gauss-centre.eu);"
+        " usually the double-precision peak of its data sheet.",
         None,
         exclusiveMinimum=0,
     )
     price_per_gpu_hour: float | None = key(
-        "What an hour of one worker costs, in `currency`. A timed run pays for all workers of its nodes, and so does "
-        "any run where cores_per_node_billed is given. null where it is not sold: the plan then has no price.",
+        "What an hour of one worker costs, in `currency`. A timed run pays for all workers of its"
+        " nodes, and so does any run where cores_per_node_billed is given. null where it is not"
+        " sold: the plan then has no price.",
         None,
         minimum=0,
     )
     currency: str | None = key("Of the price, such as EUR.", None, pattern="^[A-Za-z]+$")
     node_hours_between_interruptions: float | None = key(
-        "Mean time between interruptions of one node [h], such as failures and spot interruptions. A run's is this "
-        "divided by its nodes. null is unknown: table `costs` then has no loss by interruptions.",
+        "Mean time between interruptions of one node [h], such as failures and spot interruptions."
+        " A run's is this divided by its nodes. null is unknown: table `costs` then has no loss by"
+        " interruptions.",
         None,
         exclusiveMinimum=0,
     )
-    interruptions_source: str | None = key("The source of that number; both or none.", None, minLength=1)
+    interruptions_source: str | None = key(
+        "The source of that number; both or none.", None, minLength=1
+    )
     power_per_worker_w: float | None = key(
-        "Power of one busy worker [W], such as its GPU's design power; for the plan's energy as long as no record "
-        "has measured it. null is unknown.",
+        "Power of one busy worker [W], such as its GPU's design power; for the plan's energy as"
+        " long as no record has measured it. null is unknown.",
         None,
         exclusiveMinimum=0,
     )
     power_per_node_w: float | None = key(
-        "Power of the rest of a busy node [W]. null is unknown. The plan has energy only if both powers are given.",
+        "Power of the rest of a busy node [W]. null is unknown. The plan has energy only if both"
+        " powers are given.",
         None,
         minimum=0,
     )
     pue: float | None = key(
-        "Site energy divided by computer energy (power usage effectiveness), by which energies of the plan, of answers "
-        "and of predictions are multiplied; table runs has what the computers measured. null is unknown; all energies "
-        "are then those of the computers alone.",
+        "Site energy divided by computer energy (power usage effectiveness), by which energies of"
+        " the plan, of answers and of predictions are multiplied; table runs has what the computers"
+        " measured. null is unknown; all energies are then those of the computers alone.",
         None,
         minimum=1,
     )
@@ -323,24 +356,47 @@ def load_machine(name: str, folder: Path = CONFIG / "machines") -> Machine:
     for name_and_size, _ in machine.images_per_s:
         model, at, size = name_and_size.partition("@")
         if at and not (size.isascii() and size.isdigit() and size[0] != "0"):
-            raise complain(path, f"images_per_s.{name_and_size}", size, "allowed after @: the pixels of a side, as 32")
-        if not is_own(model) and registry.models() != registry.OWN_MODELS and model not in registry.models():
-            raise ConfigError(f"{path}: images_per_s.{model}: unknown model; {one_of(registry.models(), model)}")
+            raise complain(
+                path,
+                f"images_per_s.{name_and_size}",
+                size,
+                "allowed after @: the pixels of a side, as 32",
+            )
+        if (
+            not is_own(model)
+            and registry.models() != registry.OWN_MODELS
+            and model not in registry.models()
+        ):
+            raise ConfigError(
+                f"{path}: images_per_s.{model}: unknown model; {one_of(registry.models(), model)}"
+            )
     variables = {variable: str(value) for variable, value in machine.environment}
     if machine.launcher == "namespaces":
         if "GLOO_SOCKET_IFNAME" in variables:
             allowed = "allowed: left out; launcher namespaces sets it"
-            raise complain(path, "environment.GLOO_SOCKET_IFNAME", variables["GLOO_SOCKET_IFNAME"], allowed)
+            raise complain(
+                path, "environment.GLOO_SOCKET_IFNAME", variables["GLOO_SOCKET_IFNAME"], allowed
+            )
         variables["GLOO_SOCKET_IFNAME"] = CABLE
     data = expand(machine.data, path, "data")
     if set("{}") & set(data):  # to Snakemake they are wildcards
         raise complain(path, "data", data, "allowed: a path without braces")
-    container = tuple(expand(word, path, f"container.{number}") for number, word in enumerate(machine.container))
+    container = tuple(
+        expand(word, path, f"container.{number}") for number, word in enumerate(machine.container)
+    )
     if container and sum(bool(IMAGE.fullmatch(word)) for word in container) != 1:
-        allowed = "allowed: words of which one names the image: a file *.sif, or <name>@sha256:<64 hex digits>"
+        allowed = (
+            "allowed: words of which one names the image: a file *.sif, or <name>@sha256:<64 hex"
+            " digits>"
+        )
         raise complain(path, "container", list(container), allowed)
-    cores, variables_ = machine.workers_per_node or len(os.sched_getaffinity(0)), tuple(sorted(variables.items()))
-    return replace(machine, workers_per_node=cores, data=data, container=container, environment=variables_)
+    cores, variables_ = (
+        machine.workers_per_node or len(os.sched_getaffinity(0)),
+        tuple(sorted(variables.items())),
+    )
+    return replace(
+        machine, workers_per_node=cores, data=data, container=container, environment=variables_
+    )
 
 
 def _rules(machine: Machine) -> Iterator[tuple[str, bool, str]]:
@@ -357,8 +413,15 @@ def _rules(machine: Machine) -> Iterator[tuple[str, bool, str]]:
     unbilled = core_hours and machine.cores_per_node_billed is None
     unknown = eflop and machine.budget_tflops_per_worker is None
     yield "budget_unit", unbilled, "allowed: GPU hours, node hours, or name cores_per_node_billed"
-    yield "budget_unit", unknown, "allowed: core hours, GPU hours, node hours, or name budget_tflops_per_worker"
-    pairs = {"currency": "price_per_gpu_hour", "interruptions_source": "node_hours_between_interruptions"}
+    yield (
+        "budget_unit",
+        unknown,
+        "allowed: core hours, GPU hours, node hours, or name budget_tflops_per_worker",
+    )
+    pairs = {
+        "currency": "price_per_gpu_hour",
+        "interruptions_source": "node_hours_between_interruptions",
+    }
     for name, other in pairs.items():
         alone = (getattr(machine, name) is None) != (getattr(machine, other) is None)
         yield name, alone, f"allowed: one with {other}, none without"
@@ -366,16 +429,25 @@ def _rules(machine: Machine) -> Iterator[tuple[str, bool, str]]:
         is_set = launcher != "slurm" and bool(getattr(machine, name))
         yield name, is_set, f"allowed: none, because launcher is {launcher}"
     for name, value in only[launcher].items():
-        yield name, getattr(machine, name) != value, f"allowed: {value}, because launcher is {launcher}"
+        yield (
+            name,
+            getattr(machine, name) != value,
+            f"allowed: {value}, because launcher is {launcher}",
+        )
 
 
 def _check_slurm(machine: Machine, path: Path) -> None:
     """Raise ConfigError without a partition, or `workers_per_node`, or if no partition holds so
     many nodes.
     """
-    for name, needs in (("partitions", "at least one"), ("workers_per_node", "it")):  # a login node's cores say nothing
+    for name, needs in (
+        ("partitions", "at least one"),
+        ("workers_per_node", "it"),
+    ):  # a login node's cores say nothing
         if not getattr(machine, name):
-            raise ConfigError(f"{path}: {name}: is missing; a machine with launcher slurm needs {needs}")
+            raise ConfigError(
+                f"{path}: {name}: is missing; a machine with launcher slurm needs {needs}"
+            )
     largest = max(partition.max_nodes for partition in machine.partitions)
     if machine.nodes > largest:
         allowed = f"allowed: at most {largest}, the most that one of its partitions holds"

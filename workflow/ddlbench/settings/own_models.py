@@ -1,8 +1,8 @@
-"""Models that people wrote: `nets.wide:build` is function `build` of `config/models/nets/wide.py`, or of a module that
-is installed.
+"""Models that people wrote: `nets.wide:build` is function `build` of `config/models/nets/wide.py`,
+or of a module that is installed.
 
-Here their source is only read, never imported: the plan runs where torch may be missing, and stays quick.
-`train/own_models.py` calls the function.
+Here their source is only read, never imported: the plan runs where torch may be missing, and stays
+quick. `train/own_models.py` calls the function.
 """
 
 import ast
@@ -53,29 +53,44 @@ def find(name: str, folder: Path | None = None) -> OwnModel:
     """
     folder, (module, _, function) = folder or FOLDER, name.partition(":")
     if not NAMED.fullmatch(name):
-        raise complain("models", "", name, "allowed: <module>:<function>, such as nets.wide:build, in ASCII letters")
-    elsewhere = [path for path in map(Path, filter(None, sys.path)) if path not in (folder, Path.cwd())]
+        raise complain(
+            "models",
+            "",
+            name,
+            "allowed: <module>:<function>, such as nets.wide:build, in ASCII letters",
+        )
+    elsewhere = [
+        path for path in map(Path, filter(None, sys.path)) if path not in (folder, Path.cwd())
+    ]
     root = next((root for root in (folder, *elsewhere) if _file(root, module)), None)
     if root is None:
         file = folder.joinpath(*module.split(".")).with_suffix(".py")
-        raise ConfigError(f"{file}: no such file, and no module {module} is installed; model {name} needs it")
+        raise ConfigError(
+            f"{file}: no such file, and no module {module} is installed; model {name} needs it"
+        )
     sources = dict(sources_of(root, module))
     for top in {path.parts[0].removesuffix(".py") for path in sources} if root == folder else ():
         other = next((there for path in elsewhere if (there := _file(path, top))), None)
         if other or top in sys.stdlib_module_names:
-            raise ConfigError(f"{root / top}: Python imports {other or 'its own module'} of this name; rename it")
+            raise ConfigError(
+                f"{root / top}: Python imports {other or 'its own module'} of this name; rename it"
+            )
     digest = sha256()
     for path, source in sorted(sources.items()):
         digest.update(f"{path.as_posix()} {len(source)}\n".encode() + source)
     first = next(iter(sources))
     _check_function(root / first, sources[first], function)
-    return OwnModel(name, module, function, root, tuple(root / path for path in sources), digest.hexdigest())
+    return OwnModel(
+        name, module, function, root, tuple(root / path for path in sources), digest.hexdigest()
+    )
 
 
 def _file(root: Path, module: str) -> Path | None:
     """Return the file of a module below a folder; a package goes before a module, as in Python."""
     place = root.joinpath(*module.split("."))
-    return next((file for file in (place / "__init__.py", Path(f"{place}.py")) if file.is_file()), None)
+    return next(
+        (file for file in (place / "__init__.py", Path(f"{place}.py")) if file.is_file()), None
+    )
 
 
 def sources_of(root: Path, module: str) -> Iterator[tuple[Path, bytes]]:
@@ -86,7 +101,9 @@ def sources_of(root: Path, module: str) -> Iterator[tuple[Path, bytes]]:
     In a folder that packages are installed into, only files in the module's own folder are
     followed: all of timm would take seconds to read.
     """
-    inside = first.parent if (first := _file(root, module)) and any(root.glob("*.dist-info")) else None
+    inside = (
+        first.parent if (first := _file(root, module)) and any(root.glob("*.dist-info")) else None
+    )
     seen, waiting = set(), [module]
     while waiting:
         parts = waiting.pop(0).split(".")
@@ -114,17 +131,28 @@ def _named_files(file: Path, tree: ast.Module) -> Iterator[Path]:
     Raises ConfigError.
     """
     for node in tree.body:
-        if not isinstance(node, ast.Assign) or [getattr(one, "id", "") for one in node.targets] != [FILES]:
+        if not isinstance(node, ast.Assign) or [getattr(one, "id", "") for one in node.targets] != [
+            FILES
+        ]:
             continue
         try:
             names = ast.literal_eval(node.value)
         except ValueError:
             names = None
         if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-            raise ConfigError(f"{file}:{node.lineno}: {FILES}: is not allowed; allowed: a list of names, in quotes")
+            raise ConfigError(
+                f"{file}:{node.lineno}: {FILES}: is not allowed; allowed: a list of names, in"
+                " quotes"
+            )
         for name in names:
-            if Path(name).is_absolute() or ".." in Path(name).parts or not (file.parent / name).is_file():
-                raise ConfigError(f"{file}:{node.lineno}: {FILES}: {name!r} is no file below {file.parent}")
+            if (
+                Path(name).is_absolute()
+                or ".." in Path(name).parts
+                or not (file.parent / name).is_file()
+            ):
+                raise ConfigError(
+                    f"{file}:{node.lineno}: {FILES}: {name!r} is no file below {file.parent}"
+                )
             yield file.parent / name
 
 
@@ -139,7 +167,9 @@ def _parsed(file: Path, source: bytes) -> ast.Module:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            _names(file, source)  # finds what the parser lets pass, such as two arguments of one name
+            _names(
+                file, source
+            )  # finds what the parser lets pass, such as two arguments of one name
             return ast.parse(source)
     except SyntaxError as error:
         raise ConfigError(f"{file}:{error.lineno or 1}: is not Python: {error.msg}") from None
@@ -168,6 +198,11 @@ def _check_function(file: Path, source: bytes, function: str) -> None:
 
     `import *` may bring anything.
     """
-    names = [name.get_name() for name in _names(file, source) if name.is_assigned() or name.is_imported()]
+    names = [
+        name.get_name() for name in _names(file, source) if name.is_assigned() or name.is_imported()
+    ]
     if function not in names and not re.search(rb"import\s*\(?\s*\*", source):
-        raise ConfigError(f"{file}: has no function {function}; {one_of(names, function) if names else 'it has none'}")
+        raise ConfigError(
+            f"{file}: has no function {function};"
+            f" {one_of(names, function) if names else 'it has none'}"
+        )

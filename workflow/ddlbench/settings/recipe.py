@@ -1,4 +1,6 @@
-"""A recipe: one YAML file that says how to train; its keys are fields of `ddlbench.core.recipe.Recipe`."""
+"""A recipe: one YAML file that says how to train; its keys are fields of
+`ddlbench.core.recipe.Recipe`.
+"""
 
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from functools import cached_property
@@ -15,7 +17,15 @@ Row = make_dataclass(
     [
         ("global_batch", Count, key("The batch size of this row [images].")),
         *(
-            (f.name, float, field(metadata=f.metadata) if f.name == "base_lr" else key(**f.metadata, default=None))
+            (
+                f.name,
+                float,
+                (
+                    field(metadata=f.metadata)
+                    if f.name == "base_lr"
+                    else key(**f.metadata, default=None)
+                ),
+            )
             for f in fields(Recipe)
             if f.name in _MAY_DIFFER
         ),
@@ -31,8 +41,9 @@ class RecipeFile(Recipe, Keys):
     """A recipe as its file says, with the values that it gives for some batch sizes, ascending."""
 
     by_batch: tuple[Row, ...] = key(  # type: ignore[valid-type]
-        "Rows of values by global batch size, ascending, interpolated linearly between them; base_lr then is the peak "
-        "rate at that batch. Batch sizes outside the rows are refused. The keys of a row are below.",
+        "Rows of values by global batch size, ascending, interpolated linearly between them;"
+        " base_lr then is the peak rate at that batch. Batch sizes outside the rows are refused."
+        " The keys of a row are below.",
         (),
     )
     path: Path = Path()
@@ -48,16 +59,26 @@ class RecipeFile(Recipe, Keys):
         """
         if not self.by_batch:
             return self.recipe
-        rows = [{key: value for key, value in vars(row).items() if value is not None} for row in self.by_batch]
+        rows = [
+            {key: value for key, value in vars(row).items() if value is not None}
+            for row in self.by_batch
+        ]
         smallest, largest = rows[0]["global_batch"], rows[-1]["global_batch"]
         if not smallest <= global_batch <= largest:
-            raise complain(self.path, "by_batch", global_batch, f"allowed: batch sizes from {smallest} to {largest}")
+            raise complain(
+                self.path,
+                "by_batch",
+                global_batch,
+                f"allowed: batch sizes from {smallest} to {largest}",
+            )
         after = next(i for i, row in enumerate(rows) if row["global_batch"] >= global_batch)
         low, high = rows[max(after - 1, 0)], rows[after]
         span = high["global_batch"] - low["global_batch"]
         share = (global_batch - low["global_batch"]) / span if span else 0.0
         # In this form a row's own batch size gives exactly its values.
-        values = {key: (1 - share) * low[key] + share * high[key] for key in low if key != "global_batch"}
+        values = {
+            key: (1 - share) * low[key] + share * high[key] for key in low if key != "global_batch"
+        }
         return replace(self.recipe, base_batch=global_batch, **values)
 
 
@@ -72,5 +93,10 @@ def load_recipe(name: str, folder: Path = CONFIG / "recipes") -> RecipeFile:
             keys = f"allowed: the keys of the first row: {', '.join(rows[0])}"
             raise complain(path, f"by_batch.{number}", list(row), keys)
     if [row["global_batch"] for row in rows] != sorted({row["global_batch"] for row in rows}):
-        raise complain(path, "by_batch", [row["global_batch"] for row in rows], "allowed: ascending batch sizes")
+        raise complain(
+            path,
+            "by_batch",
+            [row["global_batch"] for row in rows],
+            "allowed: ascending batch sizes",
+        )
     return replace(recipe, path=path)

@@ -1,7 +1,8 @@
-"""A study: one YAML file that names axes and figures; read and checked here, made into runs in `plan/runs.py`.
+"""A study: one YAML file that names axes and figures; read and checked here, made into runs in
+`plan/runs.py`.
 
-Its keys are in `study_keys.py`. What they cannot say of themselves is checked here: names of members, blocks and files,
-and what does not go together.
+Its keys are in `study_keys.py`. What they cannot say of themselves is checked here: names of
+members, blocks and files, and what does not go together.
 """
 
 import os
@@ -24,19 +25,29 @@ from ddlbench.settings.recipe import RecipeFile, load_recipe
 from ddlbench.settings.study_keys import BlockKeys, FigureKeys, FileKeys, StudyKeys, Until
 
 SCHEDULES = ("step", "cosine", "exponential", "polynomial")
-# What each block needs, from itself or from the top level of its study; and one of BATCH, and one of LENGTH.
+# What each block needs, from itself or from the top level of its study; and one of BATCH, and one
+# of LENGTH.
 REQUIRED = ("dataset", "recipe", "models", "frameworks", "loaders", "workers", "schedules")
 BATCH = ("batch_per_worker", "global_batch")
 LENGTH = ("epochs", "measure")
 # What says how to train: a program says it itself.
-TRAINING = (*(key for key in REQUIRED if key != "workers"), *LENGTH, "profiled", "interrupt", "form", "bandwidths_mbit")
+TRAINING = (
+    *(key for key in REQUIRED if key != "workers"),
+    *LENGTH,
+    "profiled",
+    "interrupt",
+    "form",
+    "bandwidths_mbit",
+)
 # Of a block of programs.
 NO_RECIPE = RecipeFile(name="own", base_lr=1.0, base_batch=1, warmup_epochs=0, image_size=8)
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A framework as a study names it: a member of `frameworks/`, or a variant with options (see RunSpec)."""
+    """A framework as a study names it: a member of `frameworks/`, or a variant with options (see
+    RunSpec).
+    """
 
     name: str
     options: tuple[tuple[str, Any], ...] = ()
@@ -44,9 +55,11 @@ class Variant:
 
 @dataclass(frozen=True, kw_only=True)
 class Block(BlockKeys):
-    """One product of axes in a study; the study's top-level keys with this block's own laid over them. The recipe is as
-    its file says: no batch size is chosen yet. `adapters` are what `frameworks` names. `repeats` are made in any case,
-    `further` ones where the study makes more until it is decided."""
+    """One product of axes in a study; the study's top-level keys with this block's own laid over
+    them. The recipe is as its file says: no batch size is chosen yet. `adapters` are what
+    `frameworks` names. `repeats` are made in any case, `further` ones where the study makes more
+    until it is decided.
+    """
 
     name: str
     repeats: int
@@ -54,13 +67,17 @@ class Block(BlockKeys):
     recipe_file: RecipeFile
     adapters: tuple[Variant, ...]
     sources: Mapping[str, str]  # digests of the source of models that people wrote, by name
-    own_programs: tuple[Program, ...] = ()  # those of `programs`, with each combination of their settings
+    own_programs: tuple[
+        Program, ...
+    ] = ()  # those of `programs`, with each combination of their settings
     program_files: tuple[ProgramFile, ...] = ()  # which those are of
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figure(FigureKeys):
-    """One picture. `basis` is the time that speed-up and efficiency compare; of `select`, all values are tuples."""
+    """One picture. `basis` is the time that speed-up and efficiency compare; of `select`, all
+    values are tuples.
+    """
 
     name: str
 
@@ -69,7 +86,11 @@ class Figure(FigureKeys):
         """Return the file of published numbers that is drawn for comparison, relative to the
         working directory.
         """
-        return os.path.relpath(CONFIG / "references" / f"{self.reference}.csv") if self.reference else None
+        return (
+            os.path.relpath(CONFIG / "references" / f"{self.reference}.csv")
+            if self.reference
+            else None
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,23 +120,42 @@ def load_study(name: str, folder: Path = CONFIG / "studies") -> Study:
             allowed = "allowed: a folder that is there, from where you start"
             raise complain(path, "records.folder", keys.records.folder, allowed)
     if (keys.records is None) == (not keys.runs):
-        raise complain(path, "runs", sorted({"runs", "records"} & {*data}), "allowed: either runs or records")
+        raise complain(
+            path, "runs", sorted({"runs", "records"} & {*data}), "allowed: either runs or records"
+        )
     blocks = _blocks(path, data, keys)
     figures = tuple(_figure(path, *named, keys, folder.parent) for named in keys.figures.items())
     if keys.goal == "target" and not any(figure.target for figure in figures):
-        raise complain(path, "goal", keys.goal, "allowed: balanced, fastest, cheapest; target with a figure's target")
+        raise complain(
+            path,
+            "goal",
+            keys.goal,
+            "allowed: balanced, fastest, cheapest; target with a figure's target",
+        )
     borrowed = _borrowed(path, figures)
     if keys.records and borrowed:
-        raise complain(path, "figures", [block.name for block in borrowed], "allowed: no runs beside records of others")
+        raise complain(
+            path,
+            "figures",
+            [block.name for block in borrowed],
+            "allowed: no runs beside records of others",
+        )
     if keys.inference:
         if not keys.runs:
-            raise complain(path, "inference.runs", keys.inference.runs, "allowed: no inference in a study without runs")
+            raise complain(
+                path,
+                "inference.runs",
+                keys.inference.runs,
+                "allowed: no inference in a study without runs",
+            )
         _is_one_of(keys.runs, keys.inference.runs, path, "inference.runs")
         for member in keys.inference.members:
             _is_one_of(registry.members("inference"), member, path, "inference.members")
     taken = {field.name: getattr(keys, field.name) for field in fields(StudyKeys)}
     until = keys.repeats if isinstance(keys.repeats, Until) else None
-    return Study(name=name, path=path, until=until, blocks=blocks + borrowed, figures=figures, **taken)
+    return Study(
+        name=name, path=path, until=until, blocks=blocks + borrowed, figures=figures, **taken
+    )
 
 
 def _read(path: Path) -> tuple[dict[str, Any], FileKeys]:
@@ -129,13 +169,16 @@ def _blocks(path: Path, data: Mapping[str, Any], keys: FileKeys) -> tuple[Block,
     frameworks = {name: Variant(name) for name in registry.members("frameworks")}
     frameworks |= {name: _variant(path, name, variant) for name, variant in keys.variants.items()}
     return tuple(
-        _block(path, name, common, _given(block, data["runs"][name]), frameworks) for name, block in keys.runs.items()
+        _block(path, name, common, _given(block, data["runs"][name]), frameworks)
+        for name, block in keys.runs.items()
     )
 
 
 def _given(keys: BlockKeys, data: Mapping[str, Any]) -> dict[str, Any]:
     """Return those keys of blocks that the file gives, with their values."""
-    return {field.name: getattr(keys, field.name) for field in fields(BlockKeys) if field.name in data}
+    return {
+        field.name: getattr(keys, field.name) for field in fields(BlockKeys) if field.name in data
+    }
 
 
 def _borrowed(path: Path, figures: Iterable[Figure]) -> tuple[Block, ...]:
@@ -157,7 +200,12 @@ def _borrowed(path: Path, figures: Iterable[Figure]) -> tuple[Block, ...]:
                 lent[study] = _blocks(other, *_read(other))
             blocks = {f"{study}/{block.name}": block for block in lent[study]}
             if not blocks:
-                raise complain(path, key, named, f"study {study} shows records of others; allowed: a study with runs")
+                raise complain(
+                    path,
+                    key,
+                    named,
+                    f"study {study} shows records of others; allowed: a study with runs",
+                )
             _is_one_of(blocks, named, path, key)
             # What that study decides by more repeats is its own question.
             taken[named] = replace(blocks[named], name=named, further=0)
@@ -168,10 +216,17 @@ def _variant(path: Path, name: str, keys: dict[str, Any]) -> Variant:
     """Return a framework with options, which its adapter knows. Raises ConfigError."""
     members = registry.members("frameworks")
     if name in members:
-        raise ConfigError(f"{path}: variants.{name}: is a framework's own name; allowed: any other name")
+        raise ConfigError(
+            f"{path}: variants.{name}: is a framework's own name; allowed: any other name"
+        )
     where, adapter = f"variants.{name}", str(keys.get("framework"))
     if adapter not in members:
-        value_of(_options(None), {key: value for key, value in keys.items() if key == "framework"}, path, where)
+        value_of(
+            _options(None),
+            {key: value for key, value in keys.items() if key == "framework"},
+            path,
+            where,
+        )
     value_of(_options(adapter), keys, path, where)
     defaults = registry.option_defaults(adapter)
     options = {k: v for k, v in keys.items() if k == "framework" or v != defaults[k]}
@@ -189,7 +244,11 @@ def _options(adapter: str | None) -> type:
 
 
 def _block(
-    path: Path, name: str, common: dict[str, Any], keys: dict[str, Any], frameworks: dict[str, Variant]
+    path: Path,
+    name: str,
+    common: dict[str, Any],
+    keys: dict[str, Any],
+    frameworks: dict[str, Variant],
 ) -> Block:
     for either in (BATCH, LENGTH):
         if keys.keys() & set(either):  # a block's own way of saying it replaces the study's
@@ -205,10 +264,14 @@ def _block(
     programs = merged.get("programs")
     for key in ("workers",) if programs else REQUIRED:
         if key not in merged:
-            raise ConfigError(f"{path}: runs.{name}.{key}: is missing, here and at the study's top level")
+            raise ConfigError(
+                f"{path}: runs.{name}.{key}: is missing, here and at the study's top level"
+            )
     for key in TRAINING if programs else ():
         if key in merged:
-            text = f"is said by a program itself (programs: {', '.join(programs or ())}); leave it out"
+            text = (
+                f"is said by a program itself (programs: {', '.join(programs or ())}); leave it out"
+            )
             raise ConfigError(f"{path}: {f'runs.{name}.{key}' if key in keys else key}: {text}")
     for either in (BATCH,) if programs else (BATCH, LENGTH):
         batches = [key for key in either if key in merged]
@@ -216,7 +279,9 @@ def _block(
             here = "here and at the study's top level"
             raise ConfigError(f"{path}: runs.{name}: {' or '.join(either)} is missing, {here}")
         if len(batches) != 1:
-            raise complain(path, f"runs.{name}", batches, f"allowed: exactly one of {' and '.join(either)}")
+            raise complain(
+                path, f"runs.{name}", batches, f"allowed: exactly one of {' and '.join(either)}"
+            )
 
     def where(key: str) -> str:
         return f"runs.{name}.{key}" if key in keys else key
@@ -274,11 +339,15 @@ def _block(
 
 
 def _repeats(path: Path, said: int | Until) -> dict[str, int]:
-    """Return how many repeats a block has in any case, and how many more it may get. Raises ConfigError."""
+    """Return how many repeats a block has in any case, and how many more it may get. Raises
+    ConfigError.
+    """
     if not isinstance(said, Until):
         return {"repeats": said}
     if said.at_most <= said.at_least:
-        raise complain(path, "repeats.at_most", said.at_most, f"allowed: more than {said.at_least} (at_least)")
+        raise complain(
+            path, "repeats.at_most", said.at_most, f"allowed: more than {said.at_least} (at_least)"
+        )
     return {"repeats": said.at_least, "further": said.at_most - said.at_least}
 
 
@@ -289,26 +358,39 @@ def _figure(path: Path, name: str, keys: FigureKeys, study: FileKeys, config: Pa
         if "/" not in block:  # those of other studies: `_borrowed`
             _is_one_of(study.runs, block, path, f"{key}.runs")
     for setting in ("basis", "target"):  # those that only some figures have
-        if getattr(keys, setting) is not None and setting not in registry.constant("figures", keys.plot, "SETTINGS"):
-            raise ConfigError(f"{path}: {key}.{setting}: plot {keys.plot} has no such setting; leave it out")
+        if getattr(keys, setting) is not None and setting not in registry.constant(
+            "figures", keys.plot, "SETTINGS"
+        ):
+            raise ConfigError(
+                f"{path}: {key}.{setting}: plot {keys.plot} has no such setting; leave it out"
+            )
     if keys.reference is not None:
-        names = [name for name in names_in(config / "references", ".csv") if name != "claims"]  # of no figure
+        names = [
+            name for name in names_in(config / "references", ".csv") if name != "claims"
+        ]  # of no figure
         _is_one_of(names, keys.reference, path, f"{key}.reference")
         offered = published(config / "references" / f"{keys.reference}.csv")
         drawn = registry.constant("figures", keys.plot, "PUBLISHED")
         if offered.isdisjoint(drawn):
             wanted = f"it can draw {', '.join(drawn)}" if drawn else "it draws no published numbers"
-            offers = f"plot {keys.plot} can draw nothing of it: {wanted}, the file has {', '.join(sorted(offered))}"
+            offers = (
+                f"plot {keys.plot} can draw nothing of it: {wanted}, the file has"
+                f" {', '.join(sorted(offered))}"
+            )
             raise complain(path, f"{key}.reference", keys.reference, offers)
     for column, _ in keys.select:
         if column not in COLUMNS:
-            raise ConfigError(f"{path}: {key}.select.{column}: unknown column; {one_of(COLUMNS, column)}")
+            raise ConfigError(
+                f"{path}: {key}.select.{column}: unknown column; {one_of(COLUMNS, column)}"
+            )
     given = {field.name: getattr(keys, field.name) for field in fields(keys)}
     given |= {
         "runs": keys.runs or tuple(study.runs),
         "title": keys.title if keys.title is not None else name,
         "basis": keys.basis or "steps",
-        "select": tuple((column, tuple(v) if isinstance(v, list) else (v,)) for column, v in keys.select),
+        "select": tuple(
+            (column, tuple(v) if isinstance(v, list) else (v,)) for column, v in keys.select
+        ),
     }
     return Figure(name=name, **given)
 
@@ -336,4 +418,6 @@ def _is_one_of(names: Iterable[str], value: str, path: Path, key: str) -> None:
     names = list(names)
     if value not in names:
         hint = OWN.get(key.rpartition(".")[2], "")
-        raise complain(path, key, value, one_of(names, value) + (f"; one of your own: {hint}" if hint else ""))
+        raise complain(
+            path, key, value, one_of(names, value) + (f"; one of your own: {hint}" if hint else "")
+        )

@@ -1,4 +1,6 @@
-"""The keys of a study's file, each declared here and nowhere else. `study.py` reads the file, `plan/` acts on it."""
+"""The keys of a study's file, each declared here and nowhere else. `study.py` reads the file,
+`plan/` acts on it.
+"""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -6,7 +8,18 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from ddlbench.settings.config import NAME
-from ddlbench.settings.keys import Count, Counts, Keys, Models, Name, Names, Positive, each_once, key, mapping
+from ddlbench.settings.keys import (
+    Count,
+    Counts,
+    Keys,
+    Models,
+    Name,
+    Names,
+    Positive,
+    each_once,
+    key,
+    mapping,
+)
 
 Repeats = Annotated[int, Field(ge=1, le=1000)]
 Scalar = str | int | float | bool
@@ -22,7 +35,9 @@ class MeasureKeys(Keys):
 
 @dataclass(frozen=True, kw_only=True)
 class Interrupt(Keys):
-    steps: int = key("Steps after which the run is killed; fewer than it has.", minimum=2, maximum=1_000_000_000)
+    steps: int = key(
+        "Steps after which the run is killed; fewer than it has.", minimum=2, maximum=1_000_000_000
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,14 +47,17 @@ class Until(Keys):
     """
 
     until: str = key(
-        "decided: until every question of the first screen that more repeats could change is decided.",
+        "decided: until every question of the first screen that more repeats could change is"
+        " decided.",
         enum=["decided"],
     )
     at_least: int = key("Repeats that each run has.", 3, minimum=2, maximum=1000)
-    at_most: int = key("Repeats that no run has more than; more than at_least.", 10, minimum=3, maximum=1000)
+    at_most: int = key(
+        "Repeats that no run has more than; more than at_least.", 10, minimum=3, maximum=1000
+    )
     gpu_hours: Positive = key(
-        "Hours of workers that all runs of the study may take together: a round that would pass them is not made. "
-        "Left out, as many as it takes.",
+        "Hours of workers that all runs of the study may take together: a round that would pass"
+        " them is not made. Left out, as many as it takes.",
         None,
     )
 
@@ -51,66 +69,76 @@ class BlockKeys(Keys):
     One of the batch sizes is given: per worker, or global.
     """
 
-    dataset: str = key("Data set, a member of workflow/ddlbench/data/datasets or a file in config/datasets.", None)
+    dataset: str = key(
+        "Data set, a member of workflow/ddlbench/data/datasets or a file in config/datasets.", None
+    )
     recipe: Name = key("Name of a file in config/recipes, without .yaml.", None)
     epochs: Count = key("Epochs to train.", None)
     measure: MeasureKeys = key(
-        "Instead of epochs, `{epochs: 3, of: 90}`: train 3 epochs of a run of 90, and extrapolate its time to the full "
-        "run. Tables and figures mark such values. Its keys are below.",
+        "Instead of epochs, `{epochs: 3, of: 90}`: train 3 epochs of a run of 90, and extrapolate"
+        " its time to the full run. Tables and figures mark such values. Its keys are below.",
         None,
     )
     repeats: Repeats | Until = key(
-        "How often each run is made, each time with another seed. At the top level also `{until: decided, at_least: 3, "
-        "at_most: 10, gpu_hours: 500}`: first `at_least` times, then more often where a verdict is open that could "
-        "change what to take. Its keys are below.",
+        "How often each run is made, each time with another seed. At the top level also `{until:"
+        " decided, at_least: 3, at_most: 10, gpu_hours: 500}`: first `at_least` times, then more"
+        " often where a verdict is open that could change what to take. Its keys are below.",
         1,
     )
     profiled: bool = key("Run under a profiler; such runs are never timed.", False)
     timed: bool = key(
-        "Whether speed is measured. Timed runs have the machine to themselves (in a queue, their nodes); others may "
-        "share it.",
+        "Whether speed is measured. Timed runs have the machine to themselves (in a queue, their"
+        " nodes); others may share it.",
         True,
     )
     minutes: Count = key(
-        "Time limit that each of its jobs asks a queue for [min], in place of the first guess; the longest where "
-        "several blocks name a run. It is in no run's id. Left out, of a program what its file says, else the first "
-        "guess.",
+        "Time limit that each of its jobs asks a queue for [min], in place of the first guess; the"
+        " longest where several blocks name a run. It is in no run's id. Left out, of a program"
+        " what its file says, else the first guess.",
         None,
     )
     interrupt: Interrupt = key(
-        "`{steps: 60}`: every rank of each run is killed (kill -9) after so many steps, and the run goes on from a "
-        "checkpoint that it wrote after half of them. The tables then have `checkpoint_s`, `lost_steps` and "
-        "`restart_s`. Such runs have ids of their own. Its keys are below.",
+        "`{steps: 60}`: every rank of each run is killed (kill -9) after so many steps, and the run"
+        " goes on from a checkpoint that it wrote after half of them. The tables then have"
+        " `checkpoint_s`, `lost_steps` and `restart_s`. Such runs have ids of their own. Its keys"
+        " are below.",
         None,
     )
     form: str | None = key(
-        "The form that the loaders read: raw, tfrecord or webdataset. Left out, each reads the one it prefers. A "
-        "loader that cannot read it is refused; synthetic reads nothing.",
+        "The form that the loaders read: raw, tfrecord or webdataset. Left out, each reads the one"
+        " it prefers. A loader that cannot read it is refused; synthetic reads nothing.",
         None,
     )
     models: Models = key(
-        "Axis. lenet, lenet5 (without padding, as its sources have it), resnet8_half, squeezenet1_1, names that "
-        "timm knows, or models of your own, `<module>:<function>`: see above.",
+        "Axis. lenet, lenet5 (without padding, as its sources have it), resnet8_half,"
+        " squeezenet1_1, names that timm knows, or models of your own, `<module>:<function>`: see"
+        " above.",
         None,
     )
     programs: Names = key(
-        "Axis, in place of models, frameworks, loaders and all that says how to train: training programs of your own, "
-        "files in config/programs. Their settings are further axes.",
+        "Axis, in place of models, frameworks, loaders and all that says how to train: training"
+        " programs of your own, files in config/programs. Their settings are further axes.",
         None,
     )
-    frameworks: Names = key("Axis. Members of workflow/ddlbench/train/frameworks, or names from variants.", None)
+    frameworks: Names = key(
+        "Axis. Members of workflow/ddlbench/train/frameworks, or names from variants.", None
+    )
     loaders: Names = key("Axis. Members of workflow/ddlbench/train/loaders.", None)
     workers: Counts = key("Axis. Ranks, one device each.", None)
     fit: bool = key(
-        "What happens to numbers of workers that are more than the machine has: false refuses the study, true leaves "
-        "them out. The plan says which were left out.",
+        "What happens to numbers of workers that are more than the machine has: false refuses the"
+        " study, true leaves them out. The plan says which were left out.",
         False,
     )
-    batch_per_worker: Counts = key("Axis. Images per step on each worker; the global batch grows with workers.", None)
-    global_batch: Counts = key("Axis. Images per step over all workers; instead of batch_per_worker.", None)
+    batch_per_worker: Counts = key(
+        "Axis. Images per step on each worker; the global batch grows with workers.", None
+    )
+    global_batch: Counts = key(
+        "Axis. Images per step over all workers; instead of batch_per_worker.", None
+    )
     bandwidths_mbit: Counts = key(
-        "Axis. Bandwidth of the cable between two workers, each way [Mbit/s]; on machines with launcher namespaces "
-        "only. Left out, as much as it can carry.",
+        "Axis. Bandwidth of the cable between two workers, each way [Mbit/s]; on machines with"
+        " launcher namespaces only. Left out, as much as it can carry.",
         None,
     )
     schedules: Names = key("Axis. step, cosine, exponential, polynomial.", None)
@@ -120,8 +148,13 @@ class BlockKeys(Keys):
 class Published(Keys):
     """The key `records`: results of others that a study shows."""
 
-    kind: str = key("Whose records, a member of workflow/ddlbench/records. mlperf, MLCommons' training results.")
-    folder: str = key("Folder of results, from where Snakemake starts; of mlperf, a checkout of training_results_vX.Y.")
+    kind: str = key(
+        "Whose records, a member of workflow/ddlbench/records. mlperf, MLCommons' training results."
+    )
+    folder: str = key(
+        "Folder of results, from where Snakemake starts; of mlperf, a checkout of"
+        " training_results_vX.Y."
+    )
     benchmarks: Names = key("Only logs of these benchmarks. Left out, all of them.", ())
 
 
@@ -132,19 +165,24 @@ class Inference(Keys):
     """
 
     runs: Name = key(
-        "The block of this study whose models serve: each model and recipe once, of its run with framework ddp on "
-        "the fewest workers. Pictures are those of that run's validation. Models answer in their recipe's precision: "
-        "fp32, tf32 or bf16."
+        "The block of this study whose models serve: each model and recipe once, of its run with"
+        " framework ddp on the fewest workers. Pictures are those of that run's validation. Models"
+        " answer in their recipe's precision: fp32, tf32 or bf16."
     )
     weights: str = key(
-        "trained, those at the end of that run, which then leaves weights.pt; a run that was made without is made "
-        "again. initial, those with which it began, made from its seed: then top-1 says little.",
+        "trained, those at the end of that run, which then leaves weights.pt; a run that was made"
+        " without is made again. initial, those with which it began, made from its seed: then top-1"
+        " says little.",
         "trained",
         enum=["trained", "initial"],
     )
     members: Names = key("Ways to serve, members of workflow/ddlbench/train/inference.")
-    workers: Annotated[tuple[Annotated[int, Field(ge=2)], ...], Field(min_length=1), AfterValidator(each_once)] = key(
-        "Numbers of workers over which members split a model that do so. The others take one worker.", (2,)
+    workers: Annotated[
+        tuple[Annotated[int, Field(ge=2)], ...], Field(min_length=1), AfterValidator(each_once)
+    ] = key(
+        "Numbers of workers over which members split a model that do so. The others take one"
+        " worker.",
+        (2,),
     )
     batches: Counts = key("Pictures in one request.", (1, 2, 4, 8, 16, 32, 64))
     repeats: Repeats = key("How often each job is made, each time by another process.", 1)
@@ -157,26 +195,30 @@ class Inference(Keys):
 
 @dataclass(frozen=True, kw_only=True)
 class FigureKeys(Keys):
-    """One of `figures`: the member of `show/figures/` that draws it, the blocks whose runs it shows, its settings."""
+    """One of `figures`: the member of `show/figures/` that draws it, the blocks whose runs it
+    shows, its settings.
+    """
 
     plot: str = key("Which figure to draw, a member of workflow/ddlbench/show/figures.")
     runs: Annotated[tuple[BorrowedName, ...], Field(min_length=1), AfterValidator(each_once)] = key(
-        "Blocks whose runs it shows; `study/block` is one of another study, whose runs are then made too. Left out, "
-        "all of this study's.",
+        "Blocks whose runs it shows; `study/block` is one of another study, whose runs are then"
+        " made too. Left out, all of this study's.",
         None,
     )
     title: str = key("Its title. Left out, its name.", None)
-    reference: str = key("A file of config/references, without .csv, whose numbers are drawn beside.", None)
+    reference: str = key(
+        "A file of config/references, without .csv, whose numbers are drawn beside.", None
+    )
     basis: str = key(
-        "What speed-up and efficiency compare, for plots that show them: steps, the time of the training steps of an "
-        "epoch after warm-up, or run, the time of the whole training with validation and warm-up in it. Left out, "
-        "steps.",
+        "What speed-up and efficiency compare, for plots that show them: steps, the time of the"
+        " training steps of an epoch after warm-up, or run, the time of the whole training with"
+        " validation and warm-up in it. Left out, steps.",
         None,
         enum=["steps", "run"],
     )
     target: float = key(
-        "Top-1 accuracy to reach, a fraction, for plots of the time to accuracy. Left out, they show the whole "
-        "training.",
+        "Top-1 accuracy to reach, a fraction, for plots of the time to accuracy. Left out, they"
+        " show the whole training.",
         None,
         exclusiveMinimum=0,
         maximum=1,
@@ -192,18 +234,21 @@ class StudyKeys(Keys):
 
     title: str = key("What the study asks, for the report.")
     goal: str = key(
-        "What the answer on workers looks for: balanced, the most speed per money (least time x hours); fastest, the "
-        "least time; cheapest, the least money, or hours of workers where the machine names no price; target, the "
-        "least time to the accuracy that a figure of the study names (`target`). It is in no run's id.",
+        "What the answer on workers looks for: balanced, the most speed per money (least time x"
+        " hours); fastest, the least time; cheapest, the least money, or hours of workers where the"
+        " machine names no price; target, the least time to the accuracy that a figure of the study"
+        " names (`target`). It is in no run's id.",
         "balanced",
         enum=["balanced", "fastest", "cheapest", "target"],
     )
     records: Published = key(
-        "Instead of runs, results that others published, in the same tables and figures; its keys are below.", None
+        "Instead of runs, results that others published, in the same tables and figures; its keys"
+        " are below.",
+        None,
     )
     inference: Inference = key(
-        "What trained models cost to ask, in several ways: latency, throughput, bytes of weights, change of top-1. Its "
-        "keys are below. Left out, nothing is asked.",
+        "What trained models cost to ask, in several ways: latency, throughput, bytes of weights,"
+        " change of top-1. Its keys are below. Left out, nothing is asked.",
         None,
     )
 
@@ -213,14 +258,18 @@ class TopLevelKeys(StudyKeys):
     """The top level without the keys of blocks."""
 
     variants: dict[Name, dict[str, Any]] = key(
-        "Frameworks with options, by the name that axes and figures then use: `{deepspeed-zero2: {framework: "
-        "deepspeed, zero_stage: 2}}`. Each framework's options are below.",
+        "Frameworks with options, by the name that axes and figures then use: `{deepspeed-zero2:"
+        " {framework: deepspeed, zero_stage: 2}}`. Each framework's options are below.",
         {},
     )
     runs: dict[Name, BlockKeys] = key(
-        "Blocks by name. Each is the product of its axes; keys of the top level hold where a block is silent.", {}
+        "Blocks by name. Each is the product of its axes; keys of the top level hold where a block"
+        " is silent.",
+        {},
     )
-    figures: dict[Name, FigureKeys] = key("Figures by name; the name is the file's name. `{}` for none.")
+    figures: dict[Name, FigureKeys] = key(
+        "Figures by name; the name is the file's name. `{}` for none."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,39 +15,51 @@ Text = Annotated[str, Field(min_length=1)]
 @dataclass(frozen=True, kw_only=True)
 class Data(Keys):
     on_error: str = key(
-        "A picture that cannot be used (truncated, empty, no picture) ends the preparation with `stop`; with `skip` it "
-        "is left out and listed in the manifest.",
+        "A picture that cannot be used (truncated, empty, no picture) ends the preparation with"
+        " `stop`; with `skip` it is left out and listed in the manifest.",
         "stop",
         enum=["stop", "skip"],
     )
     sources: dict[str, Text] = key(
-        "By data set, where it lies: `{imagenet: /data/ILSVRC2012}`. Needed for imagenet only; others are fetched or "
-        "made if nothing is said. What each takes is the first text of its file in workflow/ddlbench/data/datasets.",
+        "By data set, where it lies: `{imagenet: /data/ILSVRC2012}`. Needed for imagenet only;"
+        " others are fetched or made if nothing is said. What each takes is the first text of its"
+        " file in workflow/ddlbench/data/datasets.",
         {},
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint(Keys):
-    epochs: int | None = key("Every so many epochs. With null, epochs do not matter.", None, minimum=1)
-    minutes: float | None = key("Every so many minutes of training; null: whatever the time.", 30, exclusiveMinimum=0)
+    epochs: int | None = key(
+        "Every so many epochs. With null, epochs do not matter.", None, minimum=1
+    )
+    minutes: float | None = key(
+        "Every so many minutes of training; null: whatever the time.", 30, exclusiveMinimum=0
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Keys):
     study: Name = key("Name of a file in config/studies, without .yaml.")
     machine: Name = key("Name of a file in config/machines, without .yaml.")
-    account: Name | None = key("The project that SLURM bills; used on machines with launcher slurm.", None)
+    account: Name | None = key(
+        "The project that SLURM bills; used on machines with launcher slurm.", None
+    )
     max_gpu_hours: float | None = key(
-        "Nothing is started if the runs that are to be made would take more hours of GPUs than this, by the likely "
-        "estimate of `ddlbench plan`; runs that are done do not count. On CPU machines an hour of a worker counts as "
-        "one. null is no limit.",
+        "Nothing is started if the runs that are to be made would take more hours of GPUs than"
+        " this, by the likely estimate of `ddlbench plan`; runs that are done do not count. On CPU"
+        " machines an hour of a worker counts as one. null is no limit.",
         None,
         exclusiveMinimum=0,
     )
-    data: Data = key("Where data sets come from, and what is done about bad pictures; its keys are below.", Data())
+    data: Data = key(
+        "Where data sets come from, and what is done about bad pictures; its keys are below.",
+        Data(),
+    )
     checkpoint: Checkpoint = key(
-        "When a run writes a checkpoint, from which it goes on after it was stopped; its keys are below.", Checkpoint()
+        "When a run writes a checkpoint, from which it goes on after it was stopped; its keys are"
+        " below.",
+        Checkpoint(),
     )
 
 
@@ -61,7 +73,9 @@ def check_config(data: dict[str, Any], file: str = "config/config.yaml") -> dict
     names, sources = registry.members("datasets"), config["data"]["sources"]
     for name in sources:
         if name not in names:
-            raise ConfigError(f"{file}: data.sources.{name}: unknown data set; {one_of(names, name)}")
+            raise ConfigError(
+                f"{file}: data.sources.{name}: unknown data set; {one_of(names, name)}"
+            )
         sources[name] = expand(sources[name], file, f"data.sources.{name}")
     return config
 

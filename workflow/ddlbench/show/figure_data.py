@@ -1,4 +1,6 @@
-"""What figures are drawn from: the rows of their runs, in a file of their own, and published numbers beside them."""
+"""What figures are drawn from: the rows of their runs, in a file of their own, and published
+numbers beside them.
+"""
 
 import csv
 from collections.abc import Iterable, Sequence
@@ -12,19 +14,29 @@ from ddlbench.analysis.together import ended_well, successful
 from ddlbench.core import registry
 from ddlbench.core.columns import as_cells
 from ddlbench.core.files import aside, from_text
-from ddlbench.core.plural import count_of
+from ddlbench.core.formatting import count_of
 from ddlbench.core.recipe import Recipe
 from ddlbench.core.spec import RunSpec
 from ddlbench.show.figures import Options, Tables
 
-FITTED = ("model", "framework", "loader", "schedule", "recipe")  # of a published number; runs beside it must fit
+FITTED = (
+    "model",
+    "framework",
+    "loader",
+    "schedule",
+    "recipe",
+)  # of a published number; runs beside it must fit
 # Columns by the type that they have in a figure's file, where every value is text.
 _SETTINGS = [*fields(RunSpec), *fields(Recipe)]
 _COLUMNS = [column for table in EVERY.values() for column in table.columns]
 WORDS = {"run", "recipe"}
-WORDS |= {field.name for field in _SETTINGS if str(field.type).startswith(("str", "tuple"))}  # lists are JSON
+WORDS |= {
+    field.name for field in _SETTINGS if str(field.type).startswith(("str", "tuple"))
+}  # lists are JSON
 WORDS |= {column.name for column in _COLUMNS if column.type == "str"}
-COUNTS = {"nodes", "batch_per_worker"} | {field.name for field in _SETTINGS if str(field.type).startswith("int")}
+COUNTS = {"nodes", "batch_per_worker"} | {
+    field.name for field in _SETTINGS if str(field.type).startswith("int")
+}
 
 
 def load(folder: Path, names: Iterable[str], runs: Sequence[str]) -> Tables:
@@ -57,21 +69,32 @@ def shown(folder: Path, runs: Sequence[str]) -> pd.DataFrame:
     """
     status = dict.fromkeys(runs, "missing")
     days: dict[str, str] = {}
-    says = {"failures": "failed", "refused": "refused", **dict.fromkeys(BESIDE, "success"), "runs": ""}
+    says = {
+        "failures": "failed",
+        "refused": "refused",
+        **dict.fromkeys(BESIDE, "success"),
+        "runs": "",
+    }
     for name, word in says.items():
         path = folder / f"{name}.parquet"
         if path.exists():
             table = pd.read_parquet(path)
             ends = table["status"] if name == "runs" else [word] * len(table)
-            status |= {run: end for run, end in zip(table["run"], ends, strict=True) if run in status}
+            status |= {
+                run: end for run, end in zip(table["run"], ends, strict=True) if run in status
+            }
             if "begun_s" in table:
                 begun = pd.to_datetime(table["begun_s"], unit="s").dt.strftime("%Y-%m-%d")
                 days |= dict(zip(table["run"], begun, strict=True))
-    return pd.DataFrame({"run": [*status], "status": [*status.values()], "day": [days.get(run) for run in status]})
+    return pd.DataFrame(
+        {"run": [*status], "status": [*status.values()], "day": [days.get(run) for run in status]}
+    )
 
 
 def day(shown: pd.DataFrame) -> str:
-    """Return the day on which the newest of these runs began, `2026-11-28`, from what `shown` gave; "" if unknown."""
+    """Return the day on which the newest of these runs began, `2026-11-28`, from what `shown` gave;
+    "" if unknown.
+    """
     return str(shown["day"].dropna().max()) if shown["day"].notna().any() else ""
 
 
@@ -87,11 +110,14 @@ def finished(tables: Tables, name: str, columns: Sequence[str]) -> pd.DataFrame:
     return tables[name].merge(successful(tables["runs"])[["run", *columns]], on="run")
 
 
-def distinguishing(rows: pd.DataFrame, within: Sequence[str], candidates: Sequence[str]) -> list[str]:
+def distinguishing(
+    rows: pd.DataFrame, within: Sequence[str], candidates: Sequence[str]
+) -> list[str]:
     """Return the candidates, in their order, that distinguish rows which are alike in the columns
     `within`.
 
-    A column that says nothing new is left out: if each worker count has its own batch size, only the first of them.
+    A column that says nothing new is left out: if each worker count has its own batch size, only
+    the first of them.
     """
     chosen: list[str] = []
 
@@ -124,7 +150,9 @@ def references(options: Options, quantity: str, points: pd.DataFrame) -> pd.Data
         values = {"", "any", *points[column]}
         if column == "loader":
             values |= set(map(registry.family, points[column]))
-        fits = table[column].map(lambda names, values=values: not values.isdisjoint(names.split("|")))
+        fits = table[column].map(
+            lambda names, values=values: not values.isdisjoint(names.split("|"))
+        )
         table = table[fits.astype(bool)]
         if points[column].nunique() > 1:
             names = table[column].replace("any", "").str.replace("|", ", ")

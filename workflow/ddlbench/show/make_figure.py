@@ -14,16 +14,20 @@ from ddlbench.show.figures import FigureMember, Options, _style
 
 
 def write_data(plot: str, tables: Path, runs: Sequence[str], out: Path, options: Options) -> None:
-    """Make the data of a figure of these runs (ids) from the tables in a folder, and write it to the csv file `out`."""
+    """Make the data of a figure of these runs (ids) from the tables in a folder, and write it to
+    the csv file `out`.
+    """
     member: FigureMember = registry.member("figures", plot)
     figure_data.write(member.data(figure_data.load(tables, member.TABLES, runs), options), out)
 
 
-def write_drawable(plot: str, tables: Path, runs: Sequence[str], out: Path, options: Options) -> pd.DataFrame:
+def write_drawable(
+    plot: str, tables: Path, runs: Sequence[str], out: Path, options: Options
+) -> pd.DataFrame:
     """Write the data of a figure, as `write_data` does, of those runs with which it can be drawn.
 
-    Returns what `figure_data.shown` says of all of them; runs that had to be left out are refused there. Their errors
-    are printed.
+    Returns what `figure_data.shown` says of all of them; runs that had to be left out are refused
+    there. Their errors are printed.
     """
     member: FigureMember = registry.member("figures", plot)
 
@@ -33,7 +37,10 @@ def write_drawable(plot: str, tables: Path, runs: Sequence[str], out: Path, opti
 
     _, spoilers = refusals.sparing(runs, step)
     for run, error in spoilers.items():
-        print(f"{run} is refused and not in this figure: {refusals.not_understood(Path(run), error).what}")
+        print(
+            f"{run} is refused and not in this figure:"
+            f" {refusals.not_understood(Path(run), error).what}"
+        )
     shown = figure_data.shown(tables, runs)
     return shown.assign(status=shown["status"].mask(shown["run"].isin([*spoilers]), "refused"))
 
@@ -52,8 +59,14 @@ def draw(plot: str, data: Path, out: Path, options: Options) -> None:
     """Draw a figure from its csv file: `<out>.png`, `.svg`, `.pdf`."""
     member: FigureMember = registry.member("figures", plot)
     # No formulas.
-    texts = {name: getattr(options, name).replace("$", r"\$") for name in ("title", "device_name", "about")}
+    texts = {
+        name: getattr(options, name).replace("$", r"\$")
+        for name in ("title", "device_name", "about")
+    }
     picture = member.draw(figure_data.read(data), replace(options, **texts))
     _style.save(
-        picture, out, _style.caption(picture, registry.docstring("figures", plot), options.device), texts["about"]
+        picture,
+        out,
+        _style.caption(picture, registry.docstring("figures", plot), options.device),
+        texts["about"],
     )

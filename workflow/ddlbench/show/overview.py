@@ -1,7 +1,8 @@
-"""One page of all studies in a folder of results: `results/index.html`, with a line of answers for each.
+"""One page of all studies in a folder of results: `results/index.html`, with a line of answers for
+each.
 
-It is made of the `study.json` that lies beside each study's page, also of what was kept under a name. It is made again
-whenever a page is.
+It is made of the `study.json` that lies beside each study's page, also of what was kept under a
+name. It is made again whenever a page is.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ class Entry:
 
 @dataclass(frozen=True)
 class Line:
-    """A study on a machine: its present state (or its newest kept one), and the states that were kept before."""
+    """A study on a machine: its present state (or its newest kept one), and the states that were
+    kept before.
+    """
 
     entry: Entry
     kept: tuple[Entry, ...]
@@ -62,7 +65,10 @@ class Line:
             return ""
         most = max(rate for _, rate in self.rates)
         step = WIDTH / (len(self.rates) - 1)
-        return " ".join(f"{n * step:.1f},{HEIGHT * (1 - rate / most):.1f}" for n, (_, rate) in enumerate(self.rates))
+        return " ".join(
+            f"{n * step:.1f},{HEIGHT * (1 - rate / most):.1f}"
+            for n, (_, rate) in enumerate(self.rates)
+        )
 
 
 def write(results: Path = layout.RESULTS) -> None:
@@ -71,7 +77,10 @@ def write(results: Path = layout.RESULTS) -> None:
     style = (HERE / "page" / "page.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(HERE), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
+        loader=jinja2.FileSystemLoader(HERE),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
     )
     write_text(
         out,
@@ -100,29 +109,47 @@ def lines(entries: Sequence[Entry]) -> list[Line]:
 
 
 def _line(of_one: Sequence[Entry]) -> Line:
-    """Return the line of one study on one machine. The sparkline is of the fastest setting that all its dates have."""
+    """Return the line of one study on one machine. The sparkline is of the fastest setting that all
+    its dates have.
+    """
     in_time = sorted(of_one, key=lambda entry: (entry.kept == "", entry.until, entry.kept))
     newest, *before = reversed(in_time)
     dated = [entry for entry in in_time if entry.rates]
-    common = set.intersection(*({*entry.rates} for entry in dated if entry.rates)) if len(dated) > 1 else set()
+    common = (
+        set.intersection(*({*entry.rates} for entry in dated if entry.rates))
+        if len(dated) > 1
+        else set()
+    )
     if not common:
         return Line(newest, tuple(before))
     last = dated[-1].rates or {}
     setting = max(sorted(common), key=lambda name: last[name])
     rates = tuple((entry.until, entry.rates[setting]) for entry in dated if entry.rates)
     settings = json.loads(setting)
-    return Line(newest, tuple(before), ", ".join(f"{name} {settings.get(name)}" for name in NAMED), rates)
+    return Line(
+        newest, tuple(before), ", ".join(f"{name} {settings.get(name)}" for name in NAMED), rates
+    )
 
 
 def _entry(results: Path, path: Path, kept: str, study: str, machine: str) -> Entry:
     page = quote(str(path.with_name("index.html").relative_to(results)))
     try:
         said = json.loads(path.read_text(encoding="utf-8"))
-        answers = tuple((str(a["question"]), str(a["take"]), str(a["certainty"])) for a in said["answers"])
+        answers = tuple(
+            (str(a["question"]), str(a["take"]), str(a["certainty"])) for a in said["answers"]
+        )
         rates = dict(_rates(said["points"]))
-        return Entry(study, machine, kept, page, str(said["title"]), str(said["to"] or ""), answers, rates)
+        return Entry(
+            study, machine, kept, page, str(said["title"]), str(said["to"] or ""), answers, rates
+        )
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        return Entry(study, machine, kept, page, problem=f"{path.name} cannot be read: {type(error).__name__}")
+        return Entry(
+            study,
+            machine,
+            kept,
+            page,
+            problem=f"{path.name} cannot be read: {type(error).__name__}",
+        )
 
 
 def _rates(points: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, float]]:

@@ -1,4 +1,6 @@
-"""The figure of predicted rates. It is no member of `figures/`: it needs the machine, and `outlook/predictions.py`."""
+"""The figure of predicted rates. It is no member of `figures/`: it needs the machine, and
+`outlook/predictions.py`.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,8 +16,8 @@ RATES = ("images_per_s", "images_per_s_low", "images_per_s_high")
 
 
 def draw(rows: Sequence[Mapping[str, Any]], options: Options) -> Figure:
-    """The rate of one worker over worker counts, of the series with the largest measured count; the others are in the
-    table.
+    """The rate of one worker over worker counts, of the series with the largest measured count; the
+    others are in the table.
 
     Filled markers are measured; the line with hollow markers is predicted, with its interval.
     """
@@ -33,7 +35,12 @@ def draw(rows: Sequence[Mapping[str, Any]], options: Options) -> Figure:
     axes.plot(measured["workers"], middle, **look, linestyle="none", label="measured")
     _style.bars(axes, measured["workers"], middle, low, high, look)
     axes.fill_between(
-        beyond["workers"], beyond["images_per_s_low"], beyond["images_per_s_high"], color="0.8", linewidth=0, zorder=1
+        beyond["workers"],
+        beyond["images_per_s_low"],
+        beyond["images_per_s_high"],
+        color="0.8",
+        linewidth=0,
+        zorder=1,
     )
     hollow = {**look, "markerfacecolor": "white", "linestyle": ":"}
     axes.plot(beyond["workers"], beyond["images_per_s"], **hollow, label="predicted")
@@ -41,6 +48,8 @@ def draw(rows: Sequence[Mapping[str, Any]], options: Options) -> Figure:
     axes.set_ylim(bottom=0)
     axes.tick_params(axis="x", labelrotation=60)
     _style.count_axis(figure, table["workers"])
-    _style.labels(figure, _style.worker_label(options), f"{options.sample}/s of one worker (predicted)")
+    _style.labels(
+        figure, _style.worker_label(options), f"{options.sample}/s of one worker (predicted)"
+    )
     _style.legend(figure)
     return figure

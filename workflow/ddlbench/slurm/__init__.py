@@ -1,1 +1,3 @@
-"""All that knows SLURM: its queue, its nodes, what it says of a step. How Snakemake submits to it: `mends/`."""
+"""All that knows SLURM: its queue, its nodes, what it says of a step. How Snakemake submits to it:
+`patches/`.
+"""

@@ -1,7 +1,8 @@
-"""What SLURM and the network say on a login node: partitions, their nodes, the site's defaults, the interfaces.
+"""What SLURM and the network say on a login node: partitions, their nodes, the site's defaults, the
+interfaces.
 
-`sinfo` has to answer. `scontrol` tells more, and what it does not tell stays None. Commands are asked through `ask`,
-everything else here is a pure function of their output.
+`sinfo` has to answer. `scontrol` tells more, and what it does not tell stays None. Commands are
+asked through `ask`, everything else here is a pure function of their output.
 """
 
 import re
@@ -36,7 +37,9 @@ class Node:
 
     @property
     def gpus(self) -> int:
-        """Return the number of GPUs: `gpu:a100:4(S:0-1)` -> 4, `gpu:2080Ti:8` -> 8, of MIG `gpu:3g.20gb:8` -> 8."""
+        """Return the number of GPUs: `gpu:a100:4(S:0-1)` -> 4, `gpu:2080Ti:8` -> 8, of MIG
+        `gpu:3g.20gb:8` -> 8.
+        """
         return sum(count for _, count in self._gpu_types())
 
     @property
@@ -45,17 +48,25 @@ class Node:
         return next((name for name, _ in self._gpu_types() if name), None)
 
     def _gpu_types(self) -> list[tuple[str | None, int]]:
-        """Return the types of its GPUs, each with how many there are. The last part is the count, a number alone."""
+        """Return the types of its GPUs, each with how many there are. The last part is the count, a
+        number alone.
+        """
         words = [entry.split(":") for entry in re.sub(r"\([^)]*\)", "", self.gres).split(",")]
-        found = [(word[1] if len(word) > 2 else None, word[-1]) for word in words if word[0] == "gpu" and len(word) > 1]
+        found = [
+            (word[1] if len(word) > 2 else None, word[-1])
+            for word in words
+            if word[0] == "gpu" and len(word) > 1
+        ]
         return [(name, int(count)) for name, count in found if count.isdigit()]
 
 
 @dataclass(frozen=True)
 class Queue:
-    """A partition: the most nodes and minutes of a job, its nodes, how many of these are of another kind.
-    `default_memory` says what a job gets that asks for no memory, as SLURM does; None where nobody knows. `gives_way`
-    is SLURM's word for what happens to a job when another one wants its nodes; "" if nothing does."""
+    """A partition: the most nodes and minutes of a job, its nodes, how many of these are of another
+    kind. `default_memory` says what a job gets that asks for no memory, as SLURM does; None where
+    nobody knows. `gives_way` is SLURM's word for what happens to a job when another one wants its
+    nodes; "" if nothing does.
+    """
 
     name: str
     nodes: int
@@ -78,11 +89,13 @@ class Interface:
 def ask(command: Sequence[str]) -> str:
     """Return what a command prints. Raises ConfigError, of one line."""
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, errors="replace").stdout
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=60, check=True, errors="replace"
+        ).stdout
     except FileNotFoundError:
         raise ConfigError(
-            f"{command[0]} is not installed here: ask on a login node of the cluster; for a machine without a queue "
-            "copy config/machines/workstation.yaml"
+            f"{command[0]} is not installed here: ask on a login node of the cluster; for a machine"
+            " without a queue copy config/machines/workstation.yaml"
         ) from None
     except (OSError, subprocess.SubprocessError) as error:
         raise ConfigError(f"{command[0]} does not answer, try again later: {error}") from None
@@ -99,10 +112,14 @@ def fields(text: str) -> list[dict[str, str]]:
 
 def config(text: str) -> dict[str, str]:
     """Parse what `scontrol show config` prints, `Name = value` per line."""
-    return {name: value.strip() for name, value in re.findall(r"^([A-Za-z]\w*) *=([^\n]*)$", text, re.M)}
+    return {
+        name: value.strip() for name, value in re.findall(r"^([A-Za-z]\w*) *=([^\n]*)$", text, re.M)
+    }
 
 
-def queues(sinfo: str, partitions: str = "", nodes: str = "", site: Mapping[str, str] | None = None) -> list[Queue]:
+def queues(
+    sinfo: str, partitions: str = "", nodes: str = "", site: Mapping[str, str] | None = None
+) -> list[Queue]:
     """Return the partitions of `SINFO`'s output: with GPUs first, preemptible ones last, large
     before small. `partitions` and `nodes` are what `scontrol --oneliner show` says of these. A
     partition that is closed is left out.
@@ -116,19 +133,29 @@ def queues(sinfo: str, partitions: str = "", nodes: str = "", site: Mapping[str,
     queues_by_name: dict[str, Queue] = {}
     rows = [line.split("|") for line in sinfo.splitlines()]
     # sinfo has one row for each kind of node in a partition: the largest says what it is.
-    for row in sorted((row for row in rows if len(row) == 5 and row[1].isdigit()), key=lambda row: -int(row[1])):
+    for row in sorted(
+        (row for row in rows if len(row) == 5 and row[1].isdigit()), key=lambda row: -int(row[1])
+    ):
         name, count, limit, cpus, gres = (part.strip() for part in row)
         partition_facts = facts.get(name, {})
         if name in queues_by_name or partition_facts.get("State", "UP") != "UP":
             continue
         kinds = Counter(members.get(name, ()))
-        (node, alike) = kinds.most_common(1)[0] if kinds else (Node(gres, _number(cpus) or 1), 0)
+        node, alike = kinds.most_common(1)[0] if kinds else (Node(gres, _number(cpus) or 1), 0)
         total = max(int(count), kinds.total())
         most = min(total, _number(partition_facts.get("MaxNodes", "")) or total)
         memory = _default_memory(partition_facts, site or {})
-        mode = partition_facts.get("PreemptMode", "OFF")  # of no meaning where the site does not preempt
-        way = "" if (site or {}).get("PreemptType", "preempt/none") == "preempt/none" or mode == "OFF" else mode
-        queues_by_name[name] = Queue(name, most, minutes(limit), node, kinds.total() - alike, memory, way)
+        mode = partition_facts.get(
+            "PreemptMode", "OFF"
+        )  # of no meaning where the site does not preempt
+        way = (
+            ""
+            if (site or {}).get("PreemptType", "preempt/none") == "preempt/none" or mode == "OFF"
+            else mode
+        )
+        queues_by_name[name] = Queue(
+            name, most, minutes(limit), node, kinds.total() - alike, memory, way
+        )
     return sorted(
         queues_by_name.values(),
         key=lambda queue: (queue.node.gpus == 0, bool(queue.gives_way), -queue.nodes, queue.name),
@@ -141,12 +168,16 @@ def _default_memory(*facts: Mapping[str, str]) -> str | None:
     """
     names = ("DefMemPerNode", "DefMemPerCPU")
     words = [f"{name}={place[name]}" for place in facts for name in names if name in place]
-    return next((word for word in words if not word.endswith("UNLIMITED")), words[0] if words else None)
+    return next(
+        (word for word in words if not word.endswith("UNLIMITED")), words[0] if words else None
+    )
 
 
 def _node(facts: Mapping[str, str]) -> Node | None:
     """Parse a node from what `scontrol show node` prints; None if it is not a node."""
-    cpus, sockets, cores = (_number(facts.get(name, "")) for name in ("CPUTot", "Sockets", "CoresPerSocket"))
+    cpus, sockets, cores = (
+        _number(facts.get(name, "")) for name in ("CPUTot", "Sockets", "CoresPerSocket")
+    )
     if not cpus:
         return None
     memory = _number(facts.get("RealMemory", ""))
@@ -178,14 +209,23 @@ def interfaces(ip: str, system: Path = Path("/sys/class/net")) -> list[Interface
 
     def fact(path: Path) -> int | None:
         try:
-            return _number(path.read_text(encoding="utf-8", errors="replace"))  # a speed of -1: nobody knows
+            return _number(
+                path.read_text(encoding="utf-8", errors="replace")
+            )  # a speed of -1: nobody knows
         except OSError:
             return None
 
     up = []
     for row in (line.split() for line in ip.splitlines()):
         name = row[0].partition("@")[0] if row else ""
-        if len(row) > 2 and name != "lo" and row[1] in ("UP", "UNKNOWN") and re.fullmatch(r"[\w.:-]+", name):
+        if (
+            len(row) > 2
+            and name != "lo"
+            and row[1] in ("UP", "UNKNOWN")
+            and re.fullmatch(r"[\w.:-]+", name)
+        ):
             type_, speed = fact(system / name / "type"), fact(system / name / "speed")
             up.append(Interface(name, type_ == INFINIBAND or name.startswith("ib"), speed))
-    return sorted(up, key=lambda interface: (not interface.infiniband, -(interface.mbit_per_s or 0)))
+    return sorted(
+        up, key=lambda interface: (not interface.infiniband, -(interface.mbit_per_s or 0))
+    )

@@ -1,13 +1,15 @@
-"""What a job asks of SLURM, as Snakemake's plugin wants it said, and the srun that starts a run's ranks in it. Pure."""
+"""What a job asks of SLURM, as Snakemake's plugin wants it said, and the srun that starts a run's
+ranks in it. Pure.
+"""
 
 import shlex
 from typing import Protocol
 
-from ddlbench.core.plural import count_of
+from ddlbench.core.formatting import count_of
 from ddlbench.settings.machine import Machine
 
-# How long before a job's limit SLURM sends SIGUSR1 to its ranks [s]; it may be a minute earlier. Not with `B:`, which
-# sends it to the batch script's shell alone, and ends the job there and then.
+# How long before a job's limit SLURM sends SIGUSR1 to its ranks [s]; it may be a minute earlier.
+# Not with `B:`, which sends it to the batch script's shell alone, and ends the job there and then.
 WARNING_S = 120
 
 
@@ -35,8 +37,8 @@ class Ranks(Protocol):
 
 def srun(spec: Ranks, machine: Machine, program: tuple[str, ...]) -> list[str]:
     """Return the argv that starts all ranks of a run within its job: one task per worker."""
-    # Every count is said: inside a job SLURM_NTASKS is not always what was asked for, and srun then starts fewer
-    # ranks without an error.
+    # Every count is said: inside a job SLURM_NTASKS is not always what was asked for, and srun then
+    # starts fewer ranks without an error.
     argv = [
         "srun",
         f"--nodes={spec.nodes}",
@@ -51,7 +53,9 @@ def srun(spec: Ranks, machine: Machine, program: tuple[str, ...]) -> list[str]:
     return [*argv, *program]
 
 
-def job_resources(spec: Ranks, machine: Machine, minutes: int, account: str | None) -> dict[str, str | int | None]:
+def job_resources(
+    spec: Ranks, machine: Machine, minutes: int, account: str | None
+) -> dict[str, str | int | None]:
     """Return what Snakemake asks of SLURM for a run; `asks` is for people who plan.
 
     The keys are those of snakemake-executor-plugin-slurm. `mpi` keeps it from wrapping the job in
@@ -60,7 +64,9 @@ def job_resources(spec: Ranks, machine: Machine, minutes: int, account: str | No
     by GPUs. What the plugin has no key for is in `slurm_extra`.
     """
     gpus = spec.workers if machine.device == "cuda" else 0
-    counts = f"{count_of(spec.nodes, 'node')}, {count_of(spec.workers, 'task')}, {count_of(gpus, 'GPU')}"
+    counts = (
+        f"{count_of(spec.nodes, 'node')}, {count_of(spec.workers, 'task')}, {count_of(gpus, 'GPU')}"
+    )
     partition = machine.partition(spec.nodes, minutes)
     assert partition is not None  # make_plan refused runs that no partition holds
     return {
@@ -71,7 +77,8 @@ def job_resources(spec: Ranks, machine: Machine, minutes: int, account: str | No
         "cpus_per_task": machine.cores_per_worker,
         "mpi": "srun" if spec.workers > 1 else "",
         "gres": f"gpu:{spec.workers_per_node}" if gpus else None,
-        "mem_mb": (machine.memory_mb_per_worker or 0) * spec.workers_per_node,  # of each node; 0: nothing is said
+        "mem_mb": (machine.memory_mb_per_worker or 0)
+        * spec.workers_per_node,  # of each node; 0: nothing is said
         "runtime": minutes,
         "slurm_partition": partition.name,
         "slurm_account": account,
@@ -81,7 +88,8 @@ def job_resources(spec: Ranks, machine: Machine, minutes: int, account: str | No
             [
                 f"--ntasks-per-node={spec.workers_per_node}",
                 f"--signal=USR1@{WARNING_S}",
-                # Another job on its nodes would be measured too, and a node may have more than the machine's file says.
+                # Another job on its nodes would be measured too, and a node may have more than the
+                # machine's file says.
                 *(["--exclusive"] if spec.timed else []),
                 *machine.slurm_flags,
                 *(machine.profiled_flags if spec.profiled else ()),
@@ -122,7 +130,7 @@ def _nodes(machine: Machine) -> dict[str, str | int | None]:
 
 
 def _comment(machine: Machine) -> dict[str, str | int | None]:
-    """Return the site's text for a job's comment, which `mends/slurm_plugin.py` sets before the
+    """Return the site's text for a job's comment, which `patches/slurm_plugin.py` sets before the
     plugin's own.
     """
     return {"site_comment": machine.comment} if machine.comment else {}
@@ -135,7 +143,10 @@ def _for_shell(flags: list[str]) -> str:
     the job: so empty quotes stand behind each hyphen of a value.
     """
     pairs = (flag.partition("=") for flag in flags)
-    return " ".join(name + at + (shlex.quote(value).replace("-", "-''") if at else "") for name, at, value in pairs)
+    return " ".join(
+        name + at + (shlex.quote(value).replace("-", "-''") if at else "")
+        for name, at, value in pairs
+    )
 
 
 def _excluded(machine: Machine) -> list[str]:

@@ -1,4 +1,5 @@
-"""What is asked of SLURM about jobs: who is in the queue and why, where a job ran, whether accounts are kept.
+"""What is asked of SLURM about jobs: who is in the queue and why, where a job ran, whether accounts
+are kept.
 
 Nothing here raises if SLURM does not answer, but `squeue`, which asks for living jobs only.
 """
@@ -31,20 +32,25 @@ HOPELESS = {
     "PartitionInactive": "its partition is inactive",
     "QOSUsageThreshold": "its account has used too much for this QOS",
 }
-# The names of limits of an account and of a QOS, such as AssocGrpCPUMinutesLimit: those that do not end by themselves,
-# and those that end when other jobs do. `RunMinutes` count what running jobs may still use.
+# The names of limits of an account and of a QOS, such as AssocGrpCPUMinutesLimit: those that do not
+# end by themselves, and those that end when other jobs do. `RunMinutes` count what running jobs may
+# still use.
 _USED_UP = re.compile(r"(?:Assoc|QOS)Grp(?:\w*(?<!Run)Minutes\w*|WallLimit)")
-_TOO_LARGE = re.compile(r"(?:Assoc|QOS)(?:Max\w*Per(?:Job|Node)\w*|Min\w+)|(?:QOS|Association)TimeLimit")
+_TOO_LARGE = re.compile(
+    r"(?:Assoc|QOS)(?:Max\w*Per(?:Job|Node)\w*|Min\w+)|(?:QOS|Association)TimeLimit"
+)
 _SHARED = re.compile(r"(?:Assoc|QOS)(?:Grp|Max)(?!Jobs|SubmitJob)\w+")
 
 # slurmd's exit code and signal of a job whose log it could not open.
 BLIND = "0:53"
-# sbatch's words where a user, an account or a QOS has as many jobs in the queue as it may have, and where the
-# controller is not there. It may take the job later.
-_LATER = re.compile(r"\b(?:Assoc|QOS)\w*SubmitJob\w*|Unable to contact slurm controller \(connect failure\)")
+# sbatch's words where a user, an account or a QOS has as many jobs in the queue as it may have, and
+# where the controller is not there. It may take the job later.
+_LATER = re.compile(
+    r"\b(?:Assoc|QOS)\w*SubmitJob\w*|Unable to contact slurm controller \(connect failure\)"
+)
 
-# A job's fields stand between these in what squeue prints: a site's banner has none of them, and a comment may have
-# more than one line.
+# A job's fields stand between these in what squeue prints: a site's banner has none of them, and a
+# comment may have more than one line.
 _OPEN, _NEXT, _SHUT = "<ddlbench|", "<|>", "|ddlbench>"
 
 _MISSING = re.compile(
@@ -67,8 +73,10 @@ class Where:
 
 
 def squeue(arguments: list[str], timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
-    """Ask SLURM for jobs, those of hidden partitions too, whatever the user has set for `squeue` (SQUEUE_STATES, ...).
-    Raises OSError if there is no squeue, TimeoutExpired if it does not answer in time."""
+    """Ask SLURM for jobs, those of hidden partitions too, whatever the user has set for `squeue`
+    (SQUEUE_STATES, ...). Raises OSError if there is no squeue, TimeoutExpired if it does not answer
+    in time.
+    """
     return subprocess.run(
         ["squeue", "--noheader", "--all", *arguments],
         env={name: value for name, value in os.environ.items() if not name.startswith("SQUEUE_")},
@@ -115,14 +123,18 @@ def nodes_of_this_job() -> list[Node]:
     executes.
     """
     job = step.job()
-    answer = printed("squeue", "--noheader", f"--jobs={job}", f"--format={marked('%N')}") if job else ""
+    answer = (
+        printed("squeue", "--noheader", f"--jobs={job}", f"--format={marked('%N')}") if job else ""
+    )
     names = next((names for (names,) in rows(answer, 1)), "")
     return nodes(names) if names else []
 
 
 def nodes(names: str) -> list[Node]:
     """Return the nodes of SLURM's list `node[1-2]`; none if SLURM does not answer."""
-    lines = printed("sinfo", "--noheader", "--all", "--Node", f"--nodes={names}", "--format=%N|%c|%X|%Y|%G")
+    lines = printed(
+        "sinfo", "--noheader", "--all", "--Node", f"--nodes={names}", "--format=%N|%c|%X|%Y|%G"
+    )
     found = []
     for line in sorted(set(lines.splitlines())):  # one line for each partition of a node
         with suppress(ValueError):
@@ -152,7 +164,13 @@ def states(jobs: list[str]) -> dict[str, str] | None:
 
 def _accounts(jobs: list[str]) -> dict[str, str]:
     """Return the states of these jobs as sacct knows them; none if it does not answer."""
-    asked = ["--noheader", "--allocations", "--parsable2", "--format=JobIDRaw,State", f"--jobs={','.join(jobs)}"]
+    asked = [
+        "--noheader",
+        "--allocations",
+        "--parsable2",
+        "--format=JobIDRaw,State",
+        f"--jobs={','.join(jobs)}",
+    ]
     rows = (line.split("|") for line in printed("sacct", *asked).splitlines())
     return {row[0]: row[1] for row in rows if len(row) == 2 and row[0] in jobs}
 
@@ -269,12 +287,16 @@ def most_jobs(reason: str) -> str:
     """
     if "Submit" not in reason:
         return ""
-    each = "PerAccount" if "PerAccount" in reason else "PerUser" if reason.startswith("QOSMax") else ""
+    each = (
+        "PerAccount" if "PerAccount" in reason else "PerUser" if reason.startswith("QOSMax") else ""
+    )
     group, user = "Grp" in reason, f"user={getpass.getuser()}"
     limit = f"{'Grp' if group else 'Max'}SubmitJobs{each}"
     whose = ["qos"] if reason.startswith("QOS") else ["assoc"] if group else ["assoc", user]
     answer = printed("sacctmgr", "--noheader", "--parsable2", "show", *whose, f"format={limit}")
-    return " or ".join(map(str, sorted({int(number) for number in answer.split() if number.isdigit()})))
+    return " or ".join(
+        map(str, sorted({int(number) for number in answer.split() if number.isdigit()}))
+    )
 
 
 def jobs_of_mine() -> int | None:
@@ -292,7 +314,9 @@ def own_comment(comment: str) -> str:
 
 
 def cancel(name: str, comment: str | None = None) -> None:
-    """Cancel the jobs of this name, or those with this comment alone. Says so if SLURM does not answer."""
+    """Cancel the jobs of this name, or those with this comment alone. Says so if SLURM does not
+    answer.
+    """
     try:
         named = squeue([f"--name={name}", f"--format={marked('%i', '%k')}"])
         named.check_returncode()
@@ -301,7 +325,11 @@ def cancel(name: str, comment: str | None = None) -> None:
         if ids:
             subprocess.run(["scancel", *ids], capture_output=True, check=True, timeout=60)
     except (OSError, subprocess.SubprocessError) as error:
-        print(f"jobs may be left ({error}); to end them: scancel --name={name}", file=sys.stderr, flush=True)
+        print(
+            f"jobs may be left ({error}); to end them: scancel --name={name}",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def no_accounting() -> str | None:
@@ -314,7 +342,9 @@ def no_accounting() -> str | None:
         return "sacct is not installed"
     except (OSError, subprocess.SubprocessError):
         return None
-    if answer.returncode and re.search(r"accounting storage (?:is disabled|plugin)", answer.stderr, re.I):
+    if answer.returncode and re.search(
+        r"accounting storage (?:is disabled|plugin)", answer.stderr, re.I
+    ):
         return f"sacct: {answer.stderr.strip().splitlines()[0]}"
     return None
 
@@ -324,7 +354,10 @@ def where(job: str) -> Where | None:
     started.
     """
     facts = dict(
-        re.findall(r"\b(NodeList|BatchHost|StartTime|ExitCode)=(\S+)", printed("scontrol", "show", "job", job))
+        re.findall(
+            r"\b(NodeList|BatchHost|StartTime|ExitCode)=(\S+)",
+            printed("scontrol", "show", "job", job),
+        )
     )
     try:
         started = datetime.fromisoformat(facts["StartTime"]).timestamp()

@@ -1,7 +1,8 @@
-"""What srun and SLURM's daemons say of a step's end in the log that they write into: which task, where and how.
+"""What srun and SLURM's daemons say of a step's end in the log that they write into: which task,
+where and how.
 
-On SLURM ranks are no children of their supervisor, and one that is killed leaves no note. srun names it:
-`srun: error: node1: task 0: Killed`. Tasks are ranks. `watch.py` asks.
+On SLURM ranks are no children of their supervisor, and one that is killed leaves no note. srun
+names it: `srun: error: node1: task 0: Killed`. Tasks are ranks. `watch.py` asks.
 """
 
 import os
@@ -33,7 +34,9 @@ def log_position() -> tuple[Path, int] | None:
     """
     try:
         at = os.fstat(2)
-        return (Path("/proc/self/fd/2").readlink(), at.st_size) if stat.S_ISREG(at.st_mode) else None
+        return (
+            (Path("/proc/self/fd/2").readlink(), at.st_size) if stat.S_ISREG(at.st_mode) else None
+        )
     except OSError:
         return None
 
@@ -52,16 +55,24 @@ def written_since(position: tuple[Path, int] | None) -> str:
 
 
 _DAEMON = r"^(?:slurmstepd|slurmd)(?:-(?P<host>\S+?))?: (?:error: )?"
-_TASK = re.compile(r"^srun: error: (?P<hosts>[^\s:]+): tasks? (?P<tasks>[\d,\[\]-]+): (?P<how>.+?)\s*$", re.M)
-_MEMORY = re.compile(_DAEMON + r"(?P<what>.*(?:oom[-_]kill|Out Of Memory|exceeded .*memory limit).*?)\s*$", re.M)
+_TASK = re.compile(
+    r"^srun: error: (?P<hosts>[^\s:]+): tasks? (?P<tasks>[\d,\[\]-]+): (?P<how>.+?)\s*$", re.M
+)
+_MEMORY = re.compile(
+    _DAEMON + r"(?P<what>.*(?:oom[-_]kill|Out Of Memory|exceeded .*memory limit).*?)\s*$", re.M
+)
 _CANCELLED = re.compile(
-    r"^(?:slurmstepd|slurmd)\S*: error: \*\*\* (?:STEP|JOB) \S+ ON \S+ CANCELLED AT \S+(?P<why>.*?)\*\*\*", re.M
+    r"^(?:slurmstepd|slurmd)\S*: error: \*\*\* (?:STEP|JOB) \S+ ON \S+ CANCELLED AT \S+(?P<why>.*?)\*\*\*",
+    re.M,
 )
 _EXECVE = re.compile(_DAEMON + r"execve\(\): (?P<what>.+?)\s*$", re.M)
-_CHDIR = re.compile(_DAEMON + r"couldn't chdir to [`'](?P<folder>.+?)': (?P<why>.+?): going to ", re.M)
+_CHDIR = re.compile(
+    _DAEMON + r"couldn't chdir to [`'](?P<folder>.+?)': (?P<why>.+?): going to ", re.M
+)
 _NODE = re.compile(r"^srun: error: Node failure on (?P<host>\S+)", re.M)
 _LAUNCH = re.compile(
-    r"^srun: error: (?P<what>(?:Unable to |Application launch |Task launch |Invalid |Job |Requested ).+?)\s*$", re.M
+    r"^srun: error: (?P<what>(?:Unable to |Application launch |Task launch |Invalid |Job |Requested ).+?)\s*$",
+    re.M,
 )
 
 
@@ -75,10 +86,20 @@ def end(text: str, workers: int, innocent: Collection[int] = ()) -> End | None:
     task = _first_task(text, workers, innocent)
     rank, host = (task.rank, task.host) if task else (None, None)
     if missing := _EXECVE.search(text):
-        return End("launcher failed", f"cannot be started: {missing['what']}", rank, host or missing["host"])
+        return End(
+            "launcher failed",
+            f"cannot be started: {missing['what']}",
+            rank,
+            host or missing["host"],
+        )
     if blind := _CHDIR.search(text):
         advice = "put the project where all nodes see it, or name the node in exclude_nodes"
-        return End("launcher failed", f"does not see {blind['folder']} ({blind['why']}): {advice}", rank, blind["host"])
+        return End(
+            "launcher failed",
+            f"does not see {blind['folder']} ({blind['why']}): {advice}",
+            rank,
+            blind["host"],
+        )
     if memory := _MEMORY.search(text):
         return End(
             "out of memory",

@@ -1,7 +1,8 @@
-"""What SLURM tells a process of a job: its job, its node, its place among the tasks of a step of srun.
+"""What SLURM tells a process of a job: its job, its node, its place among the tasks of a step of
+srun.
 
-Its variables go by `e`, which is this process's environment unless another one is given. Where a node hangs in the
-network is in `core/notes.py`.
+Its variables go by `e`, which is this process's environment unless another one is given. Where a
+node hangs in the network is in `core/notes.py`.
 """
 
 import os
@@ -10,12 +11,34 @@ import subprocess
 from collections.abc import Mapping
 
 TASK = "SLURM_PROCID"  # the variable that each task of srun has: its rank
-# What srun says to the tasks of a step alone, and what it leaves in a shell that it started (`srun --pty bash`).
+# What srun says to the tasks of a step alone, and what it leaves in a shell that it started (`srun
+# --pty bash`).
 OF_TASKS = {
-    *(f"SLURM_{name}" for name in ("PROCID", "LOCALID", "NODEID", "NTASKS", "NPROCS", "NNODES", "GTIDS", "TASK_PID")),
-    *(f"SLURM_{name}" for name in ("TASKS_PER_NODE", "NTASKS_PER_NODE", "DISTRIBUTION", "LAUNCH_NODE_IPADDR")),
+    *(
+        f"SLURM_{name}"
+        for name in (
+            "PROCID",
+            "LOCALID",
+            "NODEID",
+            "NTASKS",
+            "NPROCS",
+            "NNODES",
+            "GTIDS",
+            "TASK_PID",
+        )
+    ),
+    *(
+        f"SLURM_{name}"
+        for name in ("TASKS_PER_NODE", "NTASKS_PER_NODE", "DISTRIBUTION", "LAUNCH_NODE_IPADDR")
+    ),
 }
-OF_STEPS = ("SLURM_STEP", "SLURM_SRUN_", "SLURM_PTY_", "PMI_", "PMIX_")  # how names of such variables begin
+OF_STEPS = (
+    "SLURM_STEP",
+    "SLURM_SRUN_",
+    "SLURM_PTY_",
+    "PMI_",
+    "PMIX_",
+)  # how names of such variables begin
 HOSTNAMES = ("scontrol", "show", "hostnames")  # the names in a list such as node[1-2]
 
 
@@ -23,7 +46,11 @@ def outside(e: Mapping[str, str]) -> dict[str, str]:
     """Return the variables without those of a step: for ranks that another launcher starts they
     would be wrong.
     """
-    return {name: value for name, value in e.items() if name not in OF_TASKS and not name.startswith(OF_STEPS)}
+    return {
+        name: value
+        for name, value in e.items()
+        if name not in OF_TASKS and not name.startswith(OF_STEPS)
+    }
 
 
 def job(e: Mapping[str, str] = os.environ) -> str | None:
@@ -44,8 +71,8 @@ def node(e: Mapping[str, str] = os.environ) -> str:
 def variables(e: Mapping[str, str], first_host: str) -> dict[str, str]:
     """Return torch.distributed's variables for a task of srun.
 
-    The port follows from the job's id, and the next port is kept free for Horovod. `first_host` is the name of the
-    job's first node on the network that the ranks use.
+    The port follows from the job's id, and the next port is kept free for Horovod. `first_host` is
+    the name of the job's first node on the network that the ranks use.
     """
     world = int(e["SLURM_NTASKS"])
     # Two ports per job, below those that the kernel gives to outgoing connections (32768 and up).

@@ -1,1 +1,3 @@
-"""Within one rank: the training loop and everything that decides accuracy. Start with `train.py`."""
+"""Within one rank: the training loop and everything that decides accuracy. Start with
+`train.py`.
+"""

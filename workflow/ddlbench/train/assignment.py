@@ -1,4 +1,6 @@
-"""What `ddlbench.run` tells every rank of a run, in `assignment.json` of the folder where the record is made."""
+"""What `ddlbench.run` tells every rank of a run, in `assignment.json` of the folder where the
+record is made.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,15 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from ddlbench.core import beats, registry
+from ddlbench.core import heartbeats, registry
 from ddlbench.core.files import write_json
 from ddlbench.core.spec import RunSpec
 from ddlbench.data import datasets
 from ddlbench.data.manifest import Manifest
 
 FILE = "assignment.json"
-# Beginnings of the variables that records name, beside TF32's. What launchers set for each run anew is none of them.
+# Beginnings of the variables that records name, beside TF32's. What launchers set for each run anew
+# is none of them.
 TELLING = (
     *("NCCL_", "GLOO_", "UCX_", "OMP_", "MKL_", "OPENBLAS_", "CUBLAS_", "CUDA_LAUNCH_BLOCKING"),
     *("CUDA_DEVICE_MAX_CONNECTIONS", "PYTORCH_CUDA_ALLOC_CONF", "MALLOC_", "LD_PRELOAD"),
@@ -37,8 +40,10 @@ class Assignment:
     facts: dict[str, Any]  # where and with what the run is made, for the log
     checkpoint_epochs: int | None
     checkpoint_minutes: float | None
-    silent_s: float = beats.SILENT_S  # after which a rank has stopped answering
-    interrupt_steps: int | None = None  # after which all ranks are to die; None: they are not, or did already
+    silent_s: float = heartbeats.SILENT_S  # after which a rank has stopped answering
+    interrupt_steps: int | None = (
+        None  # after which all ranks are to die; None: they are not, or did already
+    )
     keep_weights: bool = False  # at the end of training
 
     @classmethod
@@ -54,8 +59,15 @@ class Assignment:
 
     def write(self) -> None:
         """Write it into its folder, for the ranks."""
-        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "folder"}
-        as_text = {"spec": json.loads(self.spec.to_json()), "data": str(self.data) if self.data else None}
+        values = {
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if field.name != "folder"
+        }
+        as_text = {
+            "spec": json.loads(self.spec.to_json()),
+            "data": str(self.data) if self.data else None,
+        }
         write_json(self.folder / FILE, values | as_text)
 
     def sizes(self) -> tuple[dict[str, int], int]:
@@ -66,7 +78,9 @@ class Assignment:
             dataset = datasets.get(self.spec.dataset)
             return dict(dataset.IMAGES), dataset.NUM_CLASSES
         manifest = Manifest.read(self.data)
-        return {name: split.images for name, split in manifest.splits.items()}, len(manifest.classes)
+        return {name: split.images for name, split in manifest.splits.items()}, len(
+            manifest.classes
+        )
 
 
 def seen_here(facts: dict[str, Any], device: str) -> dict[str, Any]:
@@ -74,8 +88,15 @@ def seen_here(facts: dict[str, Any], device: str) -> dict[str, Any]:
 
     In a container they differ from the supervisor's, and launchers set some.
     """
-    versions = {name: registry.release(name) or version for name, version in facts.get("versions", {}).items()}
-    here = {"python": platform.python_version(), "versions": versions, "environment": telling(os.environ)}
+    versions = {
+        name: registry.release(name) or version
+        for name, version in facts.get("versions", {}).items()
+    }
+    here = {
+        "python": platform.python_version(),
+        "versions": versions,
+        "environment": telling(os.environ),
+    }
     return facts | here | {"nccl_version": _nccl_version() if device == "cuda" else None}
 
 

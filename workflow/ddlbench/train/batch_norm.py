@@ -1,8 +1,10 @@
-"""Batch norm beyond PyTorch's: batches of one value per channel, and statistics over the images of all ranks.
+"""Batch norm beyond PyTorch's: batches of one value per channel, and statistics over the images of
+all ranks.
 
-Both are put into a model's own batch-norm layers (torch's, and timm's, which also have an activation). Parameters,
-buffers and their names stay. `models.build` does the first for every model. `setup.py` does the second if the recipe
-says `sync_batch_norm`; it is PyTorch's SyncBatchNorm or Horovod's, and both take tensors of GPUs only.
+Both are put into a model's own batch-norm layers (torch's, and timm's, which also have an
+activation). Parameters, buffers and their names stay. `models.build` does the first for every
+model. `setup.py` does the second if the recipe says `sync_batch_norm`; it is PyTorch's
+SyncBatchNorm or Horovod's, and both take tensors of GPUs only.
 """
 
 from collections.abc import Callable
@@ -15,11 +17,13 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 
 def accept_one_value(model: nn.Module) -> None:
-    """Let batch norm train on a batch that has one value per channel: one image, where a layer's picture is 1x1.
+    """Let batch norm train on a batch that has one value per channel: one image, where a layer's
+    picture is 1x1.
 
-    PyTorch refuses it, so an epoch whose last batch is one image would fail. The mean of one value is the value, its
-    variance is 0. So the layer gives its bias, and neither its input nor its weight gets a gradient. The running
-    statistics stay, because one value says nothing about a variance.
+    PyTorch refuses it, so an epoch whose last batch is one image would fail. The mean of one value
+    is the value, its variance is 0. So the layer gives its bias, and neither its input nor its
+    weight gets a gradient. The running statistics stay, because one value says nothing about a
+    variance.
     """
     _convert(model, _one_value_class, {})
 
@@ -27,8 +31,8 @@ def accept_one_value(model: nn.Module) -> None:
 def synchronise(model: nn.Module, layer: type[nn.Module]) -> None:
     """Let every batch norm use mean and variance over all ranks' images while it trains.
 
-    `layer` is the framework's class of batch norm that does it (`Framework.sync_batch_norm`). All ranks must run the
-    same layers, each with an image at least.
+    `layer` is the framework's class of batch norm that does it (`Framework.sync_batch_norm`). All
+    ranks must run the same layers, each with an image at least.
     """
     # The group in which PyTorch's layer meets the other ranks: None is all of them.
     of: Any = layer
@@ -36,7 +40,8 @@ def synchronise(model: nn.Module, layer: type[nn.Module]) -> None:
 
 
 def _convert(model: nn.Module, changed: Callable[[type], type], attributes: dict[str, Any]) -> None:
-    # Another class for the same object: its parameters, names, hooks and activation stay as they are.
+    # Another class for the same object: its parameters, names, hooks and activation stay as they
+    # are.
     for module in model.modules():
         if isinstance(module, _BatchNorm):
             module.__class__ = changed(type(module))
@@ -58,8 +63,9 @@ def _per_channel(values: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 def _affine(module: Any, y: torch.Tensor) -> torch.Tensor:
     if module.weight is None:
         return y
-    # Times 1, so that the bias gets a gradient of its own. Where there is one value per channel, it would be a
-    # view of y's, and a second norm whose output is added to this one's would hold the same memory as its gradient.
+    # Times 1, so that the bias gets a gradient of its own. Where there is one value per channel, it
+    # would be a view of y's, and a second norm whose output is added to this one's would hold the
+    # same memory as its gradient.
     bias = module.bias * 1.0
     return (y * _per_channel(module.weight, y) + _per_channel(bias, y)).to(y.dtype)
 

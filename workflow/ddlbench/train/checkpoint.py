@@ -1,9 +1,10 @@
 """Checkpoints of a run: every rank writes its part aside, and a rename makes them one.
 
-`<run folder>/checkpoint/<step>/{rank-<n>.pt, checkpoint.json}`; the newest is kept. `ddlbench.run` decides whether a
-run goes on from one; `train.py` says what is in it, and `setup.py` reads it. Parts are tensors and plain values:
-loading one runs no code. Rank 0's part is whole. Of the other ranks' parts, tensors that are the same as rank 0's are
-left out, whatever the framework: of replicated training that is all but random states and batch norm's statistics.
+`<run folder>/checkpoint/<step>/{rank-<n>.pt, checkpoint.json}`; the newest is kept. `ddlbench.run`
+decides whether a run goes on from one; `train.py` says what is in it, and `setup.py` reads it.
+Parts are tensors and plain values: loading one runs no code. Rank 0's part is whole. Of the other
+ranks' parts, tensors that are the same as rank 0's are left out, whatever the framework: of
+replicated training that is all but random states and batch norm's statistics.
 """
 
 from __future__ import annotations
@@ -63,13 +64,19 @@ def set_damaged_aside(folder: Path) -> None:
                 if not part.exists() or part.stat().st_size != size:
                     raise ValueError(f"{name} is not as long as it was")
         except ValueError as error:
-            print(f"the checkpoint {found} is damaged, the run does without it: {error}", file=sys.stderr, flush=True)
+            print(
+                f"the checkpoint {found} is damaged, the run does without it: {error}",
+                file=sys.stderr,
+                flush=True,
+            )
             found.rename(found.with_name(f"damaged-{found.name}"))
 
 
 def _all(folder: Path) -> list[Path]:
     """List all checkpoints in a run's folder, the newest first."""
-    return sorted((path.parent for path in (folder / FOLDER).glob(f"[0-9]*/{SUMMARY}")), reverse=True)
+    return sorted(
+        (path.parent for path in (folder / FOLDER).glob(f"[0-9]*/{SUMMARY}")), reverse=True
+    )
 
 
 def summary(checkpoint: Path) -> dict[str, Any]:
@@ -101,10 +108,11 @@ def save(
     meet: Callable[[], Any],
     gather: Callable[[torch.Tensor], torch.Tensor],
 ) -> None:
-    """Write this rank's part of the checkpoint at `step`. All ranks call it at once; `meet` waits for all of them.
+    """Write this rank's part of the checkpoint at `step`. All ranks call it at once; `meet` waits
+    for all of them.
 
-    `gather` gives the tensors of all ranks, [ranks, *shape]. Raises OSError, for instance if the disk is full. The
-    checkpoint before then stays whole.
+    `gather` gives the tensors of all ranks, [ranks, *shape]. Raises OSError, for instance if the
+    disk is full. The checkpoint before then stays whole.
     """
     import torch
 
@@ -121,7 +129,9 @@ def save(
     meet()
     if rank == 0:
         about = {"format": FORMAT, "step_columns": [*STEP_COLUMNS], "step": step, **about}
-        about["parts"] = {path.name: path.stat().st_size for path in sorted(aside.glob("rank-*.pt"))}
+        about["parts"] = {
+            path.name: path.stat().st_size for path in sorted(aside.glob("rank-*.pt"))
+        }
         with (aside / SUMMARY).open("w", encoding="utf-8") as text:
             json.dump(about | {"sha256": _digest(about)}, text)
             text.flush()
@@ -157,17 +167,23 @@ def load(checkpoint: Path, rank: int) -> dict[str, Any]:
                 raise
             with suppress(OSError):  # another rank may have done it
                 checkpoint.rename(checkpoint.with_name(f"damaged-{checkpoint.name}"))
-            raise UnreadableError(f"{path} is damaged ({error}); started again, the run does without it") from error
+            raise UnreadableError(
+                f"{path} is damaged ({error}); started again, the run does without it"
+            ) from error
         return part
 
     part = read(rank)
     if rank:
         first = dict(tensors(read(0)))
-        part = _changed(part, lambda place, value: first[place] if isinstance(value, str) else value)
+        part = _changed(
+            part, lambda place, value: first[place] if isinstance(value, str) else value
+        )
     return part
 
 
-def same_as_first(part: dict[str, Any], gather: Callable[[torch.Tensor], torch.Tensor]) -> set[Place]:
+def same_as_first(
+    part: dict[str, Any], gather: Callable[[torch.Tensor], torch.Tensor]
+) -> set[Place]:
     """Return the places where this rank's tensors equal those of rank 0, by their SHA-256.
 
     All ranks call it at once.
@@ -184,7 +200,8 @@ def same_as_first(part: dict[str, Any], gather: Callable[[torch.Tensor], torch.T
     def of_first(mine: bytes) -> bytes:
         return gather(torch.frombuffer(bytearray(mine), dtype=torch.uint8))[0].numpy().tobytes()
 
-    # Shards need not lie at the same places on all ranks: how many rank 0 has, and where, comes first.
+    # Shards need not lie at the same places on all ranks: how many rank 0 has, and where, comes
+    # first.
     header = len(places).to_bytes(8, "little") + hashlib.sha256(repr(places).encode()).digest()
     first = of_first(header)
     alike = first == header
@@ -222,7 +239,9 @@ def _changed(tree: Any, change: Callable[[Place, Any], Any], place: Place = ()) 
     if isinstance(tree, dict):
         return {key: _changed(value, change, (*place, key)) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
-        return type(tree)(_changed(value, change, (*place, number)) for number, value in enumerate(tree))
+        return type(tree)(
+            _changed(value, change, (*place, number)) for number, value in enumerate(tree)
+        )
     return tree
 
 

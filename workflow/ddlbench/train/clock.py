@@ -1,6 +1,8 @@
-"""Moments of training on one time line: host time on CPUs, CUDA events on GPUs, where work runs behind the host.
+"""Moments of training on one time line: host time on CPUs, CUDA events on GPUs, where work runs
+behind the host.
 
-`train.py` and the frameworks mark moments. They become seconds once per epoch, so that no step waits for a GPU.
+`train.py` and the frameworks mark moments. They become seconds once per epoch, so that no step
+waits for a GPU.
 """
 
 from collections.abc import Sequence
@@ -9,8 +11,9 @@ from typing import Any
 
 from ddlbench.train.frameworks import Moment
 
-# An event counts from another in float32 milliseconds, so from a near one: at 2 s those are half a microsecond apart at
-# most, which is what events resolve; at 512 s, 31 microseconds, longer than the short parts of a step.
+# An event counts from another in float32 milliseconds, so from a near one: at 2 s those are half a
+# microsecond apart at most, which is what events resolve; at 512 s, 31 microseconds, longer than
+# the short parts of a step.
 NEAR_MS = 2000.0
 
 
@@ -24,7 +27,9 @@ class Clock:
         self.base_s = base_s
         # Of events, as the documentation of cudaEventElapsedTime gives it.
         self.resolution_s = 0.5e-6 if self.on_gpu else get_clock_info("perf_counter").resolution
-        self._free: list[Any] = []  # events that were read already: making one costs more than recording it
+        self._free: list[
+            Any
+        ] = []  # events that were read already: making one costs more than recording it
         self.start()
 
     def start(self) -> None:

@@ -1,6 +1,8 @@
-"""Counters that the system keeps anyway: energy, network, CPU time, memory. `measure.py` makes measures of them.
+"""Counters that the system keeps anyway: energy, network, CPU time, memory. `measure.py` makes
+measures of them.
 
-Each function raises NotMeasuredError, whose text is the reason, where its counter is not there or may not be read.
+Each function raises NotMeasuredError, whose text is the reason, where its counter is not there or
+may not be read.
 """
 
 import os
@@ -24,8 +26,9 @@ class Rapl:
 
     Counters start again at their maximum; read often enough, they are followed.
 
-    Zones of the kernel's powercap interface (Documentation/power/powercap): packages, and their memory (`dram`), which
-    packages do not include. `psys` is left out because it includes the packages.
+    Zones of the kernel's powercap interface (Documentation/power/powercap): packages, and their
+    memory (`dram`), which packages do not include. `psys` is left out because it includes the
+    packages.
     """
 
     def __init__(self, sys: Path) -> None:
@@ -65,7 +68,9 @@ def nvml(uuid: str, what: str, *args: int) -> float:
         raise NotMeasuredError("nvidia-ml-py is not installed (no Python package pynvml)") from None
     try:
         pynvml.nvmlInit()
-        return float(getattr(pynvml, f"nvmlDeviceGet{what}")(pynvml.nvmlDeviceGetHandleByUUID(uuid), *args))
+        return float(
+            getattr(pynvml, f"nvmlDeviceGet{what}")(pynvml.nvmlDeviceGetHandleByUUID(uuid), *args)
+        )
     except pynvml.NVMLError as error:
         raise NotMeasuredError(f"NVML: {error}") from None
 
@@ -86,12 +91,14 @@ def network_bytes(sys: Path) -> tuple[int, int]:
 
     Raises NotMeasuredError.
 
-    Counted are network interfaces that are devices, because bridges, bonds and the like carry the same bytes again.
-    Where no interface is a device (a container), all but loopback count. InfiniBand ports count too; their counters are
-    in units of four bytes and include IP.
+    Counted are network interfaces that are devices, because bridges, bonds and the like carry the
+    same bytes again. Where no interface is a device (a container), all but loopback count.
+    InfiniBand ports count too; their counters are in units of four bytes and include IP.
     """
     ports = sorted((sys / "class/infiniband").glob("*/ports/*/counters"))
-    links = sorted(path for path in (sys / "class/net").glob("*") if path.name != "lo" and path.is_dir())
+    links = sorted(
+        path for path in (sys / "class/net").glob("*") if path.name != "lo" and path.is_dir()
+    )
     links = [path for path in links if (path / "device").exists()] or links
     if ports:
         links = [path for path in links if _number(path / "type") != INFINIBAND]

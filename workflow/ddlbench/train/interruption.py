@@ -1,8 +1,9 @@
 """A run that is interrupted on purpose: when it writes a checkpoint, and how its ranks die.
 
-A study asks for it with `interrupt: {steps: N}`, to measure what an interruption costs. Every rank kills itself with
-SIGKILL, so no handler runs, nothing is flushed, and ranks on other nodes die as those here do. `run/finish.py`
-sees that it happened, starts the run again, and keeps what was measured.
+A study asks for it with `interrupt: {steps: N}`, to measure what an interruption costs. Every rank
+kills itself with SIGKILL, so no handler runs, nothing is flushed, and ranks on other nodes die as
+those here do. `run/finish.py` sees that it happened, starts the run again, and keeps what was
+measured.
 """
 
 import os
@@ -13,7 +14,8 @@ from pathlib import Path
 from ddlbench.core.files import write_json
 
 NOTE = "interruption.json"  # rank 0 leaves it where the record is made
-# All ranks have met before they die. A rank that died at once could still owe another one its part of that meeting.
+# All ranks have met before they die. A rank that died at once could still owe another one its part
+# of that meeting.
 LEAVE_S = 1.0
 
 
@@ -26,7 +28,8 @@ def checkpoint_step(interrupt_steps: int | None, steps: int) -> int | None:
     if interrupt_steps is None:
         return None
     half = interrupt_steps // 2
-    # Before the last step of an epoch nothing is written, and after it only when the epoch was validated.
+    # Before the last step of an epoch nothing is written, and after it only when the epoch was
+    # validated.
     return half + 1 if half % steps == steps - 1 else half
 
 
@@ -37,5 +40,7 @@ def die(folder: Path, rank: int, step: int, checkpoint_s: float | None) -> None:
     """
     time.sleep(LEAVE_S)
     if rank == 0:
-        write_json(folder / NOTE, {"step": step, "checkpoint_s": checkpoint_s, "time_s": time.time()})
+        write_json(
+            folder / NOTE, {"step": step, "checkpoint_s": checkpoint_s, "time_s": time.time()}
+        )
     os.kill(os.getpid(), signal.SIGKILL)

@@ -1,8 +1,8 @@
 """The training loop of one rank, the same for every framework, loader and model.
 
-`setup.py` makes what the loop uses, `__main__.py` starts and ends the process. The loop owns everything that decides
-accuracy; which framework it drives it does not know. A step's times are in `steps.py`, the parts of a batch in
-`parts.py`, validation in `validation.py`.
+`setup.py` makes what the loop uses, `__main__.py` starts and ends the process. The loop owns
+everything that decides accuracy; which framework it drives it does not know. A step's times are in
+`steps.py`, the parts of a batch in `parts.py`, validation in `validation.py`.
 """
 
 import time
@@ -42,7 +42,8 @@ class Training:
     def run(self) -> None:
         """Train and validate every epoch, then log what it took.
 
-        Raises LossError if a loss is not finite, Stopped after a checkpoint that a signal asked for.
+        Raises LossError if a loss is not finite, Stopped after a checkpoint that a signal asked
+        for.
         """
         s = self.setup
         epochs, every = s.spec.epochs, s.assignment.checkpoint_epochs
@@ -51,10 +52,14 @@ class Training:
             loss, save = self.train(epoch, done if epoch == first else 0)
             self.validate(epoch, loss)
             done_now = (epoch + 1) * s.steps
-            if epoch + 1 < epochs and (save or (every and (epoch + 1) % every == 0) or done_now == self.saves):
+            if epoch + 1 < epochs and (
+                save or (every and (epoch + 1) % every == 0) or done_now == self.saves
+            ):
                 self.save(done_now)
         used = merge([*s.start.used, s.meter.stop()])
-        notes.introduce(s.assignment.folder, s.rank, s.place.local_rank, used["values"] | s.engine.state_bytes())
+        notes.introduce(
+            s.assignment.folder, s.rank, s.place.local_rank, used["values"] | s.engine.state_bytes()
+        )
         s.log.event("ddlbench_elapsed_s", s.clock.now_s())
         s.log.event("ddlbench_skipped_steps", s.engine.skipped_steps)
         reasons = s.framework.NOT_MEASURED if s.engine.waits is None else {}
@@ -74,7 +79,8 @@ class Training:
         if not done:
             s.log.start("epoch_start", epoch_num=epoch + 1)
         s.model.train()
-        # The epoch begins here for every loader: what it needs until it has a batch is in the first step's wait.
+        # The epoch begins here for every loader: what it needs until it has a batch is in the first
+        # step's wait.
         began = s.clock.mark()
         batches = s.batches("train", epoch)
         for step in range(done, s.steps):
@@ -84,7 +90,8 @@ class Training:
                 s.meet()  # all have made the step
                 interruption.die(s.assignment.folder, s.rank, now, self.checkpoint_s)
             if step + 2 >= s.steps:
-                continue  # after the last, what is due comes after the validation; before it, see `Parts`
+                # after the last, what is due comes after the validation; before it, see `Parts`
+                continue
             if now == self.saves or s.guard.due(self.taken[-1].step):  # the same on all ranks
                 save = self.agree()  # a collective
                 if save or now == self.saves:
@@ -95,7 +102,9 @@ class Training:
         if self.taken:
             self.write_rows(began)
         if next(batches, None) is not None:
-            raise RuntimeError(f"rank {s.rank}: loader {s.spec.loader} gave more than {s.steps} steps")
+            raise RuntimeError(
+                f"rank {s.rank}: loader {s.spec.loader} gave more than {s.steps} steps"
+            )
         mine = torch.tensor([fsum(self.losses)], device=s.device, dtype=torch.float64)
         loss = float(s.framework.average(mine).item())
         self.losses.clear()
@@ -108,13 +117,18 @@ class Training:
         lr = learning_rate(s.spec, epoch + step / s.steps)
         for group in s.engine.optimizer.param_groups:
             group["lr"] = lr
-        # The mean over the whole step's images, also when the last batch is small or uneven over ranks.
+        # The mean over the whole step's images, also when the last batch is small or uneven over
+        # ranks.
         images = min(s.spec.global_batch, s.images["train"] - step * s.spec.global_batch)
         this = Step(epoch, epoch * s.steps + step, len(batch[1]), lr, s.clock.mark())
         for x, y, weight, last in self.parts.cut(*batch, keep=step + 2 == s.steps):
-            loss = F.cross_entropy(s.engine(x), y, reduction="sum", label_smoothing=recipe.label_smoothing)
+            loss = F.cross_entropy(
+                s.engine(x), y, reduction="sum", label_smoothing=recipe.label_smoothing
+            )
             loss = loss * (weight * s.spec.workers / images)
-            this.forward(s.clock.mark(), loss.detach() / s.spec.workers)  # summed over ranks it is the step's loss
+            this.forward(
+                s.clock.mark(), loss.detach() / s.spec.workers
+            )  # summed over ranks it is the step's loss
             s.engine.backward(loss, last)
             this.backward(s.clock.mark())
         s.engine.step()
@@ -152,9 +166,13 @@ class Training:
         """
         losses = [step.loss for step in self.taken]
         try:
-            return self.setup.guard.agree(self.setup.rank, losses, self.taken[0].step if self.taken else 0)
+            return self.setup.guard.agree(
+                self.setup.rank, losses, self.taken[0].step if self.taken else 0
+            )
         except notes.LossError as error:
-            raise notes.LossError("; ".join([str(error), *diverging(self.setup.spec)]), error.step) from None
+            raise notes.LossError(
+                "; ".join([str(error), *diverging(self.setup.spec)]), error.step
+            ) from None
 
     def write_rows(self, began: Moment) -> None:
         """Write rows for the steps taken since `began`.
@@ -164,7 +182,9 @@ class Training:
         s = self.setup
         table = rows(self.taken, began, s.clock, s.rank)
         if table[0].step % s.steps == 0:
-            s.log.event("ddlbench_epoch_start_s", table[0].data_wait_s, epoch_num=table[0].epoch + 1)
+            s.log.event(
+                "ddlbench_epoch_start_s", table[0].data_wait_s, epoch_num=table[0].epoch + 1
+            )
         every = gathered(table, s.gather)
         if s.rank == 0:
             s.log.write_steps(every)

@@ -1,9 +1,11 @@
-"""What a run used besides time: memory, CPU, energy and network, from counters that the system keeps anyway.
+"""What a run used besides time: memory, CPU, energy and network, from counters that the system
+keeps anyway.
 
-`train.py` starts a rank's Meter when training starts and stops it at the end; `analysis/recorded.py` joins the ranks'
-values. MEASURES declares each column together with the function that reads it, mostly of `counters.py`: a new column
-is an entry there. Nothing samples the training itself: every value is the difference of a counter, or a peak that the
-kernel or the driver remembers. What cannot be measured is null and has a reason; it is never zero.
+`train.py` starts a rank's Meter when training starts and stops it at the end;
+`analysis/recorded.py` joins the ranks' values. MEASURES declares each column together with the
+function that reads it, mostly of `counters.py`: a new column is an entry there. Nothing samples the
+training itself: every value is the difference of a counter, or a peak that the kernel or the driver
+remembers. What cannot be measured is null and has a reason; it is never zero.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from ddlbench.core.columns import PROFILER, SHARING, Column, Why
 from ddlbench.train import counters
 from ddlbench.train.counters import NotMeasuredError, Rapl, cpu_s, node_cpu_s
 
-# RAPL's counters begin again at max_energy_range_uj, 65 kJ at the least: no package draws that much in so long.
+# RAPL's counters begin again at max_energy_range_uj, 65 kJ at the least: no package draws that much
+# in so long.
 RAPL_S = 60.0
 SM_CLOCK, GPU_SENSOR = 1, 0  # NVML_CLOCK_SM, NVML_TEMPERATURE_GPU of nvml.h
 OF_CPU = "its memory is in peak_resident_bytes"
@@ -43,13 +46,17 @@ class Measure:
 
 
 class Meter:
-    """One rank's meter: reads MEASURES; `local_rank` 0 also reads what is the whole node's, whoever caused it.
+    """One rank's meter: reads MEASURES; `local_rank` 0 also reads what is the whole node's, whoever
+    caused it.
 
-    Beside the columns it leaves `cpu_s`, CPU time of this process and its child processes, and `wall_s`, the time
-    from `start` to `stop`; `cpu_share` is one by the other. `node_cpu_s` is the CPU time of the whole node.
+    Beside the columns it leaves `cpu_s`, CPU time of this process and its child processes, and
+    `wall_s`, the time from `start` to `stop`; `cpu_share` is one by the other. `node_cpu_s` is the
+    CPU time of the whole node.
     """
 
-    def __init__(self, device: str, local_rank: int, sys: Path = Path("/sys"), rapl_s: float = RAPL_S) -> None:
+    def __init__(
+        self, device: str, local_rank: int, sys: Path = Path("/sys"), rapl_s: float = RAPL_S
+    ) -> None:
         self._cuda, self._local_rank, self.sys = str(device).startswith("cuda"), local_rank, sys
         self._rapl_s = rapl_s
         self._rapl: Rapl | None = None
@@ -69,7 +76,9 @@ class Meter:
                 threading.Thread(target=self._watch, args=(self._rapl,), daemon=True).start()
         self._waited_s = counters.waited_s()
         self._began = time.monotonic()
-        self._first = {column: _attempt(read) for column, read in self._readers(counters=True).items()}
+        self._first = {
+            column: _attempt(read) for column, read in self._readers(counters=True).items()
+        }
 
     def stop(self) -> dict[str, Any]:
         """Stop measuring, and return what `read` gives for the last time."""
@@ -87,21 +96,31 @@ class Meter:
             if isinstance(first, Why) or isinstance(last, Why):
                 used[column] = first if isinstance(first, Why) else last
             else:
-                used[column] = last - first if last >= first else Why("the counter was reset meanwhile")
+                used[column] = (
+                    last - first if last >= first else Why("the counter was reset meanwhile")
+                )
         used |= {column: _attempt(read) for column, read in self._readers(counters=False).items()}
         cpu_s = used["cpu_s"]
         used["cpu_share"] = cpu_s if isinstance(cpu_s, Why) else cpu_s / wall_s
         used["wall_s"] = wall_s
         return {
-            "values": {column: None if isinstance(value, Why) else value for column, value in used.items()},
-            "not_measured": {column: str(value) for column, value in used.items() if isinstance(value, Why)},
+            "values": {
+                column: None if isinstance(value, Why) else value for column, value in used.items()
+            },
+            "not_measured": {
+                column: str(value) for column, value in used.items() if isinstance(value, Why)
+            },
         }
 
     def _readers(self, counters: bool) -> dict[str, Callable[[], float]]:
         """Return the function that reads each column of this rank: of counters, or of peaks and
         levels.
         """
-        mine = [m for m in MEASURES if m.counter == counters and (self._local_rank == 0 or not m.column.once_a_node)]
+        mine = [
+            m
+            for m in MEASURES
+            if m.counter == counters and (self._local_rank == 0 or not m.column.once_a_node)
+        ]
         readers: dict[str, Callable[[], float]] = {"cpu_s": cpu_s} if counters else {}
         if counters and self._local_rank == 0:
             readers["node_cpu_s"] = node_cpu_s
@@ -134,7 +153,9 @@ class Meter:
         """Return the value of NVML's function for this rank's GPU. Raises NotMeasuredError."""
         cuda = self.gpu("it has no such level")
         # By its UUID: NVML counts all GPUs of the node, PyTorch those that the process may see.
-        return counters.nvml(f"GPU-{cuda.get_device_properties(cuda.current_device()).uuid}", what, *args)
+        return counters.nvml(
+            f"GPU-{cuda.get_device_properties(cuda.current_device()).uuid}", what, *args
+        )
 
     def near_cores_share(self) -> float:
         """Return the share of the cores that this rank may run on which lie on its GPU's NUMA node.
@@ -182,7 +203,9 @@ def _peak(name: str, description: str, read: Callable[[Meter], float], **more: A
     return Measure(Column(name, "Int64", description, "bytes", over_ranks="max", **more), read)
 
 
-def _level(name: str, description: str, unit: str, read: Callable[[Meter], float], over_ranks: str = "mean") -> Measure:
+def _level(
+    name: str, description: str, unit: str, read: Callable[[Meter], float], over_ranks: str = "mean"
+) -> Measure:
     """Define a level that a rank's GPU reports when training has ended."""
     return Measure(Column(name, "float64", description, unit, over_ranks=over_ranks), read)
 
@@ -193,29 +216,39 @@ def _least(name: str, description: str, unit: str, recorded_as: str) -> Column:
 
 
 def _counter(
-    name: str, kind: str, description: str, unit: str, read: Callable[[Meter], float], once_a_node: bool = True
+    name: str,
+    kind: str,
+    description: str,
+    unit: str,
+    read: Callable[[Meter], float],
+    once_a_node: bool = True,
 ) -> Measure:
     """Define a counter, added up over ranks or nodes."""
     spoiled = (SHARING, PROFILER)
-    column = Column(name, kind, description, unit, over_ranks="sum", once_a_node=once_a_node, spoiled_by=spoiled)
+    column = Column(
+        name, kind, description, unit, over_ranks="sum", once_a_node=once_a_node, spoiled_by=spoiled
+    )
     return Measure(column, read, counter=True)
 
 
 MEASURES = (
     _peak(
         "peak_device_memory_bytes",
-        "Most memory that tensors took on the GPU. Memory of other libraries (NCCL's buffers, DALI) is not in it.",
+        "Most memory that tensors took on the GPU. Memory of other libraries (NCCL's buffers, DALI)"
+        " is not in it.",
         lambda meter: int(meter.gpu(OF_CPU).max_memory_allocated()),
     ),
     _peak(
         "peak_device_reserved_bytes",
-        "Most memory that PyTorch held on the GPU for tensors. Memory of other libraries is not in it.",
+        "Most memory that PyTorch held on the GPU for tensors. Memory of other libraries is not"
+        " in it.",
         lambda meter: int(meter.gpu(OF_CPU).max_memory_reserved()),
     ),
     _peak(
         "device_used_bytes",
-        "Memory in use on the GPU when training ended, whoever used it: PyTorch, NCCL, the driver, and DALI, whose "
-        "decoder takes room for the largest picture for each of its threads, in training and in validation.",
+        "Memory in use on the GPU when training ended, whoever used it: PyTorch, NCCL, the driver,"
+        " and DALI, whose decoder takes room for the largest picture for each of its threads, in"
+        " training and in validation.",
         Meter.device_used_bytes,
     ),
     _peak(
@@ -226,7 +259,8 @@ MEASURES = (
     ),
     _peak(
         "loader_resident_bytes",
-        "Most main memory of the loader's processes, added up; pages that they share count more than once.",
+        "Most main memory of the loader's processes, added up; pages that they share count more"
+        " than once.",
         Meter.loader_resident_bytes,
     ),
     _level(
@@ -250,7 +284,8 @@ MEASURES = (
     ),
     _level(
         "near_cores_share",
-        "Of the cores that a rank may run on, the share on its GPU's NUMA node. Far cores copy and launch more slowly.",
+        "Of the cores that a rank may run on, the share on its GPU's NUMA node. Far cores copy and"
+        " launch more slowly.",
         "",
         Meter.near_cores_share,
     ),
@@ -272,8 +307,8 @@ MEASURES = (
     _counter(
         "network_sent_bytes",
         "Int64",
-        "Bytes sent over all network interfaces except loopback, and InfiniBand, once per node. Null where all "
-        "ranks ran on one node: their traffic does not pass there.",
+        "Bytes sent over all network interfaces except loopback, and InfiniBand, once per node."
+        " Null where all ranks ran on one node: their traffic does not pass there.",
         "bytes",
         lambda meter: counters.network_bytes(meter.sys)[0],
     ),
@@ -288,10 +323,16 @@ MEASURES = (
 # One rank of many, which a mean hides.
 LEAST = (
     _least(
-        "device_clock_least_mhz", "Clock of the slowest rank's GPU, as `device_clock_mhz`.", "MHz", "device_clock_mhz"
+        "device_clock_least_mhz",
+        "Clock of the slowest rank's GPU, as `device_clock_mhz`.",
+        "MHz",
+        "device_clock_mhz",
     ),
     _least(
-        "near_cores_least_share", "`near_cores_share` of the rank with the fewest near cores.", "", "near_cores_share"
+        "near_cores_least_share",
+        "`near_cores_share` of the rank with the fewest near cores.",
+        "",
+        "near_cores_share",
     ),
 )
 COLUMNS = (*(measure.column for measure in MEASURES), CPU_CORES, *LEAST)
@@ -303,8 +344,17 @@ def merge(parts: list[dict[str, Any]]) -> dict[str, Any]:
     value.
     """
     # A checkpoint may be from before a column was added.
-    reasons = {column: UNREAD for part in parts for column in parts[-1]["values"] if column not in part["values"]}
-    reasons |= {column: reason for part in reversed(parts) for column, reason in part["not_measured"].items()}
+    reasons = {
+        column: UNREAD
+        for part in parts
+        for column in parts[-1]["values"]
+        if column not in part["values"]
+    }
+    reasons |= {
+        column: reason
+        for part in reversed(parts)
+        for column, reason in part["not_measured"].items()
+    }
     columns = [column for column in parts[-1]["values"] if column not in reasons]
     peaks = {measure.column.in_record for measure in MEASURES if not measure.counter}
     values: dict[str, Any] = {}

@@ -1,5 +1,5 @@
-"""Models by name: a LeNet-5 and a small ResNet of our own, SqueezeNet from torchvision, those that people wrote
-(`own_models.py`), everything else from timm; for pictures of any size.
+"""Models by name: a LeNet-5 and a small ResNet of our own, SqueezeNet from torchvision, those that
+people wrote (`own_models.py`), everything else from timm; for pictures of any size.
 
 What batch norm does beyond PyTorch's is in `batch_norm.py`.
 """
@@ -10,21 +10,28 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from ddlbench.mends import grouped_convolutions, torchvision_operators
+from ddlbench.patches import grouped_convolutions, torchvision_operators
 from ddlbench.settings.own_models import is_own
 from ddlbench.train import batch_norm, own_models
 
 
 def build(
-    name: str, classes: int, image_size: int, zero_init_last: bool | None = None, sha256: str | None = None
+    name: str,
+    classes: int,
+    image_size: int,
+    zero_init_last: bool | None = None,
+    sha256: str | None = None,
 ) -> nn.Module:
     """Build the untrained model for RGB pictures of `image_size` pixels a side.
 
-    Its batch norm trains on a batch of one value per channel too (`batch_norm.accept_one_value`). `zero_init_last` is
-    the recipe's key, `sha256` that of the source of a model of the user's (`own_models.py`). Raises RuntimeError on a
-    name timm lacks, on that key for a model that has no such choice, and on another source.
+    Its batch norm trains on a batch of one value per channel too (`batch_norm.accept_one_value`).
+    `zero_init_last` is the recipe's key, `sha256` that of the source of a model of the user's
+    (`own_models.py`). Raises RuntimeError on a name timm lacks, on that key for a model that has no
+    such choice, and on another source.
     """
-    if zero_init_last is not None and (name in ("lenet", "lenet5", "squeezenet1_1") or is_own(name)):
+    if zero_init_last is not None and (
+        name in ("lenet", "lenet5", "squeezenet1_1") or is_own(name)
+    ):
         raise _no_choice(name)
     if name in ("lenet", "lenet5"):
         return lenet(classes, image_size, padding=2 if name == "lenet" else 0)
@@ -41,11 +48,14 @@ def build(
 
 
 def _no_choice(name: str) -> RuntimeError:
-    return RuntimeError(f"recipe: zero_init_last: model {name} has no residual blocks that can choose; allowed: null")
+    return RuntimeError(
+        f"recipe: zero_init_last: model {name} has no residual blocks that can choose; allowed:"
+        " null"
+    )
 
 
 def _from_timm(name: str, classes: int, image_size: int, zero_init_last: bool | None) -> nn.Module:
-    torchvision_operators.mend()
+    torchvision_operators.apply()
     import timm
 
     made_for = timm.models.get_pretrained_cfg(name)
@@ -56,7 +66,9 @@ def _from_timm(name: str, classes: int, image_size: int, zero_init_last: bool | 
     if zero_init_last is not None:
         settings["zero_init_last"] = zero_init_last
     try:
-        model: nn.Module = timm.create_model(name, pretrained=False, num_classes=classes, **settings)
+        model: nn.Module = timm.create_model(
+            name, pretrained=False, num_classes=classes, **settings
+        )
     except TypeError as error:
         if "zero_init_last" in str(error):
             raise _no_choice(name) from None
@@ -68,8 +80,9 @@ def lenet(classes: int, image_size: int, padding: int = 2) -> nn.Module:
     """Build LeNet-5 (LeCun et al. 1998, doi:10.1109/5.726791) with three input channels, max
     pooling and ReLU.
 
-    Without padding (`lenet5`) it has the 62 006 weights of DeepSpeed's CIFAR example at 32 pixels and 10 classes, and
-    LeCun's 61 706 but for two input channels; with the padding of `lenet`, which is ours, 83 126.
+    Without padding (`lenet5`) it has the 62 006 weights of DeepSpeed's CIFAR example at 32 pixels
+    and 10 classes, and LeCun's 61 706 but for two input channels; with the padding of `lenet`,
+    which is ours, 83 126.
     """
     side = ((image_size + 2 * padding - 4) // 2 - 4) // 2
     return nn.Sequential(
@@ -92,8 +105,9 @@ def resnet8_half(classes: int, zero_init_last: bool = False) -> nn.Module:
     """Build the smallest ResNet of He et al. 2016 for small pictures (arXiv:1512.03385, section
     4.2), half as wide.
 
-    6n+2 layers with n = 1: one block in each of three stages, of 8, 16 and 32 filters in place of 16, 32 and 64.
-    Between stages the shortcut takes every second pixel and pads the new channels with zeros (their option A).
+    6n+2 layers with n = 1: one block in each of three stages, of 8, 16 and 32 filters in place of
+    16, 32 and 64. Between stages the shortcut takes every second pixel and pads the new channels
+    with zeros (their option A).
     """
     model = nn.Sequential(
         nn.Conv2d(3, 8, 3, padding=1, bias=False),
@@ -120,7 +134,7 @@ def squeezenet1_1(classes: int) -> nn.Module:
 
     Pictures have at least 17 pixels a side.
     """
-    torchvision_operators.mend()
+    torchvision_operators.apply()
     from torchvision.models import squeezenet1_1 as theirs
 
     model: nn.Module = theirs(weights=None, num_classes=classes)
@@ -164,13 +178,14 @@ def complaint(name: str, image_size: int) -> str | None:
     except Exception as error:  # each model says it in its own way, some without a word
         why = " ".join(f"{type(error).__name__}: {error}".rstrip(": ").split())
         return (
-            f"model {name} takes no pictures of {image_size} pixels (recipe: image_size){_made_for(name)}: {why[:200]}"
+            f"model {name} takes no pictures of {image_size} pixels (recipe:"
+            f" image_size){_made_for(name)}: {why[:200]}"
         )
     return None
 
 
 def _made_for(name: str) -> str:
-    torchvision_operators.mend()
+    torchvision_operators.apply()
     from timm.models import get_pretrained_cfg
 
     made_for = get_pretrained_cfg(name)
@@ -181,8 +196,9 @@ def flops_per_image(model: nn.Module, image_size: int) -> int:
     """Count the floating-point operations of a forward and a backward pass over one RGB picture of
     `image_size` pixels a side.
 
-    Matrix products, convolutions and attention count, an addition and a multiplication as one each; normalisation and
-    activations are left out. Only shapes are computed: the model is not changed, and no random number is drawn.
+    Matrix products, convolutions and attention count, an addition and a multiplication as one each;
+    normalisation and activations are left out. Only shapes are computed: the model is not changed,
+    and no random number is drawn.
     """
     return _count(lambda: copy.deepcopy(model), image_size, backward=True)[""]
 
@@ -193,7 +209,8 @@ def forward_flops(model: nn.Module, image_size: int) -> dict[str, int]:
 
     Modules in which nothing is counted are left out.
     """
-    # Without gradients altogether: PyTorch's counter stumbles over a weight that is a module's input (timm's CaiT).
+    # Without gradients altogether: PyTorch's counter stumbles over a weight that is a module's
+    # input (timm's CaiT).
     return _count(lambda: copy.deepcopy(model).requires_grad_(False), image_size, backward=False)
 
 
@@ -205,7 +222,9 @@ def _count(build: Callable[[], nn.Module], image_size: int, backward: bool) -> d
     from torch.utils.flop_counter import FlopCounterMode
 
     def counted(model: nn.Module, pictures: torch.Tensor) -> FlopCounterMode:
-        with FlopCounterMode(display=False, custom_mapping=grouped_convolutions.counting()) as counter:
+        with FlopCounterMode(
+            display=False, custom_mapping=grouped_convolutions.counting()
+        ) as counter:
             out = model.train()(pictures)
             if backward:
                 out.sum().backward()
@@ -217,6 +236,8 @@ def _count(build: Callable[[], nn.Module], image_size: int, backward: bool) -> d
     except Exception:  # it looks at values, and nothing has any there
         with torch.random.fork_rng():
             counter = counted(build().cpu(), torch.rand(shape))
-    counts = {name: sum(by_operator.values()) for name, by_operator in counter.get_flop_counts().items()}
+    counts = {
+        name: sum(by_operator.values()) for name, by_operator in counter.get_flop_counts().items()
+    }
     total = counts.pop("Global", 0)
     return {name.partition(".")[2]: count for name, count in counts.items() if count} | {"": total}

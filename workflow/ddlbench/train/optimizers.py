@@ -1,7 +1,8 @@
 """Optimisers by the recipe's name, and which parameters decay; tested against their papers.
 
-SGD and AdamW are PyTorch's. LAMB is timm's, set to what its paper says. LARS is our own: the paper and MLPerf, whose
-rates we use, put the learning rate into the momentum, and timm's keeps it out, as PyTorch's SGD does.
+SGD and AdamW are PyTorch's. LAMB is timm's, set to what its paper says. LARS is our own: the paper
+and MLPerf, whose rates we use, put the learning rate into the momentum, and timm's keeps it out, as
+PyTorch's SGD does.
 """
 
 from collections.abc import Iterable
@@ -11,24 +12,29 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from ddlbench.core.recipe import Recipe
-from ddlbench.mends import torchvision_operators
-from ddlbench.mends.sgd_momentum import Sgd
+from ddlbench.patches import torchvision_operators
+from ddlbench.patches.sgd_momentum import Sgd
 
 
 def groups(recipe: Recipe, model: torch.nn.Module) -> list[dict[str, Any]]:
     """Return the trainable parameters in groups for an optimiser, each with `params`,
     `weight_decay` and `adapt`.
 
-    There is one group. If norm and bias do not decay, a second one holds all parameters of one dimension: the biases,
-    and those of normalisation layers. `adapt` says whether lars and lamb set layer-wise rates in a group: not where
-    nothing decays, as MLPerf's reference leaves batch norm and biases out of both (mlcommons/training,
-    image_classification/tensorflow2/lars_optimizer.py, skip_list).
+    There is one group. If norm and bias do not decay, a second one holds all parameters of one
+    dimension: the biases, and those of normalisation layers. `adapt` says whether lars and lamb set
+    layer-wise rates in a group: not where nothing decays, as MLPerf's reference leaves batch norm
+    and biases out of both (mlcommons/training, image_classification/tensorflow2/lars_optimizer.py,
+    skip_list).
     """
     parameters = [p for p in model.parameters() if p.requires_grad]
     if recipe.decay_norm_and_bias:
         return [{"params": parameters, "weight_decay": recipe.weight_decay, "adapt": True}]
     parts = [
-        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": recipe.weight_decay, "adapt": True},
+        {
+            "params": [p for p in parameters if p.ndim > 1],
+            "weight_decay": recipe.weight_decay,
+            "adapt": True,
+        },
         {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0, "adapt": False},
     ]
     return [part for part in parts if part["params"]]
@@ -42,39 +48,54 @@ def build(recipe: Recipe, model: torch.nn.Module) -> torch.optim.Optimizer:
     """
     parameters = groups(recipe, model)
     lr = recipe.base_lr
-    # PyTorch's default on CPUs is one operation after the other for one parameter after the other: 39 ms for ResNet-18.
-    # `foreach` applies each operation to all parameters (17 ms), and gives the same last bit however parameters are cut
-    # up by ZeRO or FSDP. `fused` is a single pass (5 ms); SGD's cannot take FSDP's sharded tensors.
+    # PyTorch's default on CPUs is one operation after the other for one parameter after the other:
+    # 39 ms for ResNet-18. `foreach` applies each operation to all parameters (17 ms), and gives the
+    # same last bit however parameters are cut up by ZeRO or FSDP. `fused` is a single pass (5 ms);
+    # SGD's cannot take FSDP's sharded tensors.
     if recipe.optimizer == "sgd":
-        fused = all(p.is_cuda and not isinstance(p, DTensor) for group in parameters for p in group["params"])
+        fused = all(
+            p.is_cuda and not isinstance(p, DTensor)
+            for group in parameters
+            for p in group["params"]
+        )
         return Sgd(
-            parameters, lr=lr, momentum=recipe.momentum, nesterov=recipe.nesterov, fused=fused, foreach=not fused
+            parameters,
+            lr=lr,
+            momentum=recipe.momentum,
+            nesterov=recipe.nesterov,
+            fused=fused,
+            foreach=not fused,
         )
     if recipe.optimizer == "adamw":
         return torch.optim.AdamW(parameters, lr=lr, betas=(recipe.beta1, recipe.beta2), fused=True)
     if recipe.optimizer == "lars":
         return Lars(parameters, lr, recipe.momentum, recipe.nesterov, recipe.trust_coefficient)
     if recipe.optimizer == "lamb":
-        torchvision_operators.mend()
+        torchvision_operators.apply()
         from timm.optim import Lamb
 
-        # Unless told otherwise timm's clips gradients at 1; and it asks each group, not the recipe, whether to adapt.
+        # Unless told otherwise timm's clips gradients at 1; and it asks each group, not the recipe,
+        # whether to adapt.
         for group in parameters:
             group["always_adapt"] = group["adapt"]
-        lamb: torch.optim.Optimizer = Lamb(parameters, lr=lr, betas=(recipe.beta1, recipe.beta2), max_grad_norm=None)
+        lamb: torch.optim.Optimizer = Lamb(
+            parameters, lr=lr, betas=(recipe.beta1, recipe.beta2), max_grad_norm=None
+        )
         return lamb
     raise ValueError(f"no optimizer {recipe.optimizer}")
 
 
 class Lars(torch.optim.Optimizer):
-    """LARS (You et al. 2017, arXiv:1708.03888, algorithm 1), with the learning rate inside the momentum:
+    """LARS (You et al. 2017, arXiv:1708.03888, algorithm 1), with the learning rate inside the
+    momentum:
 
         rate = lr * trust_coefficient * |w| / (|g| + weight_decay * |w|)     for each parameter, lr if a norm is 0
         v    = momentum * v + rate * (g + weight_decay * w)
         w    = w - v                                    (Nesterov: w - momentum * v - rate * (g + weight_decay * w))
 
-    In groups whose `adapt` is false the rate is lr. MLPerf's reference does the same, with epsilon 0. Where the rate
-    is constant it is timm's `Lars`. Norms are those of whole parameters: no use for parts of flattened ones.
+    In groups whose `adapt` is false the rate is lr. MLPerf's reference does the same, with epsilon
+    0. Where the rate is constant it is timm's `Lars`. Norms are those of whole parameters: no use
+    for parts of flattened ones.
     """
 
     def __init__(
@@ -87,7 +108,12 @@ class Lars(torch.optim.Optimizer):
         weight_decay: float = 0.0,
     ) -> None:
         # Horovod makes this object again with its groups alone, so every setting lives in them.
-        defaults = {"momentum": momentum, "nesterov": nesterov, "trust_coefficient": trust_coefficient, "adapt": True}
+        defaults = {
+            "momentum": momentum,
+            "nesterov": nesterov,
+            "trust_coefficient": trust_coefficient,
+            "adapt": True,
+        }
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay, **defaults})
 
     @torch.no_grad()
@@ -106,7 +132,11 @@ class Lars(torch.optim.Optimizer):
     def _update(self, weights: list[torch.Tensor], group: dict[str, Any]) -> None:
         gradients = [w.grad for w in weights if w.grad is not None]
         decay, lr = group["weight_decay"], group["lr"]
-        scaled = torch._foreach_add(gradients, weights, alpha=decay) if decay else torch._foreach_mul(gradients, 1.0)
+        scaled = (
+            torch._foreach_add(gradients, weights, alpha=decay)
+            if decay
+            else torch._foreach_mul(gradients, 1.0)
+        )
         steps = list(scaled)
         if group["adapt"]:
             w, g = (torch.stack(torch._foreach_norm(tensors)) for tensors in (weights, gradients))

@@ -1,4 +1,5 @@
-"""Models that people wrote, in a rank: `settings/own_models.py` has found their source, here it is imported and called.
+"""Models that people wrote, in a rank: `settings/own_models.py` has found their source, here it is
+imported and called.
 
 Whatever goes wrong in it is one line that names the model's file and the line in it.
 """
@@ -14,8 +15,8 @@ import psutil
 import torch
 from torch import nn
 
-from ddlbench.core.plural import gigabytes
-from ddlbench.mends import torchvision_operators
+from ddlbench.core.formatting import gigabytes
+from ddlbench.patches import torchvision_operators
 from ddlbench.settings.own_models import OwnModel, find
 
 
@@ -41,11 +42,14 @@ FAULTS = (Exception, SystemExit, HangError)
 def build(name: str, classes: int, image_size: int, sha256: str | None = None) -> nn.Module:
     """Build the module that the function returns.
 
-    Raises ModelError if it does not, or if the source is not the planned one (`sha256`); ConfigError as `find` does.
+    Raises ModelError if it does not, or if the source is not the planned one (`sha256`);
+    ConfigError as `find` does.
     """
     source = find(name)
     if sha256 not in (None, source.sha256):
-        raise ModelError(f"{source.files[0]}: model {name}: was changed since the run was planned; start again")
+        raise ModelError(
+            f"{source.files[0]}: model {name}: was changed since the run was planned; start again"
+        )
     try:
         model = getattr(_imported(source), source.function)(classes, image_size)
     except FAULTS as error:
@@ -57,31 +61,42 @@ def build(name: str, classes: int, image_size: int, sha256: str | None = None) -
 
 def _imported(source: OwnModel) -> Any:
     """Import the module of a model."""
-    torchvision_operators.mend()  # a model may import it
+    torchvision_operators.apply()  # a model may import it
     if str(source.root) not in sys.path:
-        sys.path.append(str(source.root))  # last: a file there must not hide a package that others import
-    written, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # old bytecode could hide a change
+        sys.path.append(
+            str(source.root)
+        )  # last: a file there must not hide a package that others import
+    written, sys.dont_write_bytecode = (
+        sys.dont_write_bytecode,
+        True,
+    )  # old bytecode could hide a change
     try:
         module = importlib.import_module(source.module)
     finally:
         sys.dont_write_bytecode = written
     if Path(str(module.__file__)).resolve() != source.files[0].resolve():
-        raise ImportError(f"Python imports {module.__file__} as {source.module}; rename one of the two")
+        raise ImportError(
+            f"Python imports {module.__file__} as {source.module}; rename one of the two"
+        )
     return module
 
 
-def complaint(name: str, classes: int, image_size: int, patience_s: float) -> str | None:
+def complaint(name: str, classes: int, image_size: int, timeout_s: float) -> str | None:
     """Return why a model cannot be trained, in one line; None if it can.
 
-    It is asked on the meta device, which takes no memory; a model that looks at values is asked on the CPU. Both
-    together may take `patience_s`. It is called in a process's main thread, the only one that hears signals.
+    It is asked on the meta device, which takes no memory; a model that looks at values is asked on
+    the CPU. Both together may take `timeout_s`. It is called in a process's main thread, the only
+    one that hears signals.
     """
 
     def stop(number: int, frame: object) -> None:
-        raise HangError(f"it had not ended after {patience_s:.0f} s; start_patience_s of the machine's file gives more")
+        raise HangError(
+            f"it had not ended after {timeout_s:.0f} s; start_timeout_s of the machine's file gives"
+            " more"
+        )
 
     reason, former = None, signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, patience_s)
+    signal.setitimer(signal.ITIMER_REAL, timeout_s)
     try:
         for device in ("meta", "cpu"):
             try:
@@ -105,7 +120,10 @@ def _ask(name: str, classes: int, image_size: int, device: str) -> None:
     pictures.
     """
     with torch.device(device):
-        model, pictures = build(name, classes, image_size).train(), torch.rand(2, 3, image_size, image_size)
+        model, pictures = (
+            build(name, classes, image_size).train(),
+            torch.rand(2, 3, image_size, image_size),
+        )
     source = find(name)
     if refused := unfit(model):
         raise RefusedError(str(_explained(source, TypeError(refused), model)))
@@ -114,9 +132,16 @@ def _ask(name: str, classes: int, image_size: int, device: str) -> None:
         wrong = _wrong(model, pictures, scores, classes)
         if wrong is None:
             scores.sum().backward()
-            unused = [key for key, weight in model.named_parameters() if weight.requires_grad and weight.grad is None]
+            unused = [
+                key
+                for key, weight in model.named_parameters()
+                if weight.requires_grad and weight.grad is None
+            ]
             if unused:
-                wrong = f"weight {unused[0]} takes no part in the scores; leave it out, or set requires_grad = False"
+                wrong = (
+                    f"weight {unused[0]} takes no part in the scores; leave it out, or set"
+                    " requires_grad = False"
+                )
     except FAULTS as error:
         raise _explained(source, error, model) from error
     if wrong:
@@ -130,15 +155,21 @@ def unfit(model: nn.Module) -> str | None:
     size = 0
     for name, weight in model.named_parameters():
         if isinstance(weight, nn.parameter.UninitializedParameter):
-            return f"weight {name} has no shape before the first pictures (a lazy layer); give its sizes"
+            return (
+                f"weight {name} has no shape before the first pictures (a lazy layer); give its"
+                " sizes"
+            )
         if weight.requires_grad and weight.dtype != torch.float32:
             return (
-                f"weight {name} is {weight.dtype}; allowed: torch.float32, of which the recipe's precision makes others"
+                f"weight {name} is {weight.dtype}; allowed: torch.float32, of which the recipe's"
+                " precision makes others"
             )
         size += weight.nelement() * weight.element_size()
     memory = psutil.virtual_memory().total
     if size > memory:
-        return f"its weights take {gigabytes(size)}, and this node has a memory of {gigabytes(memory)}"
+        return (
+            f"its weights take {gigabytes(size)}, and this node has a memory of {gigabytes(memory)}"
+        )
     return None
 
 
@@ -150,9 +181,14 @@ def _wrong(model: nn.Module, pictures: torch.Tensor, scores: Any, classes: int) 
         kind = scores.dtype if isinstance(scores, torch.Tensor) else type(scores).__name__
         return f"returns {kind}; allowed: a tensor of floating-point scores"
     if scores.shape != (len(pictures), classes):
-        return f"gives scores of shape {(*scores.shape,)} for {len(pictures)} pictures; allowed: (pictures, {classes})"
+        return (
+            f"gives scores of shape {(*scores.shape,)} for {len(pictures)} pictures; allowed:"
+            f" (pictures, {classes})"
+        )
     if pictures._version:
-        return "changes the pictures that it is given; loaders use a batch again: let it change a copy"
+        return (
+            "changes the pictures that it is given; loaders use a batch again: let it change a copy"
+        )
     if not any(weight.requires_grad for weight in model.parameters()):
         return "has no weights that can be trained"
     return None if scores.requires_grad else "its scores depend on no weight that can be trained"
@@ -163,12 +199,24 @@ def _explained(source: OwnModel, error: BaseException, model: Any = None) -> Mod
     model, or its function, is defined.
     """
     files = {str(file): file for file in source.files}
-    at = [(files[f.filename], f.lineno) for f in traceback.extract_tb(error.__traceback__) if f.filename in files]
+    at = [
+        (files[f.filename], f.lineno)
+        for f in traceback.extract_tb(error.__traceback__)
+        if f.filename in files
+    ]
     if isinstance(error, SyntaxError) and error.filename in files:
         at.append((files[error.filename], error.lineno))
     function = getattr(sys.modules.get(source.module), source.function, None)
-    codes = [getattr(call, "__code__", None) for call in (function, getattr(model, "forward", None))]
-    defined = [(files[c.co_filename], c.co_firstlineno) for c in codes if c and c.co_filename in files]
+    codes = [
+        getattr(call, "__code__", None) for call in (function, getattr(model, "forward", None))
+    ]
+    defined = [
+        (files[c.co_filename], c.co_firstlineno) for c in codes if c and c.co_filename in files
+    ]
     file, line = (at or defined or [(source.files[0], 1)])[-1]
-    what = error if isinstance(error, TypeError) and error.__traceback__ is None else f"{type(error).__name__}: {error}"
+    what = (
+        error
+        if isinstance(error, TypeError) and error.__traceback__ is None
+        else f"{type(error).__name__}: {error}"
+    )
     return ModelError(f"{file}:{line}: model {source.name}: {' '.join(str(what).split())[:300]}")

@@ -1,8 +1,9 @@
-"""Who am I? A rank's place among all ranks, from the variables of its launcher: torchrun, horovodrun, srun.
+"""Who am I? A rank's place among all ranks, from the variables of its launcher: torchrun,
+horovodrun, srun.
 
-Under srun there is no launcher of the framework's own. SLURM's variables are then translated into those of
-torch.distributed (`slurm/step.py`), and these into Horovod's (`train/frameworks/horovod.py`). `plan/launch.py` says how
-ranks are started.
+Under srun there is no launcher of the framework's own. SLURM's variables are then translated into
+those of torch.distributed (`slurm/step.py`), and these into Horovod's
+(`train/frameworks/horovod.py`). `plan/launch.py` says how ranks are started.
 """
 
 import os
@@ -10,12 +11,14 @@ from dataclasses import dataclass
 
 from ddlbench.slurm import step
 
-# Rank, number of ranks and rank on the node, as launchers name them. The first line whose variables are set counts.
+# Rank, number of ranks and rank on the node, as launchers name them. The first line whose variables
+# are set counts.
 LAUNCHERS = (
     ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
     ("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK"),
 )
-# Says that the variables were made from SLURM's. Without it they would look like those of a framework's launcher.
+# Says that the variables were made from SLURM's. Without it they would look like those of a
+# framework's launcher.
 TRANSLATED = "DDLBENCH_UNDER_SRUN"
 
 
@@ -74,10 +77,11 @@ def device_number(local_rank: int, visible: int) -> int | None:
     """Return the GPU of a rank among the `visible` ones, counted from 0; None if there is none for
     it.
 
-    Some launchers show all GPUs of a node to each rank, others each rank one of its own: JSC's psslurm does, unless
-    CUDA_VISIBLE_DEVICES is set by the user. Of several that are visible a rank takes its own, and never one that
-    another rank of the node takes. The only one that is visible is its own if CUDA_VISIBLE_DEVICES hides the others;
-    where nobody set it, it is the node's only one, which the node's first rank takes.
+    Some launchers show all GPUs of a node to each rank, others each rank one of its own: JSC's
+    psslurm does, unless CUDA_VISIBLE_DEVICES is set by the user. Of several that are visible a rank
+    takes its own, and never one that another rank of the node takes. The only one that is visible
+    is its own if CUDA_VISIBLE_DEVICES hides the others; where nobody set it, it is the node's only
+    one, which the node's first rank takes.
     """
     if visible == 1 and "CUDA_VISIBLE_DEVICES" in os.environ:
         return 0
@@ -85,7 +89,8 @@ def device_number(local_rank: int, visible: int) -> int | None:
 
 
 def take_device(local_rank: int) -> None:
-    """Make a rank's GPU the current one. This is the only place that chooses; all else asks what is current.
+    """Make a rank's GPU the current one. This is the only place that chooses; all else asks what is
+    current.
 
     Raises WorldError if it sees no GPU of its own.
     """

@@ -1,7 +1,8 @@
-"""How a model computes: in the number format of the recipe, with the options that all frameworks have.
+"""How a model computes: in the number format of the recipe, with the options that all frameworks
+have.
 
-`config/recipes/` holds a recipe's values. Its learning rates are in `core/schedule.py`, its optimisers in
-`optimizers.py`.
+`config/recipes/` holds a recipe's values. Its learning rates are in `core/schedule.py`, its
+optimisers in `optimizers.py`.
 """
 
 from typing import Any
@@ -16,8 +17,9 @@ def set_precision(spec: RunSpec) -> None:
     tf32, else exactly. And whether cuDNN times its algorithms before it takes one (option
     `cudnn_benchmark`).
 
-    PyTorch's own default is neither: exact products, but convolutions in TensorFloat-32. Both of its switches are set
-    (torch 2.13), because reading one where only the other was set is an error, and torch.compile reads the old one.
+    PyTorch's own default is neither: exact products, but convolutions in TensorFloat-32. Both of
+    its switches are set (torch 2.13), because reading one where only the other was set is an error,
+    and torch.compile reads the old one.
     """
     tf32 = spec.recipe.precision == "tf32"
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
@@ -36,11 +38,15 @@ def autocast(spec: RunSpec) -> Any:
     """
     kinds = {"bf16": torch.bfloat16, "fp16": torch.float16}
     wanted = spec.recipe.precision in kinds
-    return torch.autocast(spec.device, dtype=kinds.get(spec.recipe.precision, torch.bfloat16), enabled=wanted)
+    return torch.autocast(
+        spec.device, dtype=kinds.get(spec.recipe.precision, torch.bfloat16), enabled=wanted
+    )
 
 
 def prepare(model: torch.nn.Module, spec: RunSpec) -> None:
-    """Make the model what the recipe and the options of all frameworks want, before a framework takes it."""
+    """Make the model what the recipe and the options of all frameworks want, before a framework
+    takes it.
+    """
     layout = torch.channels_last if spec.option("channels_last") else torch.contiguous_format
     model.to(memory_format=layout)  # type: ignore[call-overload]
     forward = model.forward
@@ -53,6 +59,6 @@ def prepare(model: torch.nn.Module, spec: RunSpec) -> None:
 
     model.forward = precisely
     if spec.option("compile"):
-        # One program for each size of batch. Else torch makes one for all sizes when the first smaller batch comes, and
-        # keeps to that slower one for the rest of the run.
+        # One program for each size of batch. Else torch makes one for all sizes when the first
+        # smaller batch comes, and keeps to that slower one for the rest of the run.
         model.compile(dynamic=False, mode=spec.option("compile_mode"))

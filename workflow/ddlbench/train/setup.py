@@ -1,4 +1,5 @@
-"""Everything that a rank has before its first step: device, loaders, framework, model, engine, clock, log.
+"""Everything that a rank has before its first step: device, loaders, framework, model, engine,
+clock, log.
 
 `set_up` makes it in four stages, in an order that matters. `loop.py` is what uses it.
 """
@@ -14,7 +15,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from ddlbench.core import beats, notes, registry
+from ddlbench.core import heartbeats, notes, registry
 from ddlbench.core.files import write_json
 from ddlbench.core.rank_log import RankLog
 from ddlbench.core.record import FLOPS_COUNTED
@@ -36,7 +37,9 @@ class StartingPoint:
     elapsed_s: float = 0.0
     written: dict[str, int] | None = None  # `RankLog.bytes_written` then
     losses: list[float] = field(default_factory=list)  # of the epoch's steps before
-    used: list[dict[str, Any]] = field(default_factory=list)  # `Meter.read` of each process that trained before
+    used: list[dict[str, Any]] = field(
+        default_factory=list
+    )  # `Meter.read` of each process that trained before
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,9 @@ class Setup(Arrived):
     """The parts that a rank has before its first step."""
 
     loaders: dict[str, Loader]
-    ahead: dict[str, Iterator[Batch]]  # by split, of the first epoch: the loaders were asked for them already
+    ahead: dict[
+        str, Iterator[Batch]
+    ]  # by split, of the first epoch: the loaders were asked for them already
     framework: Framework
     guard: Guard
     model: torch.nn.Module
@@ -88,17 +93,21 @@ class Setup(Arrived):
         return iter(self.loaders[split].epoch(epoch) if ahead is None else ahead)
 
 
-Saved: TypeAlias = "dict[str, Any] | None"  # this rank's part of the checkpoint; None at the run's first step
+Saved: TypeAlias = (
+    "dict[str, Any] | None"  # this rank's part of the checkpoint; None at the run's first step
+)
 
 
 def set_up(assignment: Assignment) -> Setup:
-    """Make a rank ready for training, from the newest checkpoint in the run's folder if there is one.
+    """Make a rank ready for training, from the newest checkpoint in the run's folder if there is
+    one.
 
-    The order of the stages matters: loaders fork, which must not happen once a framework runs threads; a framework is
-    joined before a model is made for it; and the clock starts when all ranks have all of it.
+    The order of the stages matters: loaders fork, which must not happen once a framework runs
+    threads; a framework is joined before a model is made for it; and the clock starts when all
+    ranks have all of it.
 
-    Raises WorldError if the launcher started another number of ranks than promised, or shows this one no GPU;
-    RuntimeError if the framework as it is installed cannot train this run.
+    Raises WorldError if the launcher started another number of ranks than promised, or shows this
+    one no GPU; RuntimeError if the framework as it is installed cannot train this run.
     """
     arrived, saved = arrive(assignment)
     asked = time.monotonic()
@@ -115,7 +124,9 @@ def set_up(assignment: Assignment) -> Setup:
         engine=engine,
         clock=clock,
         meter=Meter(arrived.spec.device, arrived.place.local_rank),
-        profiled_step=profiler.start(arrived.spec, arrived.rank, assignment.folder, arrived.steps, arrived.start.step),
+        profiled_step=profiler.start(
+            arrived.spec, arrived.rank, assignment.folder, arrived.steps, arrived.start.step
+        ),
     )
     begin(setup, asked)
     return setup
@@ -136,13 +147,22 @@ def arrive(assignment: Assignment) -> tuple[Arrived, Saved]:
     images, classes = assignment.sizes()
     steps = steps_per_epoch(images["train"], spec.global_batch)
     if saved is None:
-        log.event("cache_clear", True)  # a run is processes of its own; the file cache is as it was left
+        log.event(
+            "cache_clear", True
+        )  # a run is processes of its own; the file cache is as it was left
         log.start("init_start")
         log.settings(spec, seen_here(assignment.facts, spec.device), images["train"], images["val"])
-    return Arrived(assignment, spec, who, torch.device(spec.device), images, classes, steps, start, log), saved
+    return (
+        Arrived(
+            assignment, spec, who, torch.device(spec.device), images, classes, steps, start, log
+        ),
+        saved,
+    )
 
 
-def open_loaders(arrived: Arrived, saved: Saved) -> tuple[dict[str, Loader], dict[str, Iterator[Batch]]]:
+def open_loaders(
+    arrived: Arrived, saved: Saved
+) -> tuple[dict[str, Loader], dict[str, Iterator[Batch]]]:
     """Run the second stage: open the loaders and ask for their first epoch, while there are no
     threads; then start the heartbeat.
     """
@@ -154,7 +174,9 @@ def open_loaders(arrived: Arrived, saved: Saved) -> tuple[dict[str, Loader], dic
         loaders[split] = member.Loader(source, spec, rank, kept.get(split))
     epoch, done = divmod(arrived.start.step, arrived.steps)
     ahead = {"train": loaders["train"].epoch(epoch, done), "val": loaders["val"].epoch(epoch)}
-    beats.keep_beating(assignment.folder, rank, arrived.place.local_rank, spec.nodes, assignment.silent_s)
+    heartbeats.keep_beating(
+        assignment.folder, rank, arrived.place.local_rank, spec.nodes, assignment.silent_s
+    )
     return loaders, ahead
 
 
@@ -172,12 +194,21 @@ def join_others(arrived: Arrived) -> tuple[Framework, Guard]:
     return framework, Guard(gather, assignment.checkpoint_minutes, arrived.start.step)
 
 
-def wrap_model(arrived: Arrived, framework: Framework, saved: Saved) -> tuple[torch.nn.Module, Engine, Clock]:
+def wrap_model(
+    arrived: Arrived, framework: Framework, saved: Saved
+) -> tuple[torch.nn.Module, Engine, Clock]:
     """Run the fourth stage: make the model, the same on all ranks, and hand it to the framework."""
-    spec, recipe, log, folder = arrived.spec, arrived.spec.recipe, arrived.log, arrived.assignment.folder
+    spec, recipe, log, folder = (
+        arrived.spec,
+        arrived.spec.recipe,
+        arrived.log,
+        arrived.assignment.folder,
+    )
     precision.set_precision(spec)
     torch.manual_seed(spec.seed)  # every rank makes the same model
-    model = models.build(spec.model, arrived.classes, recipe.image_size, recipe.zero_init_last, spec.model_sha256)
+    model = models.build(
+        spec.model, arrived.classes, recipe.image_size, recipe.zero_init_last, spec.model_sha256
+    )
     if arrived.rank == 0 and saved is None:
         log.event("ddlbench_flops_per_image", models.flops_per_image(model, recipe.image_size))
         log.event("ddlbench_initial_weights_sha256", weights_sha256(model))
@@ -189,7 +220,9 @@ def wrap_model(arrived: Arrived, framework: Framework, saved: Saved) -> tuple[to
         _all_have_images(arrived)
         batch_norm.synchronise(model, framework.sync_batch_norm())
     precision.prepare(model, spec)
-    torch.manual_seed(spec.seed * 100_003 + arrived.rank)  # from here on, ranks draw different numbers
+    torch.manual_seed(
+        spec.seed * 100_003 + arrived.rank
+    )  # from here on, ranks draw different numbers
     engine = framework.Engine(model, partial(optimizers.build, recipe), spec, clock)
     if saved is None:
         log.stop("init_stop")
@@ -200,13 +233,15 @@ def wrap_model(arrived: Arrived, framework: Framework, saved: Saved) -> tuple[to
 
 
 def _all_have_images(arrived: Arrived) -> None:
-    """Raise RuntimeError if a rank computes a part of a step without images, which statistics would count."""
+    """Raise RuntimeError if a rank computes a part of a step without images, which statistics would
+    count.
+    """
     spec, images = arrived.spec, arrived.images["train"]
     least, parts = smallest_share(images, spec.global_batch, spec.workers), spec.recipe.accumulation
     if least < parts:
         raise RuntimeError(
-            f"recipe: sync_batch_norm: in an epoch's last step a rank has {least} of {images} images for accumulation "
-            f"{parts}; take another global batch"
+            f"recipe: sync_batch_norm: in an epoch's last step a rank has {least} of {images}"
+            f" images for accumulation {parts}; take another global batch"
         )
 
 
@@ -227,7 +262,9 @@ def begin(setup: Setup, asked: float) -> None:
     setup.meter.start()
 
 
-def _gathering(framework: Framework, device: torch.device) -> Callable[[torch.Tensor], torch.Tensor]:
+def _gathering(
+    framework: Framework, device: torch.device
+) -> Callable[[torch.Tensor], torch.Tensor]:
     # On a GPU a collective returns when it is enqueued: only who reads its value waits.
     return lambda tensor: framework.gather(tensor.to(device)).cpu()
 
@@ -238,7 +275,10 @@ def _start(folder: Path, rank: int) -> tuple[StartingPoint, Saved]:
     if newest is None:
         return StartingPoint(), None
     at, saved = checkpoint.summary(newest), checkpoint.load(newest, rank)
-    return StartingPoint(at["step"], at["elapsed_s"], at["written"], saved["losses"], saved["used"]), saved
+    return (
+        StartingPoint(at["step"], at["elapsed_s"], at["written"], saved["losses"], saved["used"]),
+        saved,
+    )
 
 
 def weights_sha256(model: torch.nn.Module) -> str:

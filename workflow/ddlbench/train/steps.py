@@ -1,4 +1,6 @@
-"""A step's parts as moments, and the rows of `steps.parquet` made of them once their times are known."""
+"""A step's parts as moments, and the rows of `steps.parquet` made of them once their times are
+known.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,11 @@ Span = tuple[float, float]  # begin and end [s]
 
 
 class Step:
-    """One step of one rank while it is taken. `loss` is its share of the step's loss, a tensor that nobody waits for.
+    """One step of one rank while it is taken. `loss` is its share of the step's loss, a tensor that
+    nobody waits for.
 
-    `moments` begins when the batch is there. Then comes the end of each part's forward pass and of its backward pass,
-    in turns, and last the end of the step.
+    `moments` begins when the batch is there. Then comes the end of each part's forward pass and of
+    its backward pass, in turns, and last the end of the step.
     """
 
     def __init__(self, epoch: int, step: int, images: int, lr: float, batch_there: Moment) -> None:
@@ -92,9 +95,12 @@ def gathered(mine: Sequence[StepRow], gather: Callable[[torch.Tensor], torch.Ten
 
     Each gives as many; all call it at once.
 
-    So a run of any number of ranks writes one file. `gather` gives the tensors of all ranks, [ranks, bytes].
+    So a run of any number of ranks writes one file. `gather` gives the tensors of all ranks,
+    [ranks, bytes].
     """
-    return gather(torch.from_numpy(packed(mine).view(np.uint8))).numpy().reshape(-1).view(step_type())
+    return (
+        gather(torch.from_numpy(packed(mine).view(np.uint8))).numpy().reshape(-1).view(step_type())
+    )
 
 
 def _without(spans: list[Span], waits: list[Span]) -> float:

@@ -21,8 +21,8 @@ def share_batch_norm(model: torch.nn.Module, framework: Framework) -> None:
 def count_correct(engine: Engine, batches: Iterator[Batch], spare: Batch) -> torch.Tensor:
     """Count [correct, correct among the first five, seen] of this rank's images, float64.
 
-    Every rank takes as many passes, because ranks meet in each where weights are sharded: without images it takes one
-    over `spare`, which counts for nothing.
+    Every rank takes as many passes, because ranks meet in each where weights are sharded: without
+    images it takes one over `spare`, which counts for nothing.
     """
     # What is counted stays on the device, so that no batch waits for the one before.
     counts = torch.zeros(2, dtype=torch.float64, device=spare[0].device)

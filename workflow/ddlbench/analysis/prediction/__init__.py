@@ -1,8 +1,9 @@
 """How fast training will be at worker counts that nobody ran.
 
 `analysis/prediction_series.py` takes series from the tables, `last_rate.py` has the model,
-`analysis/prediction_priors.py` what it has learnt from published series. `outlook/predictions.py` asks it about a
-study; `bench/prediction.py` measures it beside nine published models (`bench/rivals.py`).
+`analysis/prediction_priors.py` what it has learnt from published series. `outlook/predictions.py`
+asks it about a study; `bench/prediction.py` measures it beside nine published models
+(`bench/rivals.py`).
 """
 
 from __future__ import annotations
@@ -38,17 +39,35 @@ class Measured:
 
     def __post_init__(self) -> None:
         """Raise ValueError if the points are no series."""
-        if not self.workers or len({len(self.workers), len(self.images_per_s), len(self.batch_per_worker)}) != 1:
-            raise ValueError("a series needs at least one point, and a rate and a batch for each number of workers")
-        if list(self.workers) != sorted(set(self.workers)) or self.workers[0] < 1 or self.workers_per_node < 1:
+        if (
+            not self.workers
+            or len({len(self.workers), len(self.images_per_s), len(self.batch_per_worker)}) != 1
+        ):
+            raise ValueError(
+                "a series needs at least one point, and a rate and a batch for each number of"
+                " workers"
+            )
+        if (
+            list(self.workers) != sorted(set(self.workers))
+            or self.workers[0] < 1
+            or self.workers_per_node < 1
+        ):
             raise ValueError(f"workers must grow from 1 or more, not {self.workers}")
-        if not all(0 < value < float("inf") for value in (*self.images_per_s, *self.batch_per_worker)):
-            raise ValueError(f"rates and batches must be positive, not {self.images_per_s}, {self.batch_per_worker}")
+        if not all(
+            0 < value < float("inf") for value in (*self.images_per_s, *self.batch_per_worker)
+        ):
+            raise ValueError(
+                f"rates and batches must be positive, not {self.images_per_s},"
+                f" {self.batch_per_worker}"
+            )
 
     def first(self, points: int) -> Measured:
         """Return the series of its smallest worker counts."""
         return Measured(
-            self.workers[:points], self.images_per_s[:points], self.batch_per_worker[:points], self.workers_per_node
+            self.workers[:points],
+            self.images_per_s[:points],
+            self.batch_per_worker[:points],
+            self.workers_per_node,
         )
 
 
@@ -70,7 +89,11 @@ class Predictor(Protocol):
     """
 
     def of_worker(
-        self, rates: Mapping[int, float], workers: int, batch_per_worker: float, workers_per_node: int
+        self,
+        rates: Mapping[int, float],
+        workers: int,
+        batch_per_worker: float,
+        workers_per_node: int,
     ) -> tuple[float, float, float] | None:
         """Predict (low, likely, high rate of one worker) at another number of workers, from rates
         of one at others; None where nothing can be predicted.

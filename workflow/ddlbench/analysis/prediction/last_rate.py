@@ -3,16 +3,18 @@
     ln x = line(G, b) + left(G)
     line = - s1 log2 min(G, P) - s2 [G > P] - s3 log2 max(G / P, 1) - ln(1 + h/b)
 
-x is the rate of one worker, G the workers, P those of a node, b the batch per worker, and h = c0 x0 the images that fit
-into the fixed time of a step (c0 = 4 ms; x0 the first point's x). The slopes s are medians over published series, each
-source counted once (`analysis/prediction_priors.py`). `left` is what measured points have beyond the line: between them
-by log2 G, beyond them as at the nearest.
+x is the rate of one worker, G the workers, P those of a node, b the batch per worker, and h = c0 x0
+the images that fit into the fixed time of a step (c0 = 4 ms; x0 the first point's x). The slopes s
+are medians over published series, each source counted once (`analysis/prediction_priors.py`).
+`left` is what measured points have beyond the line: between them by log2 G, beyond them as at the
+nearest.
 
-The error's variance grows with the doublings to the nearest measured point, and with what the batch changes. It is
-scaled by how far the series' own points are off the line from one to the next, beside those of others. A 95 % interval
-reaches so many standard deviations as held 95 % of published all-reduce series that the priors had not seen: one number
-within a node, one beyond it. Beyond three doublings it reaches further, because few series tell of that. From one
-worker alone nothing says what workers share: the interval reaches further down (`ALONE`).
+The error's variance grows with the doublings to the nearest measured point, and with what the batch
+changes. It is scaled by how far the series' own points are off the line from one to the next,
+beside those of others. A 95 % interval reaches so many standard deviations as held 95 % of
+published all-reduce series that the priors had not seen: one number within a node, one beyond it.
+Beyond three doublings it reaches further, because few series tell of that. From one worker alone
+nothing says what workers share: the interval reaches further down (`ALONE`).
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from ddlbench.analysis import prediction_priors
 from ddlbench.analysis.prediction import Measured, Prediction, TooLittleError
-from ddlbench.core.plural import count_of
+from ddlbench.core.formatting import count_of
 
 if TYPE_CHECKING:
     from ddlbench.analysis.prediction import Floats
@@ -32,8 +34,9 @@ FIXED_S = 0.004  # c0: time of a step that does not depend on the batch [s]
 BATCH_SD = 0.5  # by which share the batch's part of the line may be wrong
 NOISE = 0.5  # variance of two runs' own noise, in doublings
 OTHERS = 2  # as how many steps between points the other series count
-# From one worker alone an interval reaches so much further down: of 32 published rates of a whole node one in ten was
-# 40 % below what that predicts, or more, where workers share a bus, cores or a file system; none was 6 % above.
+# From one worker alone an interval reaches so much further down: of 32 published rates of a whole
+# node one in ten was 40 % below what that predicts, or more, where workers share a bus, cores or a
+# file system; none was 6 % above.
 ALONE = 2.0
 SEEN = 3  # doublings beyond the largest known count that published series tell of
 
@@ -69,32 +72,42 @@ def predict(
 ) -> Prediction:
     """Predict the images/s of all workers with their 95 % confidence intervals.
 
-    Raises TooLittleError if it is asked beyond a node from points within one, because nobody predicts the network; or
-    for less than an image per worker.
+    Raises TooLittleError if it is asked beyond a node from points within one, because nobody
+    predicts the network; or for less than an image per worker.
     """
     import numpy as np
 
     if min(batch_per_worker) < 1:
-        raise TooLittleError("the batch is smaller than so many workers; give each an image or more")
+        raise TooLittleError(
+            "the batch is smaller than so many workers; give each an image or more"
+        )
     node = measured.workers_per_node
     if max(workers) > node and node >= measured.workers[-1]:
         raise TooLittleError(
-            f"all measured counts lie within one node of {count_of(node, 'worker')}: what lies beyond is not "
-            "predicted, because from such points the median error was 9 % and one in ten over 80 %; measure "
-            f"{2 * node} workers"
+            f"all measured counts lie within one node of {count_of(node, 'worker')}: what lies"
+            " beyond is not predicted, because from such points the median error was 9 % and one"
+            f" in ten over 80 %; measure {2 * node} workers"
         )
     asked = np.array(workers, float)
     middle, spread = _expected(measured, asked, np.array(batch_per_worker, float), priors)
     reach = _reach(measured, asked, priors) * spread
     below = reach * (ALONE if measured.workers == (1,) else 1.0)
-    return Prediction(np.exp(middle) * asked, np.exp(middle - below) * asked, np.exp(middle + reach) * asked)
+    return Prediction(
+        np.exp(middle) * asked, np.exp(middle - below) * asked, np.exp(middle + reach) * asked
+    )
 
 
-def _expected(measured: Measured, asked: Floats, batch: Floats, priors: Priors) -> tuple[Floats, Floats]:
+def _expected(
+    measured: Measured, asked: Floats, batch: Floats, priors: Priors
+) -> tuple[Floats, Floats]:
     """Return (ln x at `asked`, its standard deviation), the noise of runs included."""
     import numpy as np
 
-    counts, node, first = np.array(measured.workers, float), measured.workers_per_node, measured.images_per_s[0]
+    counts, node, first = (
+        np.array(measured.workers, float),
+        measured.workers_per_node,
+        measured.images_per_s[0],
+    )
     first /= measured.workers[0]
     residuals, changes = steps(measured, priors.slope)
     line = parts(asked, batch, node, first)
@@ -102,7 +115,9 @@ def _expected(measured: Measured, asked: Floats, batch: Floats, priors: Priors) 
     scale = (OTHERS * priors.unsteady**2 + float(changes @ changes)) / (OTHERS + len(changes))
     variance = scale * (_away(counts, asked) + NOISE)
     variance += (BATCH_SD * (line[:, 3] - np.interp(np.log2(asked), np.log2(counts), was))) ** 2
-    middle = line @ np.array([*priors.slope, 1.0]) + np.interp(np.log2(asked), np.log2(counts), residuals)
+    middle = line @ np.array([*priors.slope, 1.0]) + np.interp(
+        np.log2(asked), np.log2(counts), residuals
+    )
     return middle, np.sqrt(variance)
 
 
@@ -137,7 +152,14 @@ def next_run(measured: Measured, target: int, candidates: dict[int, float]) -> i
     counts, asked = np.array(measured.workers, float), np.array([float(target)])
     now = float(_away(counts, asked)[0])
     gains = {
-        count: (1 - ((float(_away(np.append(counts, count), asked)[0]) + NOISE) / (now + NOISE)) ** 0.5) / hours
+        count: (
+            (
+                1
+                - ((float(_away(np.append(counts, count), asked)[0]) + NOISE) / (now + NOISE))
+                ** 0.5
+            )
+            / hours
+        )
         for count, hours in candidates.items()
         if hours > 0
     }
@@ -157,5 +179,7 @@ def of_worker(
         forecast = predict(measured, [workers], [batch_per_worker], prediction_priors.read())
     except (TooLittleError, ImportError):
         return None
-    low, likely, high = (float(ends[0]) / workers for ends in (forecast.low, forecast.images_per_s, forecast.high))
+    low, likely, high = (
+        float(ends[0]) / workers for ends in (forecast.low, forecast.images_per_s, forecast.high)
+    )
     return low, likely, high

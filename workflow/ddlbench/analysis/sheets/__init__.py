@@ -1,8 +1,8 @@
 """Tables: one file per table, whose name is the table's.
 
-`tables.py` writes and documents them, `summary.py` keeps rows of a record, `collect.py` asks each for the rest. All
-three find them by name: whoever deletes a file deletes its table. `runs`, `epochs` and what `rules/page.smk` names are
-read by much else, which can do without the others.
+`tables.py` writes and documents them, `summary.py` keeps rows of a record, `collect.py` asks each
+for the rest. All three find them by name: whoever deletes a file deletes its table. `runs`,
+`epochs` and what `rules/page.smk` names are read by much else, which can do without the others.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Terms:
 class Planned:
     """What the plan says of the runs whose records are read.
 
-    `settings` are digests of what each run uses (`core/digest.py`), without which a record of any settings is taken;
-    `order` are the runs in their order; `scaling` is what blocks say of them (`plan/runs.py`); `beside` are folders of
-    jobs that do not train.
+    `settings` are digests of what each run uses (`core/digest.py`), without which a record of any
+    settings is taken; `order` are the runs in their order; `scaling` is what blocks say of them
+    (`plan/runs.py`); `beside` are folders of jobs that do not train.
     """
 
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -53,8 +53,9 @@ class Planned:
 
 @dataclass(frozen=True)
 class Costs:
-    """What the machine and the configuration say: prices, costs of interruptions, and the peaks of a worker
-    (`peak_tflops_per_worker`, by precision)."""
+    """What the machine and the configuration say: prices, costs of interruptions, and the peaks of
+    a worker (`peak_tflops_per_worker`, by precision).
+    """
 
     tariff: Tariff | None = None  # None: nobody asks for prices
     terms: Terms = Terms()
@@ -63,8 +64,9 @@ class Costs:
 
 @dataclass(frozen=True)
 class Gathered:
-    """What tables of all runs are made from: the folders that were read, what was refused of them, what was planned,
-    what things cost; and table `runs`, when its own rows are whole."""
+    """What tables of all runs are made from: the folders that were read, what was refused of them,
+    what was planned, what things cost; and table `runs`, when its own rows are whole.
+    """
 
     folders: Sequence[Path]
     refused: Rows
@@ -75,7 +77,8 @@ class Gathered:
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table: what its rows are, its columns, whether it is also written as csv, and where its rows come from.
+    """A table: what its rows are, its columns, whether it is also written as csv, and where its
+    rows come from.
 
     `place` is its place among the others, where they are made and in docs/columns.md.
     """
@@ -85,16 +88,19 @@ class Sheet:
     csv: bool = True
     place: int = 0
     of_settings: bool = False  # whether the columns of a run's settings come first
-    # Whether the summary holds its rows as columns: they are written while records are read, as they may not fit in
-    # memory.
+    # Whether the summary holds its rows as columns: they are written while records are read, as
+    # they may not fit in memory.
     long: bool = False
-    # Rows of one successful record, or why there are none though there should be. Pure; the summary keeps them.
+    # Rows of one successful record, or why there are none though there should be. Pure; the summary
+    # keeps them.
     of_record: Callable[[Record], Rows | Why] | None = None
-    # Rows of one record, from its summary (`summary.make`); None: those that the summary has by the table's name.
+    # Rows of one record, from its summary (`summary.make`); None: those that the summary has by the
+    # table's name.
     of_summary: Callable[[Mapping[str, Any], Costs], Rows] | None = None
     # All rows, from those of the records. Tables are asked by their place.
     of_study: Callable[[Rows, Gathered], Rows] | None = None
-    # Rows of one job that does not train, by its record and its spec. Another rule than `collect` writes the table.
+    # Rows of one job that does not train, by its record and its spec. Another rule than `collect`
+    # writes the table.
     of_job: Callable[[Path, Any], Rows] | None = None
 
 
@@ -106,5 +112,8 @@ class SheetMember(Protocol):
 
 def every() -> dict[str, Sheet]:
     """Return the tables by name, by their place."""
-    sheets = {name.replace("-", "_"): registry.member("sheets", name).SHEET for name in registry.members("sheets")}
+    sheets = {
+        name.replace("-", "_"): registry.member("sheets", name).SHEET
+        for name in registry.members("sheets")
+    }
     return dict(sorted(sheets.items(), key=lambda item: int(item[1].place)))

@@ -1,6 +1,8 @@
-"""Records of inference to table `inference`: latency and throughput, one row per job and batch size.
+"""Records of inference to table `inference`: latency and throughput, one row per job and batch
+size.
 
-Warm-up is cut as from the steps of training (`statistics.warm_up`). What a job is: `train/inference/__init__.py`.
+Warm-up is cut as from the steps of training (`statistics.warm_up`). What a job is:
+`train/inference/__init__.py`.
 """
 
 import json
@@ -28,8 +30,16 @@ COLUMNS = (
     Column("dataset", "str", "The data set whose validation pictures are sent."),
     Column("model", "str", "The model."),
     Column("recipe", "str", "The recipe by which it was trained."),
-    Column("precision", "str", "The recipe's, in which the plain model computes; of bf16 weights are that, too."),
-    Column("weights", "str", "`trained`: those at the end of `trained_run`; `initial`: those with which it began."),
+    Column(
+        "precision",
+        "str",
+        "The recipe's, in which the plain model computes; of bf16 weights are that, too.",
+    ),
+    Column(
+        "weights",
+        "str",
+        "`trained`: those at the end of `trained_run`; `initial`: those with which it began.",
+    ),
     Column("trained_run", "str", "The run whose model serves."),
     Column("member", "str", "The way to serve: a member of `workflow/ddlbench/train/inference`."),
     Column("version", "str", "Version of the package that serves."),
@@ -37,20 +47,49 @@ COLUMNS = (
     Column("repeat", "Int64", "The repeat: another process that does the same."),
     Column("batch", "Int64", "Pictures in one request.", "images"),
     Column("reason", "str", "Why nothing was measured; then all that follows is null."),
-    Column("first_s", "float64", "The first request of this size, which may compile something.", "s"),
+    Column(
+        "first_s", "float64", "The first request of this size, which may compile something.", "s"
+    ),
     Column("requests", "Int64", "Requests that count, after the warm-up."),
-    Column("warm_up_requests", "Int64", "Requests at the beginning that are cut (docs/statistics.md)."),
+    Column(
+        "warm_up_requests", "Int64", "Requests at the beginning that are cut (docs/statistics.md)."
+    ),
     Column("steady", "boolean", "Whether latencies became steady."),
-    Column("latency_p50_s", "float64", "Half of the requests took at most this time, sent one at a time.", "s"),
+    Column(
+        "latency_p50_s",
+        "float64",
+        "Half of the requests took at most this time, sent one at a time.",
+        "s",
+    ),
     Column("latency_p95_s", "float64", "95 % of the requests took at most this time.", "s"),
-    Column("throughput_images_per_s", "float64", "Pictures by the time of their requests.", "images/s"),
+    Column(
+        "throughput_images_per_s", "float64", "Pictures by the time of their requests.", "images/s"
+    ),
     Column("weights_bytes", "Int64", "Parameters and buffers that one worker holds.", "bytes"),
     Column("plain_weights_bytes", "Int64", "Those of the plain model.", "bytes"),
-    Column("images", "Int64", "Validation pictures that were sent for the next columns, all of the split.", "images"),
+    Column(
+        "images",
+        "Int64",
+        "Validation pictures that were sent for the next columns, all of the split.",
+        "images",
+    ),
     Column("top1", "float64", "Share of right answers."),
-    Column("top1_change", "float64", "That share less the plain model's, by the same process on the same pictures."),
-    Column("other_answers", "Int64", "Pictures whose response differs from the plain model's.", "images"),
-    Column("largest_difference", "float64", "Of a score to the plain model's, over the first batch of these pictures."),
+    Column(
+        "top1_change",
+        "float64",
+        "That share less the plain model's, by the same process on the same pictures.",
+    ),
+    Column(
+        "other_answers",
+        "Int64",
+        "Pictures whose response differs from the plain model's.",
+        "images",
+    ),
+    Column(
+        "largest_difference",
+        "float64",
+        "Of a score to the plain model's, over the first batch of these pictures.",
+    ),
 )
 
 
@@ -59,7 +98,11 @@ def rows(folders: Iterable[Path], specs: Iterable[InferSpec]) -> Rows:
 
     Raises RefusedError for a record that cannot be true, or be read.
     """
-    return [row for folder, spec in zip(folders, specs, strict=True) for row in of_job(folder / RECORD, spec)]
+    return [
+        row
+        for folder, spec in zip(folders, specs, strict=True)
+        for row in of_job(folder / RECORD, spec)
+    ]
 
 
 def of_job(path: Path, spec: InferSpec) -> Rows:
@@ -68,7 +111,9 @@ def of_job(path: Path, spec: InferSpec) -> Rows:
     try:
         record = json.loads(read_bytes(path))
         if record["format"] != FORMAT:
-            raise RefusedError(path, f"has format {record['format']}; this version reads {FORMAT}", again)
+            raise RefusedError(
+                path, f"has format {record['format']}; this version reads {FORMAT}", again
+            )
         if InferSpec.from_json(json.dumps(record["spec"])) != spec:
             raise RefusedError(path, "is of other settings than the study's", again)
         return list(_rows(path, record, spec))
@@ -80,8 +125,14 @@ def of_job(path: Path, spec: InferSpec) -> Rows:
 
 def _rows(path: Path, record: dict[str, Any], spec: InferSpec) -> Iterable[dict[str, Any]]:
     facts, run = record["facts"], spec.run
-    job = {"run": spec.id} | {name: getattr(run, name) for name in ("machine", "device", "dataset", "model")}
-    job |= {"cpu": facts["cpu"], "gpu": facts["gpu"], "version": facts["versions"].get(facts["package"])}
+    job = {"run": spec.id} | {
+        name: getattr(run, name) for name in ("machine", "device", "dataset", "model")
+    }
+    job |= {
+        "cpu": facts["cpu"],
+        "gpu": facts["gpu"],
+        "version": facts["versions"].get(facts["package"]),
+    }
     job |= {"recipe": run.recipe.name, "precision": run.recipe.precision, "trained_run": run.id}
     job |= {"weights": "trained" if spec.trained else "initial", "reason": record["reason"]}
     job |= {name: getattr(spec, name) for name in ("member", "workers", "repeat")}
@@ -90,9 +141,14 @@ def _rows(path: Path, record: dict[str, Any], spec: InferSpec) -> Iterable[dict[
         yield from ({**nothing, **job, "batch": batch} for batch in spec.batches)
         return
     images = record["images"]
-    if not all(0 <= record[count] <= images for count in ("correct", "plain_correct", "other_answers")):
+    if not all(
+        0 <= record[count] <= images for count in ("correct", "plain_correct", "other_answers")
+    ):
         raise RefusedError(path, f"has more answers than pictures ({images})")
-    job |= {name: record[name] for name in ("weights_bytes", "plain_weights_bytes", "images", "other_answers")}
+    job |= {
+        name: record[name]
+        for name in ("weights_bytes", "plain_weights_bytes", "images", "other_answers")
+    }
     job |= {"top1": record["correct"] / images, "largest_difference": record["largest_difference"]}
     job |= {"top1_change": (record["correct"] - record["plain_correct"]) / images}
     for asked in record["batches"]:
@@ -102,7 +158,9 @@ def _rows(path: Path, record: dict[str, Any], spec: InferSpec) -> Iterable[dict[
 def times(path: Path, asked: dict[str, Any]) -> dict[str, Any]:
     """Summarise the latencies of a batch size. Raises RefusedError for impossible times."""
     taken: Sequence[float] = asked["latencies_s"]
-    if not taken or not all(isinstance(s, float) and math.isfinite(s) and s > 0 for s in (*taken, asked["first_s"])):
+    if not taken or not all(
+        isinstance(s, float) and math.isfinite(s) and s > 0 for s in (*taken, asked["first_s"])
+    ):
         raise RefusedError(path, f"has times that cannot be at batch {asked['batch']}")
     cut, steady = statistics.warm_up(taken)
     kept = np.asarray(taken[cut:])
@@ -116,4 +174,6 @@ def times(path: Path, asked: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-SHEET = Sheet("One row per job of inference and batch size (rule `infer`).", COLUMNS, place=110, of_job=of_job)
+SHEET = Sheet(
+    "One row per job of inference and batch size (rule `infer`).", COLUMNS, place=110, of_job=of_job
+)

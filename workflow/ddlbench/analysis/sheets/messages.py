@@ -1,9 +1,10 @@
 """Table `messages`: what DeepSpeed's ranks sent each other, by operation and size of the message.
 
-Runs with option `comms_logger` leave `comms.txt`, what rank 0 logged since the run last started. Sizes are those that
-DeepSpeed was asked to send, rounded as it writes them, and not bytes on a network: headers are not in them, nor what an
-all-reduce sends twice. Its times are left out: DeepSpeed 0.19.6 writes for each message the time of all messages of
-that operation so far (its timer is read without a reset), and sums these sums. Bandwidths come of the same times.
+Runs with option `comms_logger` leave `comms.txt`, what rank 0 logged since the run last started.
+Sizes are those that DeepSpeed was asked to send, rounded as it writes them, and not bytes on a
+network: headers are not in them, nor what an all-reduce sends twice. Its times are left out:
+DeepSpeed 0.19.6 writes for each message the time of all messages of that operation so far (its
+timer is read without a reset), and sums these sums. Bandwidths come of the same times.
 """
 
 import re
@@ -23,7 +24,9 @@ COLUMNS = (
     Column("framework", "str", "Its framework, or a variant of one."),
     Column("workers", "Int64", "Its ranks."),
     Column("operation", "str", "What the message was: `all_reduce`, `broadcast`, ..."),
-    Column("message_bytes", "float64", "Size of one message, rounded as DeepSpeed writes it.", "bytes"),
+    Column(
+        "message_bytes", "float64", "Size of one message, rounded as DeepSpeed writes it.", "bytes"
+    ),
     Column("messages", "Int64", "How many of this size rank 0 sent since the run last started."),
     Column("bytes", "float64", "All of them together.", "bytes"),
 )
@@ -63,7 +66,12 @@ def of_run(folder: Path, spec: RunSpec) -> list[dict[str, Any]] | Why:
     path = folder / COMMS
     if not path.exists():
         return []
-    about = {"run": spec.id, "model": spec.model, "framework": spec.framework, "workers": spec.workers}
+    about = {
+        "run": spec.id,
+        "model": spec.model,
+        "framework": spec.framework,
+        "workers": spec.workers,
+    }
     try:
         return [about | row for row in parse(read_bytes(path).decode("utf-8", "replace"))]
     except ValueError as error:
@@ -75,8 +83,8 @@ def _of_record(record: Record) -> list[dict[str, Any]] | Why:
 
 
 SHEET = Sheet(
-    "One row per operation and size of message of each run with DeepSpeed's log of messages. The log's times are "
-    "left out: DeepSpeed 0.19.6 writes running sums in their place.",
+    "One row per operation and size of message of each run with DeepSpeed's log of messages. The"
+    " log's times are left out: DeepSpeed 0.19.6 writes running sums in their place.",
     COLUMNS,
     place=77,
     of_record=_of_record,

@@ -1,10 +1,12 @@
-"""Table `operations`: what DeepSpeed's FLOPS profiler counts of each module, beside PyTorch's own counter.
+"""Table `operations`: what DeepSpeed's FLOPS profiler counts of each module, beside PyTorch's own
+counter.
 
-Runs with option `flops_profiler` leave `flops-deepspeed.json`, what DeepSpeed counts of the forward pass of one step
-(`train/frameworks/_deepspeed_flops.py`), and `flops.json`, what PyTorch's FlopCounterMode counts of the same model for
-one picture (`train/models.py`). Published counts of whole models are in `config/references/operations.csv`. Everything
-is made one picture's: DeepSpeed counts a batch. All counts here take a multiplication and an addition as two
-operations; DeepSpeed and most publications count pairs of them (MACs), which are doubled.
+Runs with option `flops_profiler` leave `flops-deepspeed.json`, what DeepSpeed counts of the forward
+pass of one step (`train/frameworks/_deepspeed_flops.py`), and `flops.json`, what PyTorch's
+FlopCounterMode counts of the same model for one picture (`train/models.py`). Published counts of
+whole models are in `config/references/operations.csv`. Everything is made one picture's: DeepSpeed
+counts a batch. All counts here take a multiplication and an addition as two operations; DeepSpeed
+and most publications count pairs of them (MACs), which are doubled.
 """
 
 import json
@@ -33,29 +35,42 @@ COLUMNS = (
     Column(
         "deepspeed_flops_per_image",
         "float64",
-        "Operations of the forward pass over one picture by DeepSpeed's profiler: twice its multiply-adds.",
+        "Operations of the forward pass over one picture by DeepSpeed's profiler: twice its"
+        " multiply-adds.",
     ),
     Column("torch_flops_per_image", "float64", "The same by PyTorch's FlopCounterMode."),
-    Column("published_flops_per_image", "float64", "The same as published, of whole models at the published size."),
+    Column(
+        "published_flops_per_image",
+        "float64",
+        "The same as published, of whole models at the published size.",
+    ),
     Column("published_by", "str", "Who published it."),
     Column(
         "forward_s",
         "float64",
-        "Time of the module in the profiled forward pass, with its parts, for all pictures of the pass.",
+        "Time of the module in the profiled forward pass, with its parts, for all pictures of the"
+        " pass.",
         "s",
     ),
 )
 WHOLE = "(model)"
 
 
-def rows(profile: Mapping[str, Any], counted: Mapping[str, float], spec: RunSpec) -> list[dict[str, Any]]:
+def rows(
+    profile: Mapping[str, Any], counted: Mapping[str, float], spec: RunSpec
+) -> list[dict[str, Any]]:
     """Return one row per module of what DeepSpeed counts, without published values.
 
     `counted` is PyTorch's count by place, "" for the model.
 
     Raises KeyError, TypeError or ValueError for what is no such count.
     """
-    about = {"run": spec.id, "model": spec.model, "image_size": spec.recipe.image_size, "framework": spec.framework}
+    about = {
+        "run": spec.id,
+        "model": spec.model,
+        "image_size": spec.recipe.image_size,
+        "framework": spec.framework,
+    }
     images = int(profile["images"])
     if images < 1:
         raise ValueError(f"is about {images} images")
@@ -67,11 +82,22 @@ def rows(profile: Mapping[str, Any], counted: Mapping[str, float], spec: RunSpec
             raise ValueError(f"has counts of module {place or WHOLE} that cannot be")
         table.append(
             about
-            | {"module": place or WHOLE, "kind": str(module["kind"]), "depth": len(place.split(".")) if place else 0}
-            | {"parameters": counts["parameters"], "deepspeed_flops_per_image": 2 * counts["macs"] / images}
+            | {
+                "module": place or WHOLE,
+                "kind": str(module["kind"]),
+                "depth": len(place.split(".")) if place else 0,
+            }
+            | {
+                "parameters": counts["parameters"],
+                "deepspeed_flops_per_image": 2 * counts["macs"] / images,
+            }
             # PyTorch's counter names only modules in which it counted something.
             | {"torch_flops_per_image": counted.get(place, 0.0)}
-            | {"published_flops_per_image": None, "published_by": None, "forward_s": counts["forward_s"]}
+            | {
+                "published_flops_per_image": None,
+                "published_by": None,
+                "forward_s": counts["forward_s"],
+            }
         )
     return table
 
@@ -96,7 +122,11 @@ def add_published(
     nothing = (None, None)
     both = []
     for row in table:
-        flops, by = published.get((row["model"], row["image_size"]), nothing) if row["module"] == WHOLE else nothing
+        flops, by = (
+            published.get((row["model"], row["image_size"]), nothing)
+            if row["module"] == WHOLE
+            else nothing
+        )
         both.append(row | {"published_flops_per_image": flops, "published_by": by})
     return both
 
@@ -106,8 +136,8 @@ def _of_record(record: Record) -> list[dict[str, Any]] | Why:
 
 
 SHEET = Sheet(
-    "One row per module of each run with DeepSpeed's FLOPS profiler: its counts beside PyTorch's own counter and, "
-    "of whole models, published ones (`config/references/operations.csv`).",
+    "One row per module of each run with DeepSpeed's FLOPS profiler: its counts beside PyTorch's"
+    " own counter and, of whole models, published ones (`config/references/operations.csv`).",
     COLUMNS,
     place=75,
     of_record=_of_record,

@@ -7,5 +7,7 @@ SHEET = Sheet(
     "One row per record that cannot be true or read; it is in no other table.",
     refusals.COLUMNS,
     place=100,
-    of_study=lambda _, gathered: sorted(gathered.refused, key=lambda row: (row["run"], row["file"])),
+    of_study=lambda _, gathered: sorted(
+        gathered.refused, key=lambda row: (row["run"], row["file"])
+    ),
 )

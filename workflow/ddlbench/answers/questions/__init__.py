@@ -1,4 +1,6 @@
-"""The questions of the first screen, a file each: how it is answered, in values. Its words are in `templates/`."""
+"""The questions of the first screen, a file each: how it is answered, in values. Its words are in
+`templates/`.
+"""
 
 from typing import Any, Protocol
 

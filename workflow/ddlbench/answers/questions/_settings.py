@@ -1,4 +1,6 @@
-"""Settings in which several sides were tried: the blocks that frameworks, loaders and forms are judged by."""
+"""Settings in which several sides were tried: the blocks that frameworks, loaders and forms are
+judged by.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,9 @@ def _settings(given: Given, axis: str) -> Iterator[Setting]:
 
 
 def _sides(part: Sequence[Run], axis: str, wide: set[str]) -> dict[Candidate, list[Run]]:
-    """Return the runs of each side; a loader that reads several forms is a side with each of them."""
+    """Return the runs of each side; a loader that reads several forms is a side with each of
+    them.
+    """
     sides: dict[Candidate, list[Run]] = {}
     for run in part:
         if axis == "framework":
@@ -81,7 +85,11 @@ def _sides(part: Sequence[Run], axis: str, wide: set[str]) -> dict[Candidate, li
         elif axis == "form":
             side = Candidate(form=str(run["form"]))
         else:
-            form = str(run["form"]) if str(run["loader"]) in wide and not pd.isna(run["form"]) else None
+            form = (
+                str(run["form"])
+                if str(run["loader"]) in wide and not pd.isna(run["form"])
+                else None
+            )
             side = Candidate(loader=str(run["loader"]), form=form)
         sides.setdefault(side, []).append(run)
     return dict(sorted(sides.items(), key=lambda one: str(one[0])))
@@ -90,7 +98,9 @@ def _sides(part: Sequence[Run], axis: str, wide: set[str]) -> dict[Candidate, li
 def _setting(part: Sequence[Run], axis: str, wide: set[str], tell: Sequence[str]) -> Setting:
     first, sides = part[0], _sides(part, axis, wide)
     own = first["loader"] == OWN
-    shared = {name: str(first[name]) for name in ("framework", "loader") if name != axis and not own}
+    shared = {
+        name: str(first[name]) for name in ("framework", "loader") if name != axis and not own
+    }
     if axis == "framework" and not own and str(first["loader"]) in wide:
         shared["form"] = str(first["form"])
     where = Candidate(
@@ -102,9 +112,15 @@ def _setting(part: Sequence[Run], axis: str, wide: set[str], tell: Sequence[str]
         more=tuple((name, first[name]) for name in tell if not pd.isna(first[name])),
     )
     size = float(first["workers"])
-    rates = {side: {_repeat(run): math.log(run[RATE]) for run in runs} for side, runs in sides.items()}
+    rates = {
+        side: {_repeat(run): math.log(run[RATE]) for run in runs} for side, runs in sides.items()
+    }
     top1 = {
-        side: {_repeat(run): 100 * float(run["final_top1"]) for run in runs if not pd.isna(run["final_top1"])}
+        side: {
+            _repeat(run): 100 * float(run["final_top1"])
+            for run in runs
+            if not pd.isna(run["final_top1"])
+        }
         for side, runs in sides.items()
     }
     return Setting(
@@ -128,7 +144,9 @@ def _repeat(run: Run) -> int | str:
 
 
 def number_of_pairs(given: Given) -> int:
-    """Return how many pairs of sides people read verdicts of on the first screen, so that chance decides as seldom."""
+    """Return how many pairs of sides people read verdicts of on the first screen, so that chance
+    decides as seldom.
+    """
     return max(1, sum(math.comb(len(all_sides(settings(given, axis))), 2) for axis in AXES))
 
 

@@ -1,4 +1,6 @@
-"""What frameworks, loaders and forms have in common: sides of the same settings, ranked by all settings together."""
+"""What frameworks, loaders and forms have in common: sides of the same settings, ranked by all
+settings together.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,10 @@ from ddlbench.answers import (
 )
 from ddlbench.answers.questions._settings import Setting, all_sides, number_of_pairs, settings
 
-BESIDE = {"framework": "loader", "loader": "framework"}  # what both sides share, and another answer takes
+BESIDE = {
+    "framework": "loader",
+    "loader": "framework",
+}  # what both sides share, and another answer takes
 ROWS = 16  # of a figure
 OTHERS = 40  # other settings that are told; the table of pairs has all
 POINTS = 0.1  # of top-1 by which repeats differ at least
@@ -63,14 +68,25 @@ def answer(given: Given, choice: Choice, axis: str) -> Answer | None:
     used, turns = _where_it_turns(found, fit, choice, axis, one_of, fair)
     blocks = [setting.rates for setting in used]
     order, taken, overs = judge(blocks, fit, one_of, fair)
-    level = [side for side, over in overs.items() if over.verdict < 1 or certainty_of(over) is Certainty.TIE]
+    level = [
+        side
+        for side, over in overs.items()
+        if over.verdict < 1 or certainty_of(over) is Certainty.TIE
+    ]
     alone = [side for side in order if side != taken and side not in overs]
     rival = next(iter(level or overs), None)
     here = _nearest(used, choice, taken)
     facts = [_rates(here, order, ceiling), *losses]
-    facts += _depends(used, taken, [side for side in order if side != taken and fair(taken, side)], one_of)
+    facts += _depends(
+        used, taken, [side for side in order if side != taken and fair(taken, side)], one_of
+    )
     if ceiling:
-        facts.append(Fact("ceiling", {"side": taken, "ceiling": ceiling[0], "share": _share(found, taken, ceiling[0])}))
+        facts.append(
+            Fact(
+                "ceiling",
+                {"side": taken, "ceiling": ceiling[0], "share": _share(found, taken, ceiling[0])},
+            )
+        )
     if alone:
         facts.append(Fact("alone", {"sides": tuple(alone), "taken": taken}))
     rows = _rows(used, found, [*ceiling, *judged], taken, overs, loses, fair, given)
@@ -87,31 +103,55 @@ def answer(given: Given, choice: Choice, axis: str) -> Answer | None:
         unit=given.sample,
         rows=shown(rows, ROWS),
         hidden=max(0, len(rows) - ROWS),
-        settles=_settles(given, used, taken, [overs[side] for side in level or [*overs][:1]], one_of),
+        settles=_settles(
+            given, used, taken, [overs[side] for side in level or [*overs][:1]], one_of
+        ),
         why=tuple(facts),
         also=tuple(_also(found, order, fair)[:OTHERS]) if len(found) > 1 else (),
-        runs=tuple(dict.fromkeys(run for setting in used for runs in setting.runs.values() for run in runs.values())),
+        runs=tuple(
+            dict.fromkeys(
+                run for setting in used for runs in setting.runs.values() for run in runs.values()
+            )
+        ),
         open=_open(used, taken, overs.values()),
     )
 
 
 def judge(
-    blocks: Sequence[Block], sides: Sequence[Candidate], one_of: float, fair: Fair = lambda left, right: True
+    blocks: Sequence[Block],
+    sides: Sequence[Candidate],
+    one_of: float,
+    fair: Fair = lambda left, right: True,
 ) -> tuple[list[Candidate], Candidate, dict[Candidate, Over]]:
-    """Return the sides by their rank, the one to take, and how it compares with each of the others: the best, or of
-    those that are alike to it one that comes with PyTorch."""
-    order = [side for side in pooled.ranked(blocks, sides, fair) if any(side in block.cells for block in blocks)]
+    """Return the sides by their rank, the one to take, and how it compares with each of the others:
+    the best, or of those that are alike to it one that comes with PyTorch.
+    """
+    order = [
+        side
+        for side in pooled.ranked(blocks, sides, fair)
+        if any(side in block.cells for block in blocks)
+    ]
     best, *others = order
     against = _overs(blocks, best, [side for side in others if fair(best, side)], one_of)
-    taken = _plain([best, *(side for side, over in against.items() if certainty_of(over) is Certainty.TIE)])
+    taken = _plain(
+        [best, *(side for side, over in against.items() if certainty_of(over) is Certainty.TIE)]
+    )
     if taken != best:
-        against = _overs(blocks, taken, [side for side in order if side != taken and fair(taken, side)], one_of)
+        against = _overs(
+            blocks, taken, [side for side in order if side != taken and fair(taken, side)], one_of
+        )
     return order, taken, against
 
 
 def _open(used: Sequence[Setting], taken: Candidate, overs: Iterable[Over]) -> tuple[str, ...]:
-    """Return the runs of what is taken and of those that may be better yet, in the settings that both share."""
-    rivals = {over.against for over in overs if not over.verdict and certainty_of(over) is not Certainty.TIE}
+    """Return the runs of what is taken and of those that may be better yet, in the settings that
+    both share.
+    """
+    rivals = {
+        over.against
+        for over in overs
+        if not over.verdict and certainty_of(over) is not Certainty.TIE
+    }
     runs = [
         setting.runs[side].values()
         for setting in used
@@ -124,15 +164,22 @@ def _open(used: Sequence[Setting], taken: Candidate, overs: Iterable[Over]) -> t
 def _forms(given: Given) -> dict[str, set[str]]:
     """Return which forms each loader reads in this study."""
     runs = together.timed(given.runs)
-    return {str(name): {str(form) for form in part["form"].dropna()} for name, part in runs.groupby("loader")}
+    return {
+        str(name): {str(form) for form in part["form"].dropna()}
+        for name, part in runs.groupby("loader")
+    }
 
 
 def _fair(left: Candidate, right: Candidate, read: Mapping[str, set[str]]) -> bool:
-    """Return whether two loaders read the same form, or neither reads the other's form here; others are compared."""
+    """Return whether two loaders read the same form, or neither reads the other's form here; others
+    are compared.
+    """
     if left.loader is None or right.loader is None:
         return True
     ours, theirs = (read.get(str(side.loader), set()) for side in (left, right))
-    form, other = (side.form or "".join(sorted(forms)) for side, forms in ((left, ours), (right, theirs)))
+    form, other = (
+        side.form or "".join(sorted(forms)) for side, forms in ((left, ours), (right, theirs))
+    )
     return form == other or not (form in theirs or other in ours)
 
 
@@ -158,7 +205,9 @@ def _plain(sides: Sequence[Candidate]) -> Candidate:
 
 
 def _ceiling(sides: Sequence[Candidate], axis: str) -> list[Candidate]:
-    """Return the sides that load nothing, beside others that do: what a loader can reach at best."""
+    """Return the sides that load nothing, beside others that do: what a loader can reach at
+    best.
+    """
     ceiling = [side for side in sides if axis == "loader" and loads_nothing(side.loader)]
     return [] if len(ceiling) == len(sides) else ceiling
 
@@ -198,16 +247,32 @@ def _losses(given: Given, found: Sequence[Setting], judged: Sequence[Candidate])
         points = pooled.compare(blocks, side, base, given.one_of(len(known) - 1), POINTS, fewest=2)
         if abs(points.middle) <= LOSS:
             continue
-        values = {"candidate": side, "against": base, "middle": points.middle, "low": points.low, "high": points.high}
+        values = {
+            "candidate": side,
+            "against": base,
+            "middle": points.middle,
+            "low": points.low,
+            "high": points.high,
+        }
         dropped = points.verdict < 0 and points.high is not None and points.high < -LOSS
         if points.low is not None and not points.verdict:
             continue
-        facts.append(Fact("accuracy", values | {"n": points.n, "settings": points.settings, "dropped": dropped}))
+        facts.append(
+            Fact(
+                "accuracy",
+                values | {"n": points.n, "settings": points.settings, "dropped": dropped},
+            )
+        )
     return facts
 
 
 def _where_it_turns(
-    found: list[Setting], fit: Sequence[Candidate], choice: Choice, axis: str, one_of: float, fair: Fair
+    found: list[Setting],
+    fit: Sequence[Candidate],
+    choice: Choice,
+    axis: str,
+    one_of: float,
+    fair: Fair,
 ) -> tuple[list[Setting], Turns | None]:
     """Return the settings that count for the choice, and where along the workers the lead changes,
     if it does.
@@ -223,7 +288,9 @@ def _where_it_turns(
             halves = (ratio_of(half, best, other) for half in (turn.below, turn.above))
             turns = Turns(turn.at, *halves)
             most = choice.workers or max(setting.workers for setting in used)
-            used = [setting for setting in used if (setting.workers <= turn.at) is (most <= turn.at)]
+            used = [
+                setting for setting in used if (setting.workers <= turn.at) is (most <= turn.at)
+            ]
             break
     beside = BESIDE.get(axis)
     wanted = getattr(choice, beside) if beside else None
@@ -241,14 +308,20 @@ def _where_it_turns(
     return used, turns
 
 
-def _depends(used: Sequence[Setting], taken: Candidate, others: Sequence[Candidate], one_of: float) -> list[Fact]:
+def _depends(
+    used: Sequence[Setting], taken: Candidate, others: Sequence[Candidate], one_of: float
+) -> list[Fact]:
     """Return with which value of a setting, such as a model or a precision, the lead changes
     significantly, if it does.
     """
     known = [dict([("model", setting.where.model), *setting.where.more]) for setting in used]
     values = {(name, value) for one in known for name, value in one.items()}
     for name, value in sorted(values, key=str):
-        inside = {setting.where for setting, one in zip(used, known, strict=True) if one.get(name) == value}
+        inside = {
+            setting.where
+            for setting, one in zip(used, known, strict=True)
+            if one.get(name) == value
+        }
         if len(inside) == len(used):
             continue
         for other in others:
@@ -256,7 +329,12 @@ def _depends(used: Sequence[Setting], taken: Candidate, others: Sequence[Candida
             turn = pooled.turn(blocks, taken, other, one_of, _outside(inside))
             if turn:
                 halves = [ratio_of(half, taken, other) for half in (turn.below, turn.above)]
-                return [Fact("depends", {"name": name, "value": value, "inside": halves[0], "outside": halves[1]})]
+                return [
+                    Fact(
+                        "depends",
+                        {"name": name, "value": value, "inside": halves[0], "outside": halves[1]},
+                    )
+                ]
     return []
 
 
@@ -274,12 +352,18 @@ def certainty(overs: Iterable[Over], alone: Sequence[Candidate] = ()) -> Certain
 
 
 def _nearest(used: Sequence[Setting], choice: Choice, taken: Candidate) -> Setting:
-    """Return the setting with the side taken that fits the choice best; of equals that with the most workers."""
+    """Return the setting with the side taken that fits the choice best; of equals that with the
+    most workers.
+    """
 
     def fits(setting: Setting) -> tuple[int, int, int]:
         wanted = {"framework": choice.framework, "loader": choice.loader, "workers": choice.workers}
         wanted |= {"batch": choice.batch, "schedule": choice.schedule}
-        same = sum(getattr(setting.where, name) == value for name, value in wanted.items() if value is not None)
+        same = sum(
+            getattr(setting.where, name) == value
+            for name, value in wanted.items()
+            if value is not None
+        )
         return same, len(setting.rates.cells), setting.workers
 
     return max((setting for setting in used if taken in setting.rates.cells), key=fits)
@@ -287,8 +371,15 @@ def _nearest(used: Sequence[Setting], choice: Choice, taken: Candidate) -> Setti
 
 def _rates(here: Setting, order: Sequence[Candidate], ceiling: Sequence[Candidate]) -> Fact:
     """Return the rates of one setting, which people know by its numbers."""
-    rates = {side: math.exp(median(here.rates.cells[side].values())) for side in order if side in here.rates.cells}
-    return Fact("rates", {"where": here.where, "rates": tuple(sorted(rates.items(), key=lambda one: -one[1]))})
+    rates = {
+        side: math.exp(median(here.rates.cells[side].values()))
+        for side in order
+        if side in here.rates.cells
+    }
+    return Fact(
+        "rates",
+        {"where": here.where, "rates": tuple(sorted(rates.items(), key=lambda one: -one[1]))},
+    )
 
 
 def _share(found: Sequence[Setting], side: Candidate, ceiling: Candidate) -> float | None:
@@ -309,7 +400,9 @@ def _rows(
     fair: Fair,
     given: Given,
 ) -> list[Row]:
-    """Return how many times as fast as the side taken each is; a dot is a setting, or with one setting a pair."""
+    """Return how many times as fast as the side taken each is; a dot is a setting, or with one
+    setting a pair.
+    """
     blocks, rows = [setting.rates for setting in used], []
     together = pooled.spread_of(blocks)
     for side in sides:
@@ -324,7 +417,9 @@ def _rows(
             note = Note.OTHER_FORM
         seen = ratio_of(pooled.compare(blocks, side, taken, together=together), side, taken)
         dots = _dots(both, side, taken, given)
-        rows.append(Row(side, seen.middle, seen.low, seen.high, seen.n, seen.settings, dots, note=note))
+        rows.append(
+            Row(side, seen.middle, seen.low, seen.high, seen.n, seen.settings, dots, note=note)
+        )
     rows.sort(key=lambda row: (row.note not in (None, Note.BASE), -row.middle))
     return rows
 
@@ -335,7 +430,9 @@ def shown(rows: Sequence[Row], most: int) -> tuple[Row, ...]:
     return tuple(kept if len(kept) <= most else [*kept[: most - 1], kept[-1]])
 
 
-def _dots(both: Sequence[Setting], ours: Candidate, theirs: Candidate, given: Given) -> tuple[Dot, ...]:
+def _dots(
+    both: Sequence[Setting], ours: Candidate, theirs: Candidate, given: Given
+) -> tuple[Dot, ...]:
     dots = []
     for setting in both:
         left, right = setting.runs[ours], setting.runs[theirs]
@@ -345,14 +442,19 @@ def _dots(both: Sequence[Setting], ours: Candidate, theirs: Candidate, given: Gi
         runs = runs or [(*left.values(), *right.values())]
         if len(both) > 1:
             pairs, runs = [median(pairs)], [tuple(run for pair in runs for run in pair)]
-        dots += [Dot(math.exp(pair), of, not given.warned.isdisjoint(of)) for pair, of in zip(pairs, runs, strict=True)]
+        dots += [
+            Dot(math.exp(pair), of, not given.warned.isdisjoint(of))
+            for pair, of in zip(pairs, runs, strict=True)
+        ]
     return tuple(dots)
 
 
 def _settles(
     given: Given, used: Sequence[Setting], taken: Candidate, rivals: Sequence[Over], one_of: float
 ) -> Settles | None:
-    """Return the cheapest further runs that would probably tell what is taken from one that might be better."""
+    """Return the cheapest further runs that would probably tell what is taken from one that might
+    be better.
+    """
     offers = []
     for over in rivals:
         if certainty_of(over) in (Certainty.TIE, Certainty.SURE):
@@ -366,18 +468,32 @@ def _settles(
         runs_s = more * sum(took for took, _ in each)
         workers_s = more * sum(took * setting.workers for took, setting in each)
         prices = [
-            given.tariff.price(more * took / 3600, given.tariff.workers_blocked(setting.workers, setting.nodes))
+            given.tariff.price(
+                more * took / 3600, given.tariff.workers_blocked(setting.workers, setting.nodes)
+            )
             for took, setting in each
         ]
-        price = None if None in prices else math.fsum(value for value in prices if value is not None)
+        price = (
+            None if None in prices else math.fsum(value for value in prices if value is not None)
+        )
         offers.append(
-            Settles((taken, over.against), more, 2 * more * len(both), runs_s, workers_s, price, given.tariff.currency)
+            Settles(
+                (taken, over.against),
+                more,
+                2 * more * len(both),
+                runs_s,
+                workers_s,
+                price,
+                given.tariff.currency,
+            )
         )
     return min(offers, key=lambda offer: offer.workers_s, default=None)
 
 
 def _also(found: Sequence[Setting], order: Sequence[Candidate], fair: Fair) -> list[Also]:
-    """Return of each setting what is ahead there, and of what; those with the largest lead first."""
+    """Return of each setting what is ahead there, and of what; those with the largest lead
+    first.
+    """
     told = []
     for setting in found:
         there = [side for side in order if side in setting.rates.cells]
@@ -388,5 +504,9 @@ def _also(found: Sequence[Setting], order: Sequence[Candidate], fair: Fair) -> l
         if second is None:
             continue
         seen = ratio_of(pooled.compare([setting.rates], best, second), best, second)
-        told.append(Also(setting.where, best, second, seen.middle, seen.low, seen.high, seen.n, seen.verdict))
+        told.append(
+            Also(
+                setting.where, best, second, seen.middle, seen.low, seen.high, seen.n, seen.verdict
+            )
+        )
     return sorted(told, key=lambda one: -abs(math.log(one.middle)))

@@ -1,11 +1,25 @@
-"""How large a batch: the largest that does not cost more than a point of top-1 beside the smallest."""
+"""How large a batch: the largest that does not cost more than a point of top-1 beside the
+smallest.
+"""
 
 from __future__ import annotations
 
 import pandas as pd
 
 from ddlbench.analysis.together import by_repeat
-from ddlbench.answers import LOSS, Also, Answer, Candidate, Certainty, Choice, Fact, Given, Note, Settles, ratio_of
+from ddlbench.answers import (
+    LOSS,
+    Also,
+    Answer,
+    Candidate,
+    Certainty,
+    Choice,
+    Fact,
+    Given,
+    Note,
+    Settles,
+    ratio_of,
+)
 from ddlbench.answers.questions import _series
 
 PLACE = 50
@@ -13,13 +27,21 @@ DECIDES = ("batch",)
 
 
 def answer(given: Given, choice: Choice) -> Answer | None:
-    """Return the batch to take, of the series with the most batches that reaches most; others are told beside it."""
+    """Return the batch to take, of the series with the most batches that reaches most; others are
+    told beside it.
+    """
     learned = given.learned
-    series = [part for same in _series.with_most(learned, "global_batch") for _, part in same.groupby("schedule")]
+    series = [
+        part
+        for same in _series.with_most(learned, "global_batch")
+        for _, part in same.groupby("schedule")
+    ]
     answers = [_of(given, part) for part in series if part["global_batch"].nunique() > 1]
     if not answers:
         return None
-    answers.sort(key=lambda one: (-len(one.rows), -max(row.middle for row in one.rows if row.taken)))
+    answers.sort(
+        key=lambda one: (-len(one.rows), -max(row.middle for row in one.rows if row.taken))
+    )
     first, *others = answers
     also = tuple(_also(one) for one in others)
     return Answer(**{**vars(first), "also": also})
@@ -29,7 +51,9 @@ def _also(answer: Answer) -> Also:
     (taken,) = (row for row in answer.rows if row.taken)
     (where,) = (fact.values["where"] for fact in answer.why if fact.name == "series")
     assert answer.taken
-    return Also(where, answer.taken, answer.rows[0].candidate, taken.middle, taken.low, taken.high, taken.n)
+    return Also(
+        where, answer.taken, answer.rows[0].candidate, taken.middle, taken.low, taken.high, taken.n
+    )
 
 
 def _of(given: Given, series: pd.DataFrame) -> Answer:
@@ -37,11 +61,19 @@ def _of(given: Given, series: pd.DataFrame) -> Answer:
     top1 = {size: by_repeat(part, "top1") for size, part in parts.items()}
     least, *larger = top1
     apart = {size: _series.points(top1, size, least, given.one_of(len(larger))) for size in larger}
-    lost = [size for size, seen in apart.items() if seen.verdict < 0 and seen.high is not None and seen.high < -LOSS]
-    measured = [size for size, seen in apart.items() if seen.low is None and seen.middle < -LOSS]  # one run each
+    lost = [
+        size
+        for size, seen in apart.items()
+        if seen.verdict < 0 and seen.high is not None and seen.high < -LOSS
+    ]
+    measured = [
+        size for size, seen in apart.items() if seen.low is None and seen.middle < -LOSS
+    ]  # one run each
     limit = min([*lost, *measured], default=None)
     # What is not shown to lose, and whose measured loss is no more than a point.
-    kept = [size for size in larger if apart[size].middle >= -LOSS and (limit is None or size < limit)]
+    kept = [
+        size for size in larger if apart[size].middle >= -LOSS and (limit is None or size < limit)
+    ]
     taken = max([least, *kept])
     unsaid = [size for size in larger if size not in lost and not _holds(apart[size])]
     few = min(len(values) for values in top1.values()) < 2
@@ -49,15 +81,29 @@ def _of(given: Given, series: pd.DataFrame) -> Answer:
     certainty = Certainty.FEW if few else Certainty.AHEAD if open_ else Certainty.SURE
     candidates = {size: Candidate(batch=size) for size in top1}
     rows = tuple(
-        _series.row(given, candidates[size], part, "top1", size == taken, Note.LOSES if size in lost else None)
+        _series.row(
+            given,
+            candidates[size],
+            part,
+            "top1",
+            size == taken,
+            Note.LOSES if size in lost else None,
+        )
         for size, part in parts.items()
     )
     first = series.iloc[0]
-    facts = [Fact("series", {"where": _series.candidate(first, "model", "schedule", "framework", "loader")})]
+    facts = [
+        Fact(
+            "series",
+            {"where": _series.candidate(first, "model", "schedule", "framework", "loader")},
+        )
+    ]
     if lost or measured:
         size = min([*lost, *measured])
         over = ratio_of(apart[size], candidates[size], candidates[least], of_logs=False)
-        facts.append(Fact("loses", {"over": over, "larger too": size != larger[-1], "surely": size in lost}))
+        facts.append(
+            Fact("loses", {"over": over, "larger too": size != larger[-1], "surely": size in lost})
+        )
     return Answer(
         question="batch",
         rule="accuracy",
@@ -65,7 +111,9 @@ def _of(given: Given, series: pd.DataFrame) -> Answer:
         taken=candidates[taken],
         among=tuple(candidates.values()),
         as_good=tuple(candidates[size] for size in open_ if size != taken),
-        over=ratio_of(apart[taken], candidates[taken], candidates[least], of_logs=False) if taken != least else None,
+        over=ratio_of(apart[taken], candidates[taken], candidates[least], of_logs=False)
+        if taken != least
+        else None,
         measure="top-1",
         unit="%",
         rows=rows,

@@ -1,4 +1,6 @@
-"""What a training costs: the cheapest, the one that the other answers take, and the fastest, with time and price."""
+"""What a training costs: the cheapest, the one that the other answers take, and the fastest, with
+time and price.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +20,23 @@ KJ_PER_KWH = 3600.0
 
 
 def answer(given: Given, choice: Choice) -> Answer | None:
-    """Return the cheapest whole training, where a price or an energy is known; of what learns, and as well as the
-    others."""
+    """Return the cheapest whole training, where a price or an energy is known; of what learns, and
+    as well as the others.
+    """
     runs = given.runs
     runs = runs[~runs["loader"].map(loads_nothing).astype(bool)]
     for axis in ("framework", "loader"):
         runs = runs[~runs[axis].isin([getattr(side, axis) for side in _sides.losing(given, axis)])]
     timed = runs[runs["full_train_s"].notna() & runs["timed"].astype(bool)]
-    spent, unit = timed["full_energy_j"].astype("float64").map(given.tariff.energy_kwh) * KJ_PER_KWH, "kJ"
+    spent, unit = (
+        timed["full_energy_j"].astype("float64").map(given.tariff.energy_kwh) * KJ_PER_KWH,
+        "kJ",
+    )
     if given.tariff.currency is not None:
-        spent, unit = pd.Series(_prices(given, timed), timed.index, "float64"), given.tariff.currency
+        spent, unit = (
+            pd.Series(_prices(given, timed), timed.index, "float64"),
+            given.tariff.currency,
+        )
     timed = timed.assign(spent=spent)[spent > 0]  # counters that stand still measured nothing
     # A program ends when it likes: only its runs on as many samples cost alike.
     timed = timed.assign(trained=timed["images"].where(together.of_programs(timed)))
@@ -76,7 +85,9 @@ def answer(given: Given, choice: Choice) -> Answer | None:
 
 
 def _prices(given: Given, timed: pd.DataFrame) -> list[float | None]:
-    """Return what each whole training costs. Runs of others were made on no node of ours: their workers count."""
+    """Return what each whole training costs. Runs of others were made on no node of ours: their
+    workers count.
+    """
     prices = []
     for run in timed.to_dict("records"):
         nodes = int(run["nodes"]) if given.ours else 0
@@ -88,13 +99,22 @@ def _prices(given: Given, timed: pd.DataFrame) -> list[float | None]:
 def _parts(given: Given, runs: pd.DataFrame) -> list[tuple[Row, pd.DataFrame]]:
     """Return a row for each setting with its runs, the cheapest first."""
     alike = runs.groupby("workers")
-    tell = [name for name in ("schedule", "batch") if len(runs) and alike[_column(name)].nunique().max() > 1]
+    tell = [
+        name
+        for name in ("schedule", "batch")
+        if len(runs) and alike[_column(name)].nunique().max() > 1
+    ]
     keys = [*_series.SIDES, "model", "workers", "global_batch", "schedule"]
     groups = runs[[*keys, "run", "spent", "full_train_s", "machine"]].groupby(keys, dropna=False)
     parts = sorted((part for _, part in groups), key=lambda part: float(part["spent"].median()))
     names = ("framework", "loader", "workers", *tell)
     return [
-        (_series.row(given, _series.candidate(part.iloc[0], *names), part, "spent", taken=n == 0), part)
+        (
+            _series.row(
+                given, _series.candidate(part.iloc[0], *names), part, "spent", taken=n == 0
+            ),
+            part,
+        )
         for n, part in enumerate(parts)
     ]
 

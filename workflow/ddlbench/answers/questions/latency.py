@@ -14,8 +14,14 @@ DECIDES: tuple[str, ...] = ()
 
 
 def answer(given: Given, choice: Choice) -> Answer | None:
-    """Return the way with the least median latency, of the first model; the other models are told beside it."""
-    answers = [one for rule in kinds.beside() for one in _of(given, given.tables.get(rule.table, pd.DataFrame()))]
+    """Return the way with the least median latency, of the first model; the other models are told
+    beside it.
+    """
+    answers = [
+        one
+        for rule in kinds.beside()
+        for one in _of(given, given.tables.get(rule.table, pd.DataFrame()))
+    ]
     if not answers:
         return None
     first, *others = answers
@@ -32,7 +38,9 @@ def _also(answer: Answer) -> Also:
 
 def _of(given: Given, table: pd.DataFrame) -> list[Answer]:
     answers = []
-    for model, part in table.dropna(subset=["latency_p50_s", "member"]).groupby("model") if len(table) else ():
+    for model, part in (
+        table.dropna(subset=["latency_p50_s", "member"]).groupby("model") if len(table) else ()
+    ):
         ours = part[part["batch"] == part["batch"].min()]
         rows = [_row(given, str(way), runs) for way, runs in ours.groupby("member")]
         rows.sort(key=lambda row: row.middle)

@@ -1,4 +1,6 @@
-"""How much memory: the largest batch of a worker that fits, and what takes the least; of memory of devices alone."""
+"""How much memory: the largest batch of a worker that fits, and what takes the least; of memory of
+devices alone.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,10 @@ def answer(given: Given, choice: Choice) -> Answer | None:
     axis = "framework" if held["framework"].nunique() > 1 else "loader"
     for same in _series.with_most(held, axis, ("workers", "global_batch", "schedule"))[:1]:
         parts = {str(name): part for name, part in same.groupby(axis)}
-        cells = {name: {n: math.log(v) for n, v in by_repeat(part, "peak").items()} for name, part in parts.items()}
+        cells = {
+            name: {n: math.log(v) for n, v in by_repeat(part, "peak").items()}
+            for name, part in parts.items()
+        }
         least, *others = sorted(cells, key=lambda name: median(cells[name].values()))
         named = {name: _side(axis, name) for name in cells}
         block = Block("memory", cells)
@@ -46,10 +51,24 @@ def answer(given: Given, choice: Choice) -> Answer | None:
         if not more and not single:
             return None
         good = [name for name in (least, *others) if name not in (*more, *single)]
-        rows = [_series.row(given, named[name], parts[name], "peak", name in good) for name in (least, *others)]
+        rows = [
+            _series.row(given, named[name], parts[name], "peak", name in good)
+            for name in (least, *others)
+        ]
         where = _series.candidate(same.iloc[0], "model", "workers", "batch")
-        facts = [Fact("least", {"where": where, "middle": rows[0].middle, "low": rows[0].low, "high": rows[0].high,
-                                "n": rows[0].n, "more": tuple(overs[name] for name in (*more, *single))})]  # fmt: skip
+        facts = [
+            Fact(
+                "least",
+                {
+                    "where": where,
+                    "middle": rows[0].middle,
+                    "low": rows[0].low,
+                    "high": rows[0].high,
+                    "n": rows[0].n,
+                    "more": tuple(overs[name] for name in (*more, *single)),
+                },
+            )
+        ]
         return Answer(
             question="memory",
             rule="least",
@@ -72,7 +91,9 @@ def _side(axis: str, name: str) -> Candidate:
 
 
 def _fits(held: pd.DataFrame, axis: str) -> list[Fact]:
-    """Return the largest batch of a worker that fitted, by side, with the largest model that was trained."""
+    """Return the largest batch of a worker that fitted, by side, with the largest model that was
+    trained.
+    """
     share = (held["global_batch"].astype("float64") / held["workers"]).round()
     rows: list[Row] = []
     for (name, model), part in held.assign(share=share).groupby([axis, "model"]):
@@ -81,5 +102,7 @@ def _fits(held: pd.DataFrame, axis: str) -> list[Fact]:
         best = part.sort_values("share").iloc[-1]
         candidate = replace(_side(axis, str(name)), model=str(model), batch=int(best["share"]))
         rows.append(Row(candidate, float(best["peak"])))
-    several = held.groupby("model")["global_batch"].nunique().max() > 1 or held["model"].nunique() > 1
+    several = (
+        held.groupby("model")["global_batch"].nunique().max() > 1 or held["model"].nunique() > 1
+    )
     return [Fact("fits", {"rows": tuple(rows)})] if rows and several else []

@@ -14,7 +14,9 @@ ROWS = 8
 
 
 def answer(given: Given, choice: Choice) -> Answer | None:
-    """Return the fastest setting, or the most accurate one, of a study that compares nothing; None of others."""
+    """Return the fastest setting, or the most accurate one, of a study that compares nothing; None
+    of others.
+    """
     if any(vars(choice).values()):
         return None
     runs, measure, unit = given.learning, RATE, f"{given.sample}/s"
@@ -28,7 +30,10 @@ def answer(given: Given, choice: Choice) -> Answer | None:
     groups.sort(key=lambda part: -float(part[measure].median()))
     alike = runs.groupby("workers")
     tell = [name for name in ("model", "settings", "options") if alike[name].nunique().max() > 1]
-    rows = [_series.row(given, _named(part, tell), part, measure, n == 0) for n, part in enumerate(groups)]
+    rows = [
+        _series.row(given, _named(part, tell), part, measure, n == 0)
+        for n, part in enumerate(groups)
+    ]
     return Answer(
         question="rate",
         rule="measured",
@@ -46,5 +51,7 @@ def answer(given: Given, choice: Choice) -> Answer | None:
 def _named(part: pd.DataFrame, tell: list[str]) -> Candidate:
     first = part.iloc[0]
     named = _series.candidate(first, "framework", "loader", "workers")
-    more = tuple((name, str(first[name])) for name in tell if not pd.isna(first[name]) and first[name] != "")
+    more = tuple(
+        (name, str(first[name])) for name in tell if not pd.isna(first[name]) and first[name] != ""
+    )
     return Candidate(**{**vars(named), "more": more})

@@ -1,4 +1,6 @@
-"""Which schedule: the one that reaches most, with the batch that is taken; and each larger batch where it differs."""
+"""Which schedule: the one that reaches most, with the batch that is taken; and each larger batch
+where it differs.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def answer(given: Given, choice: Choice) -> Answer | None:
         if size != choice.batch
         for same in _series.with_most(part, "schedule", also)[:1]
     ]
-    return Answer(**{**vars(found[0]), "also": tuple(_also(one) for one in [*by_batch, *found[1:]])})
+    return Answer(
+        **{**vars(found[0]), "also": tuple(_also(one) for one in [*by_batch, *found[1:]])}
+    )
 
 
 def _also(answer: Answer) -> Also:
@@ -39,7 +43,14 @@ def _also(answer: Answer) -> Also:
     assert fact and answer.taken and answer.over
     over = answer.over
     return Also(
-        fact.values["where"], answer.taken, over.against, over.middle, over.low, over.high, over.n, over.verdict
+        fact.values["where"],
+        answer.taken,
+        over.against,
+        over.middle,
+        over.low,
+        over.high,
+        over.n,
+        over.verdict,
     )
 
 
@@ -47,9 +58,14 @@ def _of(given: Given, same: pd.DataFrame) -> Answer:
     parts = {str(name): part for name, part in same.groupby("schedule")}
     top1 = {name: by_repeat(part, "top1") for name, part in parts.items()}
     best, *others = sorted(top1, key=lambda name: -median(top1[name].values()))
-    apart: dict[str, Pooled] = {name: _series.points(top1, best, name, given.one_of(len(others))) for name in others}
+    apart: dict[str, Pooled] = {
+        name: _series.points(top1, best, name, given.one_of(len(others))) for name in others
+    }
     named = {name: Candidate(schedule=name) for name in top1}
-    overs = {name: ratio_of(seen, named[best], named[name], of_logs=False) for name, seen in apart.items()}
+    overs = {
+        name: ratio_of(seen, named[best], named[name], of_logs=False)
+        for name, seen in apart.items()
+    }
     level = [name for name in others if overs[name].verdict < 1]
     few = any(over.low is None for over in overs.values())
     alike = all(
@@ -61,7 +77,9 @@ def _of(given: Given, same: pd.DataFrame) -> Answer:
         certainty = Certainty.FEW
     elif level and alike:
         certainty = Certainty.TIE
-    rows = [_series.row(given, named[name], part, "top1", name == best) for name, part in parts.items()]
+    rows = [
+        _series.row(given, named[name], part, "top1", name == best) for name, part in parts.items()
+    ]
     where = _series.candidate(same.iloc[0], "model", "framework", "loader", "workers", "batch")
     rates = tuple((row.candidate, row.middle) for row in sorted(rows, key=lambda row: -row.middle))
     return Answer(
@@ -77,5 +95,7 @@ def _of(given: Given, same: pd.DataFrame) -> Answer:
         rows=tuple(sorted(rows, key=lambda row: -row.middle)),
         why=(Fact("rates", {"where": where, "rates": rates}),),
         runs=tuple(same["run"].astype(str)),
-        open=tuple(str(run) for name in (best, *level) if level and not alike for run in parts[name]["run"]),
+        open=tuple(
+            str(run) for name in (best, *level) if level and not alike for run in parts[name]["run"]
+        ),
     )

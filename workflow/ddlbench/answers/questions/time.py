@@ -29,7 +29,9 @@ def answer(given: Given, choice: Choice) -> Answer | None:
     shown = table.head(ROWS)
     tell = [name for name in telling(shown) if name not in ("machine",)]
     rows = [_row(given, one, tell, n == 0) for n, one in enumerate(shown.to_dict("records"))]
-    best = together.alike(in_series(together.usable(given.runs)), shown.iloc[0], [*SERIES, "workers"])
+    best = together.alike(
+        in_series(together.usable(given.runs)), shown.iloc[0], [*SERIES, "workers"]
+    )
     facts = []
     energy_kwh = given.tariff.energy_kwh(float(best["full_energy_j"].median()))
     if energy_kwh is not None and energy_kwh == energy_kwh:
@@ -37,7 +39,12 @@ def answer(given: Given, choice: Choice) -> Answer | None:
     hours = shown["workers"] * shown["reached_s"] / 3600
     if shown["workers"].nunique() > 1:
         least = int(hours.argmin())
-        facts.append(Fact("fewest hours", {"candidate": rows[least].candidate, "hours": float(hours.iloc[least])}))
+        facts.append(
+            Fact(
+                "fewest hours",
+                {"candidate": rows[least].candidate, "hours": float(hours.iloc[least])},
+            )
+        )
     return Answer(
         question="time",
         rule="soonest",

@@ -1,13 +1,15 @@
-"""How many workers are worth it: those that serve the study's goal best, with the framework and loader taken.
+"""How many workers are worth it: those that serve the study's goal best, with the framework and
+loader taken.
 
-    balanced   least time x hours of workers (or price): speed-up squared over workers; one per cent less time is worth
+    balanced   least time x hours of workers (or price): speed-up squared over workers; one per cent
+               less time is worth
                one per cent more money (Eager, Zahorjan and Lazowska 1989, IEEE Trans Comput 38:408)
     fastest    least time
     cheapest   least hours of workers, or price
     target     least time to the accuracy that a figure of the study names
 
-Times are those of the training steps of an epoch, as in table `runs`; of records of others, and for the goal `target`,
-the times to the target where they are known.
+Times are those of the training steps of an epoch, as in table `runs`; of records of others, and for
+the goal `target`, the times to the target where they are known.
 """
 
 from __future__ import annotations
@@ -51,7 +53,17 @@ from ddlbench.core.registry import OWN
 PLACE = 40
 DECIDES = ("workers",)
 MOST_PARTS = 3  # of what a step lost
-READ = ("run", "repeat", "workers", "compared_s", "run_s", "nodes", "global_batch", "recipe", "records")
+READ = (
+    "run",
+    "repeat",
+    "workers",
+    "compared_s",
+    "run_s",
+    "nodes",
+    "global_batch",
+    "recipe",
+    "records",
+)
 SHARE = 0.05  # of what a step grew by: less is not told
 
 
@@ -81,21 +93,33 @@ def answer(given: Given, choice: Choice) -> Answer | None:
     if not found:
         return None
     series = max(found, key=lambda one: _weight(one, choice))
-    same = [one for one in found if _alike(one, series) and series.counts == one.counts] if given.ours else [series]
+    same = (
+        [one for one in found if _alike(one, series) and series.counts == one.counts]
+        if given.ours
+        else [series]
+    )
     scores, speeds = [one.score for one in same], [one.speed for one in same]
     counts = series.counts
     one_of = given.one_of(len(counts) - 1)
     best = max(counts, key=lambda n: (_score(scores, n, counts[0]), -n))
     named = {n: Candidate(workers=n) for n in counts}
-    overs = {n: ratio_of(pooled.compare(scores, best, n, one_of), named[best], named[n]) for n in counts if n != best}
-    good = [n for n, over in overs.items() if over.verdict < 1 and (over.low is None or over.low <= 1)]
+    overs = {
+        n: ratio_of(pooled.compare(scores, best, n, one_of), named[best], named[n])
+        for n in counts
+        if n != best
+    }
+    good = [
+        n for n, over in overs.items() if over.verdict < 1 and (over.low is None or over.low <= 1)
+    ]
     keeps = _keeps_accuracy(given, series, counts, best)
     taken = keeps.values["kept"] if keeps and keeps.values["kept"] is not None else best
     beside = counts[0] if best != counts[0] else max(overs, key=lambda n: -overs[n].middle)
     whole_nodes = _is_priced(given) and given.goal in (Goal.BALANCED, Goal.CHEAPEST)
     facts = [Fact("score", {"over": overs[beside], "goal": given.goal, "whole_nodes": whole_nodes})]
     shown = best if best != counts[0] else counts[-1]
-    speed = ratio_of(pooled.compare(speeds, shown, counts[0], one_of), named[shown], named[counts[0]])
+    speed = ratio_of(
+        pooled.compare(speeds, shown, counts[0], one_of), named[shown], named[counts[0]]
+    )
     facts.append(Fact("speed", {"over": speed, "ideal": shown / counts[0], "where": series.where}))
     if keeps:
         facts.append(keeps)
@@ -122,7 +146,9 @@ def answer(given: Given, choice: Choice) -> Answer | None:
 
 
 def _all_series(given: Given) -> tuple[float | None, list[Series]]:
-    """Return the target that times are to, if they are, and all series with several numbers of workers."""
+    """Return the target that times are to, if they are, and all series with several numbers of
+    workers.
+    """
     table = placed(given.learning)
     table = table.assign(compared_s=compared_s(table, "steps"))
     targets, target = given.tables.get("reached", pd.DataFrame()), None
@@ -133,7 +159,9 @@ def _all_series(given: Given) -> tuple[float | None, list[Series]]:
     several = table["workers"].groupby(number).transform("nunique") > 1
     if not several.any():
         return target, []
-    tell = [name for name in telling(table[several]) if name not in ("model", "schedule", "machine")]
+    tell = [
+        name for name in telling(table[several]) if name not in ("model", "schedule", "machine")
+    ]
     columns = dict.fromkeys(name for name in (*READ, *SERIES, *tell) if name in table)
     narrow = table.loc[several, list(columns)]
     groups = [part for _, part in narrow.groupby(number[several])]
@@ -183,7 +211,9 @@ def _one(given: Given, part: pd.DataFrame, tell: Sequence[str]) -> Series:
 
 
 def _goal(given: Given, speed: float, workers: int, nodes: int) -> float:
-    """Return the logarithm of what the goal wants much of, for a run of this speed (a logarithm)."""
+    """Return the logarithm of what the goal wants much of, for a run of this speed (a
+    logarithm).
+    """
     if given.goal in (Goal.FASTEST, Goal.TARGET):
         return speed
     paid = given.tariff.workers_blocked(workers, nodes) if _is_priced(given) else workers
@@ -197,11 +227,15 @@ def _is_priced(given: Given) -> bool:
 
 def _open(same: Sequence[Series], best: int, rivals: Sequence[int]) -> tuple[str, ...]:
     """Return the runs of the number of workers taken and of those that may be better yet."""
-    return tuple(run for one in same for n in (best, *rivals) if rivals for run in one.ids[n].values())
+    return tuple(
+        run for one in same for n in (best, *rivals) if rivals for run in one.ids[n].values()
+    )
 
 
 def _weight(series: Series, choice: Choice) -> tuple[Any, ...]:
-    """Return what makes a series the answer: the sides taken, repeats at its most workers, counts, the most workers."""
+    """Return what makes a series the answer: the sides taken, repeats at its most workers, counts,
+    the most workers.
+    """
     sides = ((series.where.framework, choice.framework), (series.where.loader, choice.loader))
     fits = sum(ours == wanted for ours, wanted in sides if wanted is not None)
     counts = series.counts
@@ -210,7 +244,11 @@ def _weight(series: Series, choice: Choice) -> tuple[Any, ...]:
 
 def _alike(one: Series, other: Series) -> bool:
     ours, theirs = one.where, other.where
-    return (ours.framework, ours.loader, ours.model) == (theirs.framework, theirs.loader, theirs.model)
+    return (ours.framework, ours.loader, ours.model) == (
+        theirs.framework,
+        theirs.loader,
+        theirs.model,
+    )
 
 
 def _score(blocks: Sequence[Block], n: int, base: int) -> float:
@@ -260,7 +298,9 @@ def _loses(given: Given, top1: Mapping[int, Mapping[Any, float]], n: int, base: 
 
 
 def _losses(given: Given, series: Series, base: int, most: int) -> list[Fact]:
-    """Return what a step of `most` workers takes longer than one of `base`, by parts of table `losses` [s]."""
+    """Return what a step of `most` workers takes longer than one of `base`, by parts of table
+    `losses` [s].
+    """
     table = given.tables.get("losses", pd.DataFrame())
     each = series.runs["batch_per_worker"].iloc[0]
     if not len(table) or "run" not in table or pd.isna(each) or most == base:
@@ -289,34 +329,53 @@ def _of_step(table: pd.DataFrame, series: Series, n: int) -> dict[str, float] | 
     if rows.empty:
         return None
     steps = float(rows["images"].sum()) / batch
-    own = [name for name in PARTS if name in ("input_s", "waiting_s", "transfer_s", "compute_s", "together_s")]
+    own = [
+        name
+        for name in PARTS
+        if name in ("input_s", "waiting_s", "transfer_s", "compute_s", "together_s")
+    ]
     seconds = {name: float(rows[name].astype("float64").fillna(0.0).sum()) / steps for name in own}
     return seconds | {"total_s": sum(seconds.values())}
 
 
-def _rows(given: Given, same: Sequence[Series], counts: Sequence[int], taken: int, one_of: float) -> Iterator[Row]:
-    """Yield how many times as fast as the fewest each number of workers is; a dot is a pair, or a series."""
+def _rows(
+    given: Given, same: Sequence[Series], counts: Sequence[int], taken: int, one_of: float
+) -> Iterator[Row]:
+    """Yield how many times as fast as the fewest each number of workers is; a dot is a pair, or a
+    series.
+    """
     blocks, base = [one.speed for one in same], counts[0]
     yield Row(Candidate(workers=base), 1.0, taken=taken == base, n=0, note=Note.BASE, ideal=1.0)
     for n in counts[1:]:
-        seen = ratio_of(pooled.compare(blocks, n, base, one_of), Candidate(workers=n), Candidate(workers=base))
+        seen = ratio_of(
+            pooled.compare(blocks, n, base, one_of), Candidate(workers=n), Candidate(workers=base)
+        )
         dots = []
         for one in same:
             pairs = one.speed.pairs(n, base)
             common = sorted({*one.ids[n]} & {*one.ids[base]})
-            ids: list[tuple[str, ...]] = [(one.ids[n][repeat], one.ids[base][repeat]) for repeat in common]
+            ids: list[tuple[str, ...]] = [
+                (one.ids[n][repeat], one.ids[base][repeat]) for repeat in common
+            ]
             if len(same) > 1 or len(ids) != len(pairs):
                 every = (*one.ids[n].values(), *one.ids[base].values())
                 pairs, ids = [median(pairs)], [every]
-            dots += [Dot(math.exp(p), of, not given.warned.isdisjoint(of)) for p, of in zip(pairs, ids, strict=True)]
+            dots += [
+                Dot(math.exp(p), of, not given.warned.isdisjoint(of))
+                for p, of in zip(pairs, ids, strict=True)
+            ]
         yield Row(
             Candidate(workers=n), seen.middle, seen.low, seen.high, seen.n, seen.settings, tuple(dots),
             taken=n == taken, ideal=n / base,
         )  # fmt: skip
 
 
-def _settles(given: Given, same: Sequence[Series], best: int, good: Sequence[int], one_of: float) -> Settles | None:
-    """Return the cheapest runs that would tell the number of workers taken from one that is as good so far."""
+def _settles(
+    given: Given, same: Sequence[Series], best: int, good: Sequence[int], one_of: float
+) -> Settles | None:
+    """Return the cheapest runs that would tell the number of workers taken from one that is as good
+    so far.
+    """
     offers = []
     for n in good:
         seen = pooled.compare([one.score for one in same], best, n, one_of)
@@ -327,13 +386,21 @@ def _settles(given: Given, same: Sequence[Series], best: int, good: Sequence[int
         runs_s = more * sum(one.once_s[best] + one.once_s[n] for one in same)
         workers_s = more * sum(one.once_s[best] * best + one.once_s[n] * n for one in same)
         prices = [
-            given.tariff.price(more * one.once_s[k] / 3600, given.tariff.workers_blocked(k, one.nodes[k]))
+            given.tariff.price(
+                more * one.once_s[k] / 3600, given.tariff.workers_blocked(k, one.nodes[k])
+            )
             for one in same
             for k in (best, n)
         ]
-        price = None if None in prices else math.fsum(value for value in prices if value is not None)
+        price = (
+            None if None in prices else math.fsum(value for value in prices if value is not None)
+        )
         both = (over.candidate, over.against)
-        offers.append(Settles(both, more, 2 * more * len(same), runs_s, workers_s, price, given.tariff.currency))
+        offers.append(
+            Settles(
+                both, more, 2 * more * len(same), runs_s, workers_s, price, given.tariff.currency
+            )
+        )
     return min(offers, key=lambda offer: offer.workers_s, default=None)
 
 
@@ -348,5 +415,12 @@ def _also(given: Given, found: Sequence[Series], series: Series) -> Iterator[Als
         seen = pooled.compare([one.speed], shown, counts[0])
         over = ratio_of(seen, Candidate(workers=int(str(shown))), Candidate(workers=counts[0]))
         yield Also(
-            one.where, Candidate(workers=best), over.against, over.middle, over.low, over.high, over.n, over.verdict
+            one.where,
+            Candidate(workers=best),
+            over.against,
+            over.middle,
+            over.low,
+            over.high,
+            over.n,
+            over.verdict,
         )

@@ -1,1 +1,3 @@
-"""The rules of the audit, one file per subject. A new rule is a function with `@rule` in one of them."""
+"""The rules of the audit, one file per subject. A new rule is a function with `@rule` in one of
+them.
+"""

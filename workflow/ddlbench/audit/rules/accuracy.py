@@ -1,4 +1,6 @@
-"""Accuracies and losses: whether they can be true, and whether they belong to the speeds beside them."""
+"""Accuracies and losses: whether they can be true, and whether they belong to the speeds beside
+them.
+"""
 
 import math
 
@@ -15,12 +17,14 @@ from ddlbench.core import registry
     "error",
     "runs.validated_images runs.validation_images",
     "sum correct answers over all batches and ranks",
-    f"the training script of Aach et al. 2023 prints the last batch's accuracy; {MLCOMMONS}, Quality measure",
+    f"the training script of Aach et al. 2023 prints the last batch's accuracy; {MLCOMMONS},"
+    " Quality measure",
 )
 def whole_validation_set(material: Material) -> Findings:
     """Check that an accuracy rests on all images of the validation split.
 
-    Scripts that print the accuracy of the last batch, or of one rank, say little: of 64 images one is 1.6 percent.
+    Scripts that print the accuracy of the last batch, or of one rank, say little: of 64 images one
+    is 1.6 percent.
     """
     runs = material.runs
     says = "accuracy of {validated_images} images; the validation split has {validation_images}"
@@ -47,26 +51,32 @@ def top1_is_not_top5(material: Material) -> Findings:
         if {top1, top5} <= {*runs}:
             missed = (1 - runs[top1].astype("float64")) * runs["validated_images"].astype("float64")
             bad |= (runs[top1] > 0) & (runs[top1] == runs[top5]) & (missed >= least)
-    return each(runs, bad, "top-1 is {final_top1} and top-5 is {final_top5}, of {validated_images} images")
+    return each(
+        runs, bad, "top-1 is {final_top1} and top-5 is {final_top5}, of {validated_images} images"
+    )
 
 
 @rule(
     "note",
     "runs.validation",
-    "name the validation set as others do (val, valid, validation), or say beside accuracies how it was cut",
+    "name the validation set as others do (val, valid, validation), or say beside accuracies how it"
+    " was cut",
     "seen in public data sets, whose shards say train and validation in the middle of their names",
 )
 def validation_set_of_its_own(material: Material) -> Findings:
     """Check that pictures for validation are a set of their own, and were not cut from those for
     training.
 
-    Such an accuracy is fair among the runs of a study, and not comparable with published ones: fewer pictures were
-    trained on, and other ones validated.
+    Such an accuracy is fair among the runs of a study, and not comparable with published ones:
+    fewer pictures were trained on, and other ones validated.
     """
     runs = material.runs
     for dataset, rows in groups(runs[runs["validation"] != "its own"], ["dataset"]):
         how = ", ".join(sorted({*rows["validation"]}))
-        yield Finding(ids(rows), f"pictures for validation were cut from those for training{in_(dataset)}: {how}")
+        yield Finding(
+            ids(rows),
+            f"pictures for validation were cut from those for training{in_(dataset)}: {how}",
+        )
 
 
 @rule(
@@ -104,25 +114,40 @@ def _loss_of_guessing(dataset: str) -> float:
 @rule(
     "error",
     "runs.model runs.dataset runs.global_batch epochs.top1 convergence.global_batch",
-    "look for validation pictures among the training pictures, and for another way of counting epochs",
+    "look for validation pictures among the training pictures, and for another way of counting"
+    " epochs",
     f"{MLCOMMONS}, Reference Convergence Points",
 )
 def convergence(material: Material) -> Findings:
     """Check that ResNet-50 on ImageNet does not reach 75.9 percent in fewer epochs than MLPerf's
     reference convergence points allow.
 
-    A run that converges earlier than the tolerance allows has other data or a leak from the validation set. Between two
-    batches of one recipe the reference is interpolated; between two recipes it is the fewer epochs of the two. Logs of
-    the open division train with recipes of their own.
+    A run that converges earlier than the tolerance allows has other data or a leak from the
+    validation set. Between two batches of one recipe the reference is interpolated; between two
+    recipes it is the fewer epochs of the two. Logs of the open division train with recipes of their
+    own.
     """
     points = material["convergence"]
-    runs, logs = material.runs, material.tables.get("submissions", pd.DataFrame(columns=["run", "division"]))
-    closed = runs["run"].isin(logs.loc[logs["division"] == "closed", "run"]) & (runs["model"] == "resnet")
+    runs, logs = (
+        material.runs,
+        material.tables.get("submissions", pd.DataFrame(columns=["run", "division"])),
+    )
+    closed = runs["run"].isin(logs.loc[logs["division"] == "closed", "run"]) & (
+        runs["model"] == "resnet"
+    )
     runs = runs[closed | (runs["model"] == "resnet50") & (runs["dataset"] == "imagenet")]
-    reached = material["epochs"][material["epochs"]["top1"] >= 0.759].groupby("run")["epoch"].min().rename("reached")
+    reached = (
+        material["epochs"][material["epochs"]["top1"] >= 0.759]
+        .groupby("run")["epoch"]
+        .min()
+        .rename("reached")
+    )
     runs = runs.join(reached, on="run", how="inner")
     runs["expected"] = [_expected_epochs(points, float(batch)) for batch in runs["global_batch"]]
-    says = "75.9 percent after {reached} epochs at batch {global_batch}; the reference needs {expected}"
+    says = (
+        "75.9 percent after {reached} epochs at batch {global_batch}; the reference needs"
+        " {expected}"
+    )
     return each(runs, runs["reached"] < 0.9 * runs["expected"], says)
 
 
@@ -155,11 +180,17 @@ def speed_without_accuracy(material: Material) -> Findings:
     """
     for what, rows in groups(material.runs, ["dataset", "model"]):
         speeds = timed(rows)
-        highest = rows.loc[rows["final_top1"].notna(), "global_batch"].max() if "final_top1" in rows else math.nan
+        highest = (
+            rows.loc[rows["final_top1"].notna(), "global_batch"].max()
+            if "final_top1" in rows
+            else math.nan
+        )
         largest = speeds["global_batch"].max()
         if speeds["global_batch"].nunique() > 1 and not highest >= largest:
             text = f"accuracies up to batch {highest:g}" if highest > 0 else "no accuracy"
-            yield Finding(ids(speeds), f"there are speeds up to batch {largest}, and {text}{in_(what)}")
+            yield Finding(
+                ids(speeds), f"there are speeds up to batch {largest}, and {text}{in_(what)}"
+            )
 
 
 @rule(
@@ -177,16 +208,23 @@ def accuracy_of_other_settings(material: Material) -> Findings:
     if not {"throughput_images_per_s", "final_top1"} <= {*material.runs}:
         return
     for what, rows in groups(material.runs, ["dataset", "model"]):
-        fast, right = set(timed(rows)["recipe"]), set(rows.loc[rows["final_top1"].notna(), "recipe"])
+        fast, right = (
+            set(timed(rows)["recipe"]),
+            set(rows.loc[rows["final_top1"].notna(), "recipe"]),
+        )
         if fast and right and not fast & right:
-            text = f"speeds are of recipe {', '.join(sorted(fast))}, accuracies of {', '.join(sorted(right))}"
+            text = (
+                f"speeds are of recipe {', '.join(sorted(fast))}, accuracies of"
+                f" {', '.join(sorted(right))}"
+            )
             yield Finding(ids(rows), f"{text}{in_(what)}")
 
 
 @rule(
     "note",
     "runs.final_top1 runs.workers runs.global_batch",
-    "say the batch beside the number of workers, or train the small number of workers at the large batch, too",
+    "say the batch beside the number of workers, or train the small number of workers at the large"
+    " batch, too",
     f"{TWELVE_WAYS}, numbers 1 and 11",
 )
 def batch_confounded(material: Material) -> Findings:
@@ -199,4 +237,7 @@ def batch_confounded(material: Material) -> Findings:
         pairs = rows[["workers", "global_batch"]].drop_duplicates()
         if len(pairs) > 1 and pairs["workers"].is_unique and pairs["global_batch"].is_unique:
             parts = [f"{b} on {w}" for w, b in sorted(pairs.itertuples(index=False, name=None))]
-            yield Finding(ids(rows), f"accuracies of batch {', '.join(parts)} workers{in_(what)}: both change at once")
+            yield Finding(
+                ids(rows),
+                f"accuracies of batch {', '.join(parts)} workers{in_(what)}: both change at once",
+            )

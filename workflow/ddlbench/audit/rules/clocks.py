@@ -20,7 +20,10 @@ def timed_share(material: Material) -> Findings:
     few = runs[share < least]
     if len(few):
         text = f"{share.min():.2f} of the training's time in the shortest case"
-        yield Finding(ids(few), f"the speed of {len(few)} of {len(runs)} runs rests on less than {least}: {text}")
+        yield Finding(
+            ids(few),
+            f"the speed of {len(few)} of {len(runs)} runs rests on less than {least}: {text}",
+        )
 
 
 @rule(
@@ -32,17 +35,20 @@ def timed_share(material: Material) -> Findings:
 def steady(material: Material) -> Findings:
     """Check that step times became steady before they were counted.
 
-    Where half of a run or more is warm-up, its rate says how the machine warms up. The rule for warm-up is MSER-5
-    (docs/statistics.md).
+    Where half of a run or more is warm-up, its rate says how the machine warms up. The rule for
+    warm-up is MSER-5 (docs/statistics.md).
     """
     unsteady = ~material.runs["steady"].astype("bool")
-    return each(material.runs, unsteady, "{cut_steps} of {steps} steps were cut, and the rest is not steady")
+    return each(
+        material.runs, unsteady, "{cut_steps} of {steps} steps were cut, and the rest is not steady"
+    )
 
 
 @rule(
     "note",
     "runs.cut_steps runs.steps runs.framework runs.repeat",
-    "look at step times of both: one side may warm up for longer, or stalls late; compare train_s, too",
+    "look at step times of both: one side may warm up for longer, or stalls late; compare"
+    " train_s, too",
     f"{SC15}, rules 5 and 9",
 )
 def same_cut(material: Material) -> Findings:
@@ -71,7 +77,11 @@ def fine_clock(material: Material) -> Findings:
     """
     runs = material.runs
     coarse = runs["clock_resolution_s"] > 0.1 * runs["step_median_s"]
-    return each(runs, coarse, "the clock tells {clock_resolution_s} s apart; the median step takes {step_median_s} s")
+    return each(
+        runs,
+        coarse,
+        "the clock tells {clock_resolution_s} s apart; the median step takes {step_median_s} s",
+    )
 
 
 @rule(
@@ -87,7 +97,10 @@ def stalls(material: Material) -> Findings:
     hundred, a mean says little, and the p95 says more.
     """
     runs = material.runs
-    says = "{stalls} of {timed_steps} steps stalled; the longest took {step_max_s} s, the median is {step_median_s} s"
+    says = (
+        "{stalls} of {timed_steps} steps stalled; the longest took {step_max_s} s, the median is"
+        " {step_median_s} s"
+    )
     return each(runs, runs["stalls"] > 0.01 * runs["timed_steps"], says)
 
 
@@ -104,22 +117,40 @@ def skipped_steps(material: Material) -> Findings:
     Steps without an update are fast and teach nothing.
     """
     runs = material.runs
-    return each(runs, runs["skipped_steps"] > 0.01 * runs["steps"], "{skipped_steps} of {steps} steps had no update")
+    return each(
+        runs,
+        runs["skipped_steps"] > 0.01 * runs["steps"],
+        "{skipped_steps} of {steps} steps had no update",
+    )
 
 
-@rule("note", "runs.resumes", "compare their times with those of runs that were not interrupted", f"{SC15}, rule 9")
+@rule(
+    "note",
+    "runs.resumes",
+    "compare their times with those of runs that were not interrupted",
+    f"{SC15}, rule 9",
+)
 def resumed_runs(material: Material) -> Findings:
     """Name runs that were interrupted: their caches were cold a second time."""
-    return each(material.runs, material.runs["resumes"] > 0, "went on from a checkpoint {resumes} times")
+    return each(
+        material.runs, material.runs["resumes"] > 0, "went on from a checkpoint {resumes} times"
+    )
 
 
-@rule("note", "runs.extrapolated runs.epochs runs.of_epochs", "say so beside the number", "Hoefler 2018, number 10")
+@rule(
+    "note",
+    "runs.extrapolated runs.epochs runs.of_epochs",
+    "say so beside the number",
+    "Hoefler 2018, number 10",
+)
 def extrapolated(material: Material) -> Findings:
     """Name times of whole trainings of which only some epochs were trained."""
     part = material.runs[material.runs["extrapolated"].astype("bool")]
     if len(part):
         low, high = part["epochs"].min(), part["of_epochs"].max()
-        yield Finding(ids(part), f"{len(part)} of {len(material.runs)} runs trained {low} of {high} epochs")
+        yield Finding(
+            ids(part), f"{len(part)} of {len(material.runs)} runs trained {low} of {high} epochs"
+        )
 
 
 @rule(
@@ -131,7 +162,8 @@ def extrapolated(material: Material) -> Findings:
 def energy_window(material: Material) -> Findings:
     """Check that energy is measured over a window much longer than its counter's period.
 
-    GPUs' sensors look at a part of the time only (a quarter on A100 and H100); in a short run chance decides.
+    GPUs' sensors look at a part of the time only (a quarter on A100 and H100); in a short run
+    chance decides.
     """
     # RAPL counts each millisecond; NVML some ten times a second, in parts.
     runs = material.runs.assign(least=material.runs["device"].map({"cpu": 1.0, "cuda": 10.0}))

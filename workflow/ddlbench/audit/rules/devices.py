@@ -1,4 +1,6 @@
-"""What GPUs and cores of a run were: held to less power, slower than the others, far from each other, shared."""
+"""What GPUs and cores of a run were: held to less power, slower than the others, far from each
+other, shared.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,14 @@ from ddlbench.audit._compare import differing, each, ids
 
 SLOWER = 0.9  # of the mean clock of a run's GPUs, under which one of them is slow
 HOT_C = 85.0  # from about here GPUs lower their clock
-NEAR = 0.5  # of a rank's cores, on its GPU's NUMA node: so many has a rank that is bound to none, of two sockets
-LEAST_W, MOST_NODE_W, MOST_DEVICE_W = 0.5, 4000.0, 1500.0  # what a node without its GPUs, and a GPU, can draw
+# of a rank's cores, on its GPU's NUMA node: so many has a rank that is bound to none, of two
+# sockets
+NEAR = 0.5
+LEAST_W, MOST_NODE_W, MOST_DEVICE_W = (
+    0.5,
+    4000.0,
+    1500.0,
+)  # what a node without its GPUs, and a GPU, can draw
 OVER_LIMIT = 1.1  # peaks of milliseconds go over a power limit, means of a training hardly
 
 
@@ -46,19 +54,24 @@ def one_slow_device(material: Material) -> Findings:
     All ranks wait for the slowest one.
     """
     runs = material.runs
-    says = "a GPU ended the training at {device_clock_least_mhz} MHz, the mean of all is {device_clock_mhz} MHz"
+    says = (
+        "a GPU ended the training at {device_clock_least_mhz} MHz, the mean of all is"
+        " {device_clock_mhz} MHz"
+    )
     slow = runs["device_clock_least_mhz"] < SLOWER * runs["device_clock_mhz"]
     yield from each(runs, slow, says)
     if "device_temperature_c" in runs:
         hot = ~slow & (runs["device_temperature_c"] >= HOT_C)
-        yield from each(runs, hot, "a GPU ended the training at {device_temperature_c} degrees Celsius")
+        yield from each(
+            runs, hot, "a GPU ended the training at {device_temperature_c} degrees Celsius"
+        )
 
 
 @rule(
     "warning",
     "runs.cores_per_rank",
-    "set cores_per_worker and workers_per_node of the machine's file to what a node has; on SLURM bind ranks near "
-    "their GPUs (slurm_flags)",
+    "set cores_per_worker and workers_per_node of the machine's file to what a node has; on SLURM"
+    " bind ranks near their GPUs (slurm_flags)",
     f"{SC15}, rule 9",
     {"cores_per_rank": 0.5},
     ["near_cores_least_share", "near_cores_share"],
@@ -69,10 +82,14 @@ def cores_of_ranks(material: Material) -> Findings:
     Ranks that share a core take turns. Cores on another NUMA node copy and launch more slowly.
     """
     runs = material.runs
-    yield from each(runs, runs["cores_per_rank"] < 1, "{cores_per_rank} hardware threads for each rank")
+    yield from each(
+        runs, runs["cores_per_rank"] < 1, "{cores_per_rank} hardware threads for each rank"
+    )
     if "near_cores_least_share" in runs:
         far = runs["near_cores_least_share"] < NEAR
-        yield from each(runs, far, "of the cores of a rank, a share of {near_cores_least_share} is near its GPU")
+        yield from each(
+            runs, far, "of the cores of a rank, a share of {near_cores_least_share} is near its GPU"
+        )
 
 
 @rule(
@@ -102,7 +119,13 @@ def possible_power(material: Material) -> Findings:
         power = _column(runs, name) / runs["train_s"]
         table = runs.assign(power=power, least=low, most=high)
         bad = power.notna() & ~power.between(low, high)
-        found = [*each(table, bad, name + " is {power} W over the training; possible are {least} to {most} W")]
+        found = [
+            *each(
+                table,
+                bad,
+                name + " is {power} W over the training; possible are {least} to {most} W",
+            )
+        ]
         yield from found
         if found:  # the parts of a sum that is wrong are the same cause
             return
@@ -126,7 +149,10 @@ def busy_machine(material: Material) -> Findings:
     if len(busy):
         worst = busy.sort_values("others_cores", ascending=False)
         most = worst["others_cores"].iloc[0]
-        text = f"other processes kept more than half a core busy in {len(busy)} of {len(runs)} runs, at most {most:.2g}"
+        text = (
+            f"other processes kept more than half a core busy in {len(busy)} of {len(runs)} runs,"
+            f" at most {most:.2g}"
+        )
         yield Finding(ids(worst), text)
 
 

@@ -36,14 +36,16 @@ def failed_runs(material: Material) -> Findings:
 @rule("warning", "refused.run", "do what is said of each", "ddlbench/records/_sound.py")
 def refused_records(material: Material) -> Findings:
     """Name records that cannot be true; they are in no table and no figure."""
-    return each(material["refused"], material["refused"]["run"].notna(), "{file}: {what}; {what_to_do}")
+    return each(
+        material["refused"], material["refused"]["run"].notna(), "{file}: {what}; {what_to_do}"
+    )
 
 
 @rule(
     "warning",
     "runs.reading runs.reading_proved",
-    "let the program print its samples, its rate or the size of an epoch, say samples_per_epoch in its file, or use "
-    "the recorder",
+    "let the program print its samples, its rate or the size of an epoch, say samples_per_epoch in"
+    " its file, or use the recorder",
     "seen in public programs: epochs read as steps, samples of one rank as those of all",
 )
 def proved_readings(material: Material) -> Findings:
@@ -53,14 +55,18 @@ def proved_readings(material: Material) -> Findings:
     Otherwise its rates may be those of another unit, by any factor.
     """
     runs = material.runs
-    yield from each(runs, ~runs["reading_proved"].astype("bool"), "{reading}: nothing confirms its steps and samples")
+    yield from each(
+        runs,
+        ~runs["reading_proved"].astype("bool"),
+        "{reading}: nothing confirms its steps and samples",
+    )
 
 
 @rule(
     "error",
     "runs.printed_samples_per_s runs.clock_samples_per_s runs.printed_rate_agrees",
-    "say what its rate is of (rate_of: worker, or leave the group out); if it is of all samples, let the pattern's "
-    "group count what the program counts",
+    "say what its rate is of (rate_of: worker, or leave the group out); if it is of all samples,"
+    " let the pattern's group count what the program counts",
     "seen in public programs: rates of one rank, of steps, or without the wait for data",
 )
 def printed_rates(material: Material) -> Findings:
@@ -71,7 +77,10 @@ def printed_rates(material: Material) -> Findings:
     """
     runs = material.runs
     runs = runs.assign(ratio=runs["printed_samples_per_s"] / runs["clock_samples_per_s"])
-    says = "it prints {printed_samples_per_s} per s, its clock says {clock_samples_per_s}: {ratio} times as many"
+    says = (
+        "it prints {printed_samples_per_s} per s, its clock says {clock_samples_per_s}: {ratio}"
+        " times as many"
+    )
     return each(runs, ~runs["printed_rate_agrees"].astype("bool"), says)
 
 
@@ -90,34 +99,47 @@ def said_rates(material: Material) -> Findings:
     """
     logs = material["submissions"]
     logs = logs.assign(ratio=logs["said_images_per_s"] / logs["clock_images_per_s"])
-    says = "the log says {said_images_per_s} images/s, its {clocks} {clock_images_per_s}: {ratio} times as many"
+    says = (
+        "the log says {said_images_per_s} images/s, its {clocks} {clock_images_per_s}: {ratio}"
+        " times as many"
+    )
     # The log's rate is a median of epochs or of steps, the clocks' a mean.
     yield from each(logs, (logs["ratio"] - 1).abs() > 0.1, says)
     unchecked = ended_well(logs) & logs["clock_images_per_s"].isna()
-    says = "the log says {said_images_per_s} images/s, and no times of epochs, blocks or evaluations to check them with"
+    says = (
+        "the log says {said_images_per_s} images/s, and no times of epochs, blocks or evaluations"
+        " to check them with"
+    )
     yield from each(logs, unchecked, says)
 
 
 @rule(
     "error",
     "submissions.clock_images_per_s submissions.run_images_per_s",
-    "tables have no rate of it; ask the submitter what its marks of time, or its counts of epochs, are of",
-    "seen in published logs: marks written when work is queued, epochs counted several times per block",
+    "tables have no rate of it; ask the submitter what its marks of time, or its counts of epochs,"
+    " are of",
+    "seen in published logs: marks written when work is queued, epochs counted several times per"
+    " block",
 )
 def rate_of_the_run(material: Material) -> Findings:
     """Check that the rate of another's log fits what the whole run took: samples seen, by the time
     from `run_start` to `run_stop`.
 
-    The run also starts up and evaluates, so a rate may lie above by half. Beyond, marks do not time the training, or
-    count something else: the record has no rate, and is in no figure of rates.
+    The run also starts up and evaluates, so a rate may lie above by half. Beyond, marks do not time
+    the training, or count something else: the record has no rate, and is in no figure of rates.
     """
     logs = material["submissions"]
     rate = logs["clock_images_per_s"]
     if "said_images_per_s" in logs:
         rate = rate.fillna(logs["said_images_per_s"])
     logs = logs.assign(rate=rate, ratio=rate / logs["run_images_per_s"])
-    says = "{rate} samples/s by its marks, {run_images_per_s} by the time of the run: {ratio} times as many"
-    yield from each(logs, ended_well(logs) & logs["ratio"].notna() & ~logs["ratio"].between(*BELIEVED), says)
+    says = (
+        "{rate} samples/s by its marks, {run_images_per_s} by the time of the run: {ratio} times as"
+        " many"
+    )
+    yield from each(
+        logs, ended_well(logs) & logs["ratio"].notna() & ~logs["ratio"].between(*BELIEVED), says
+    )
 
 
 @rule(
@@ -134,8 +156,14 @@ def ended_as_said(material: Material) -> Findings:
     several = logs["statuses"].fillna("").str.contains("; ")
     yield from each(logs, several, "ranks end with different statuses: {statuses}")
     resnet = ended_well(logs) & (logs["benchmark"] == "resnet")
-    yield from each(logs, resnet & (logs["reached"] < LEAST_TOP1), "ended with success; its best accuracy is {reached}")
-    yield from each(logs, resnet & logs["reached"].isna(), "ended with success, and says no accuracy")
+    yield from each(
+        logs,
+        resnet & (logs["reached"] < LEAST_TOP1),
+        "ended with success; its best accuracy is {reached}",
+    )
+    yield from each(
+        logs, resnet & logs["reached"].isna(), "ended with success, and says no accuracy"
+    )
 
 
 @rule(
@@ -166,8 +194,8 @@ def said_samples(material: Material) -> Findings:
     """Check that the samples of an epoch that another's log says are those of the benchmark's data
     set, where the rules fix it.
 
-    Some writers log the steps of an epoch there. Rates would be wrong by a factor of the batch; tables count the data
-    set.
+    Some writers log the steps of an epoch there. Rates would be wrong by a factor of the batch;
+    tables count the data set.
     """
     logs = material["submissions"]
     # What is left out at an epoch's end, or padded, is less than a percent.
@@ -184,8 +212,9 @@ def said_samples(material: Material) -> Findings:
 def clocks_back(material: Material) -> Findings:
     """Check that times in another's log do not go back while it trains.
 
-    Ranks' lines may come in another order; here the times of one epoch after the other are compared. Where they go back
-    by more than 1 s, and 1 % of the training, its time is in no table; rates are of the epochs whose times can be true.
+    Ranks' lines may come in another order; here the times of one epoch after the other are
+    compared. Where they go back by more than 1 s, and 1 % of the training, its time is in no table;
+    rates are of the epochs whose times can be true.
     """
     logs = material["submissions"]
     bad = logs["clock_back_s"] > 0.1  # clocks of several nodes differ by less

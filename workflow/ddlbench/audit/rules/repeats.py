@@ -44,9 +44,10 @@ def few_repeats(material: Material) -> Findings:
 def uneven_repeats(material: Material) -> Findings:
     """Check that points that are compared rest on as many runs.
 
-    The best or the mean of five beside a single run is no fair comparison. Runs that failed, and gaps in the numbers
-    of repeats, have rules of their own: failed-runs, missing-repeats. Repeats that a study made until it was decided
-    are not counted: the key `repeats` says which settings get them.
+    The best or the mean of five beside a single run is no fair comparison. Runs that failed, and
+    gaps in the numbers of repeats, have rules of their own: failed-runs, missing-repeats. Repeats
+    that a study made until it was decided are not counted: the key `repeats` says which settings
+    get them.
     """
     runs = timed(material.runs) if "throughput_images_per_s" in material.runs else material.runs
     if "further" in material.tables:
@@ -91,8 +92,9 @@ def missing_repeats(material: Material) -> Findings:
     """Check that repeats are counted without gaps: a run that was made and is not there is a run
     that somebody left out.
 
-    Runs that failed are named by failed-runs. Logs of others may be numbered from 0, from 1 or from anywhere. The last
-    repeats leave no gap: whether a study once had six and kept the best three of them as its first cannot be known.
+    Runs that failed are named by failed-runs. Logs of others may be numbered from 0, from 1 or from
+    anywhere. The last repeats leave no gap: whether a study once had six and kept the best three of
+    them as its first cannot be known.
     """
     for _, rows in groups(material.runs, [*COMPARED, *CELL]):
         numbers = {int(n) for n in rows["repeat"]}
@@ -101,7 +103,9 @@ def missing_repeats(material: Material) -> Findings:
         missing = [n for n in range(first, max(known) + 1) if n not in known]
         if missing:
             there = ", ".join(map(str, sorted(numbers)))
-            yield Finding(ids(rows), f"repeats {there} are there; missing: {', '.join(map(str, missing))}")
+            yield Finding(
+                ids(rows), f"repeats {there} are there; missing: {', '.join(map(str, missing))}"
+            )
 
 
 @rule(
@@ -114,8 +118,8 @@ def same_seed(material: Material) -> Findings:
     """Check that repeats have different seeds, that those of one number have the same one, and that
     every run says its seed.
 
-    Repeats of one seed show the machine's noise, not that of training. Sides with other seeds begin with other weights
-    and see the samples in another order.
+    Repeats of one seed show the machine's noise, not that of training. Sides with other seeds begin
+    with other weights and see the samples in another order.
     """
     keys = [*present(material.runs, [*COMPARED, *CELL]), "seed"]
     for _, rows in groups(material.runs[material.runs.duplicated(keys, keep=False)], keys):
@@ -140,12 +144,17 @@ def slow_repeat(material: Material) -> Findings:
     """
     runs = timed(material.runs)
     rates = runs.groupby(present(runs, [*COMPARED, *CELL]), dropna=False)["throughput_images_per_s"]
-    runs = runs.assign(median=rates.transform("median"), sd=rates.transform("std"), n=rates.transform("size"))
+    runs = runs.assign(
+        median=rates.transform("median"), sd=rates.transform("std"), n=rates.transform("size")
+    )
     off = runs["median"] - runs["throughput_images_per_s"]
     bad = (runs["n"] >= 3) & (off > 0.1 * runs["median"]) & (off > runs["sd"])
     for rows, cause in _causes(runs, bad):
         first = rows.iloc[0]
-        text = f"{first['throughput_images_per_s']:.6g} images/s, the median of {first['n']} repeats is "
+        text = (
+            f"{first['throughput_images_per_s']:.6g} images/s, the median of {first['n']}"
+            " repeats is "
+        )
         text += f"{first['median']:.6g}"
         more = f"; {len(rows) - 1} more runs {cause}" if len(rows) > 1 else ""
         yield Finding(ids(rows), text + more)
@@ -185,14 +194,17 @@ def copied_runs(material: Material) -> Findings:
     """
     runs, times = timed(material.runs), ["throughput_images_per_s", "train_s"]
     for values, rows in runs[runs.duplicated(times, keep=False)].groupby(times):
-        yield Finding(ids(rows), f"{len(rows)} runs with {values[0]:.6f} images/s and {values[1]:.6f} s of training")
+        yield Finding(
+            ids(rows),
+            f"{len(rows)} runs with {values[0]:.6f} images/s and {values[1]:.6f} s of training",
+        )
 
 
 @rule(
     "warning",
     "runs.throughput_images_per_s runs.started_s runs.repeat",
-    "look for what slows the machine with time (heat, other jobs, a full disk); mixed order keeps verdicts fair, but "
-    "numbers from the two ends of the study are not one machine's",
+    "look for what slows the machine with time (heat, other jobs, a full disk); mixed order keeps"
+    " verdicts fair, but numbers from the two ends of the study are not one machine's",
     f"{SC15}, section 4.1; docs/statistics.md, Drift",
 )
 def drift(material: Material) -> Findings:
@@ -209,7 +221,10 @@ def drift(material: Material) -> Findings:
             continue
         percents = [f"{100 * (value - 1):+.1f}" for value in (trend.ratio, trend.low, trend.high)]
         hours = float(np.ptp(rows["started_s"])) / 3600
-        text = f"from the first to the last of {trend.n} runs, {hours:.2g} h, rates moved by {percents[0]} %"
+        text = (
+            f"from the first to the last of {trend.n} runs, {hours:.2g} h, rates moved by"
+            f" {percents[0]} %"
+        )
         text += f" ({percents[1]} to {percents[2]} %)"
         yield Finding(ids(rows.sort_values("started_s")), f"{text}{in_(where)}")
 
@@ -228,7 +243,9 @@ def run_order(material: Material) -> Findings:
     """
     for what, rows in groups(timed(material.runs), [*COMPARED, "workers"]):
         spans = rows.groupby(["framework", "loader"])["started_s"].agg(["min", "max", "size"])
-        spans = spans[spans["size"] >= 3].sort_values("min")  # the plan never does it: all first repeats come first
+        spans = spans[spans["size"] >= 3].sort_values(
+            "min"
+        )  # the plan never does it: all first repeats come first
         sides = [" with ".join(map(str, name)) for name in spans.index]
         ends, starts = spans["max"].tolist(), spans["min"].tolist()
         apart = [
@@ -239,7 +256,9 @@ def run_order(material: Material) -> Findings:
         if apart:
             more = f", and {len(apart) - 3} more pairs" if len(apart) > 3 else ""
             order = ", ".join(apart[:3]) + more
-            yield Finding(ids(rows), f"all runs of one side came before those of another{in_(what)}: {order}")
+            yield Finding(
+                ids(rows), f"all runs of one side came before those of another{in_(what)}: {order}"
+            )
 
 
 @rule(
@@ -253,8 +272,9 @@ def overlapping_runs(material: Material) -> Findings:
     """Check that while a timed run trains, no other run is on its computer: none trains there,
     starts up or ends.
 
-    Each would measure the other. The records of all studies in the same folder of results are looked at, untimed runs
-    among them; those of other folders are not known here: see `busy-machine`.
+    Each would measure the other. The records of all studies in the same folder of results are
+    looked at, untimed runs among them; those of other folders are not known here: see
+    `busy-machine`.
     """
     slack_s = 1.0  # processes say when they began to a second
     runs = timed(material.runs)
@@ -272,7 +292,9 @@ def overlapping_runs(material: Material) -> Findings:
         if there is None:
             continue
         both_s = there["end"].clip(upper=run["end"]) - there["begin"].clip(lower=run["begin"])
-        there = there.assign(both_s=both_s)[(there["run"] != run["run"]).to_numpy() & (both_s > slack_s).to_numpy()]
+        there = there.assign(both_s=both_s)[
+            (there["run"] != run["run"]).to_numpy() & (both_s > slack_s).to_numpy()
+        ]
         for other, seconds in there.groupby("run")["both_s"].max().items():
             pair = frozenset((run["run"], str(other)))
             if pair not in told:
@@ -285,6 +307,11 @@ def _on_hosts(runs: pd.DataFrame, begin: pd.Series[float], end: pd.Series[float]
     """Return runs with each of their hosts, and from when to when they were there [s since
     1970].
     """
-    columns = {"run": runs["run"].astype("str"), "host": runs["hosts"].str.split(","), "begin": begin, "end": end}
+    columns = {
+        "run": runs["run"].astype("str"),
+        "host": runs["hosts"].str.split(","),
+        "begin": begin,
+        "end": end,
+    }
     rows = pd.DataFrame(columns).explode("host")
     return rows[rows["host"].fillna("") != ""]

@@ -9,8 +9,8 @@ from ddlbench.audit import SC15, TWELVE_WAYS, Finding, Findings, Material, rule
 from ddlbench.audit._compare import each, groups, ids, in_, timed
 
 SIDE_BY_SIDE = (
-    "seen in public programs: a Lightning Fabric, an ImageNet script and Horovod's benchmark, whose ranks trained each "
-    "for itself: speed-ups of 1.2 to 2.0"
+    "seen in public programs: a Lightning Fabric, an ImageNet script and Horovod's benchmark, whose"
+    " ranks trained each for itself: speed-ups of 1.2 to 2.0"
 )
 RELATIVE = ("speed-up", "efficiency")
 
@@ -19,8 +19,8 @@ RELATIVE = ("speed-up", "efficiency")
     "warning",
     "numbers.base_images_per_s numbers.quantity",
     "say the base's share of the ceiling beside the efficiency, and show throughput, too",
-    f"{SC15}, rules 1 and 11; Aach et al. 2023, whose 4 GPUs make 616 to 667 images/s each where others make 2729 on "
-    "the same machine",
+    f"{SC15}, rules 1 and 11; Aach et al. 2023, whose 4 GPUs make 616 to 667 images/s each where"
+    " others make 2729 on the same machine",
 )
 def slow_base(material: Material) -> Findings:
     """Check that the baseline reaches at least half of what its hardware can: of the synthetic
@@ -34,7 +34,9 @@ def slow_base(material: Material) -> Findings:
         for _, slow in rows[rows["base_images_per_s"] < 0.5 * ceiling].groupby("base_images_per_s"):
             rate = float(slow["base_images_per_s"].iloc[0])
             share = f"a share of {rate / ceiling:.2f}"
-            text = f"the base makes {rate:.0f} images/s, the synthetic loader {ceiling:.0f}: {share}"
+            text = (
+                f"the base makes {rate:.0f} images/s, the synthetic loader {ceiling:.0f}: {share}"
+            )
             yield Finding(ids(slow), text)
 
 
@@ -59,7 +61,10 @@ def common_base(material: Material) -> Findings:
         if len(table) < 2 or table.duplicated(["framework", "loader"]).any():
             continue
         best, fastest = (table.iloc[int(table[name].argmax())] for name in ("value", "value_rate"))
-        is_more = best["value"] > more * fastest["value"] and fastest["value_rate"] > more * best["value_rate"]
+        is_more = (
+            best["value"] > more * fastest["value"]
+            and fastest["value_rate"] > more * best["value_rate"]
+        )
         if is_more and best["low"] > fastest["high"] and fastest["low_rate"] > best["high_rate"]:
             parts = [
                 f"{row['framework']} with {row['loader']}: "
@@ -104,7 +109,9 @@ def sparse_lines(material: Material) -> Findings:
         counts = sorted(rows["workers"].dropna().unique())
         gap = next(((low, high) for low, high in pairwise(counts) if high > 4 * low), None)
         if gap:
-            yield Finding(ids(rows), f"nothing was measured between {gap[0]:g} and {gap[1]:g} workers")
+            yield Finding(
+                ids(rows), f"nothing was measured between {gap[0]:g} and {gap[1]:g} workers"
+            )
 
 
 @rule(
@@ -143,11 +150,21 @@ def no_upper_bound(material: Material) -> Findings:
     for what, rows in groups(timed(material.runs), COMPARED):
         if of_programs(rows).all():  # nobody can take the data out of a program
             continue
-        if "synthetic" not in set(rows["loader"]) and ("mfu" not in rows or rows["mfu"].isna().all()):
-            yield Finding(ids(rows), f"no synthetic loader and no utilisation{in_(what)} among {len(rows)} runs")
+        if "synthetic" not in set(rows["loader"]) and (
+            "mfu" not in rows or rows["mfu"].isna().all()
+        ):
+            yield Finding(
+                ids(rows),
+                f"no synthetic loader and no utilisation{in_(what)} among {len(rows)} runs",
+            )
 
 
-@rule("warning", "runs.throughput_images_per_s runs.loader", "add a loader that reads data", f"{TWELVE_WAYS}, number 6")
+@rule(
+    "warning",
+    "runs.throughput_images_per_s runs.loader",
+    "add a loader that reads data",
+    f"{TWELVE_WAYS}, number 6",
+)
 def only_synthetic(material: Material) -> Findings:
     """Check that speeds are measured with pictures that are read and decoded, not with the
     synthetic loader alone.
@@ -156,22 +173,26 @@ def only_synthetic(material: Material) -> Findings:
     """
     for what, rows in groups(timed(material.runs), COMPARED):
         if set(rows["loader"]) == {"synthetic"}:
-            yield Finding(ids(rows), f"all {len(rows)} runs have the synthetic loader{in_(what)}; none reads pictures")
+            yield Finding(
+                ids(rows),
+                f"all {len(rows)} runs have the synthetic loader{in_(what)}; none reads pictures",
+            )
 
 
 @rule(
     "error",
     "runs.ranks_together runs.ranks_evidence",
-    "have the program join the ranks that RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT name, or say ranks: own, and "
-    "look at it: ddlbench new program --try --workers 2",
+    "have the program join the ranks that RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT name, or"
+    " say ranks: own, and look at it: ddlbench new program --try --workers 2",
     SIDE_BY_SIDE,
 )
 def ranks_apart(material: Material) -> Findings:
     """Check that ranks of a program train together.
 
-    Ranks that train each for itself, side by side, scale perfectly, and train nothing together. They are found where
-    one is ahead of another by more than a step, which an average of gradients does not allow, where their losses are
-    equal to the last digit though they never met, and where the program says that it is one rank.
+    Ranks that train each for itself, side by side, scale perfectly, and train nothing together.
+    They are found where one is ahead of another by more than a step, which an average of gradients
+    does not allow, where their losses are equal to the last digit though they never met, and where
+    the program says that it is one rank.
     """
     runs = material.runs
     return each(runs, runs["ranks_together"] == "no", "{workers} workers, and {ranks_evidence}")
@@ -180,8 +201,8 @@ def ranks_apart(material: Material) -> Findings:
 @rule(
     "warning",
     "runs.ranks_together runs.ranks_evidence",
-    "print the number of ranks that train together, with a pattern's group (?P<workers>...), use the recorder, or let "
-    "each rank print its own loss",
+    "print the number of ranks that train together, with a pattern's group (?P<workers>...), use"
+    " the recorder, or let each rank print its own loss",
     SIDE_BY_SIDE,
 )
 def ranks_confirmed(material: Material) -> Findings:
@@ -189,7 +210,10 @@ def ranks_confirmed(material: Material) -> Findings:
     rendezvous at MASTER_PORT, or the program, or torch.distributed through the recorder, says how
     many they are.
 
-    Losses that are equal to the last digit on ranks that met may be averages over ranks, or the same training on each.
+    Losses that are equal to the last digit on ranks that met may be averages over ranks, or the
+    same training on each.
     """
     runs = material.runs
-    return each(runs, runs["ranks_together"] == "unconfirmed", "{workers} workers: {ranks_evidence}")
+    return each(
+        runs, runs["ranks_together"] == "unconfirmed", "{workers} workers: {ranks_evidence}"
+    )

@@ -1,9 +1,10 @@
-"""Files to begin with: `ddlbench new machine NAME`, `... new study NAME`, `... new program train.py`.
+"""Files to begin with: `ddlbench new machine NAME`, `... new study NAME`, `... new program
+train.py`.
 
-The machine file (`machine.py`) has what SLURM and the network say on a login node (`cluster.py` asks and reads), and
-`SET` where only a person knows. The study (`study.py`) is made from options, a program's file (`program.py`) from its
---help and source; `trial.py` runs the program. `<kind>.yaml.jinja` is what each looks like. Nothing that exists is
-written over.
+The machine file (`machine.py`) has what SLURM and the network say on a login node (`cluster.py`
+asks and reads), and `SET` where only a person knows. The study (`study.py`) is made from options, a
+program's file (`program.py`) from its --help and source; `trial.py` runs the program.
+`<kind>.yaml.jinja` is what each looks like. Nothing that exists is written over.
 """
 
 from collections.abc import Callable
@@ -32,7 +33,9 @@ def free(path: Path, name: str) -> Path:
 def filled(kind: str, **values: object) -> str:
     """Return the text of a file of this kind, from its template here."""
     text = Path(__file__).with_name(f"{kind}.yaml.jinja").read_text(encoding="utf-8")
-    template = jinja2.Template(text, trim_blocks=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined)
+    template = jinja2.Template(
+        text, trim_blocks=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined
+    )
     return f"{template.render(values)}"
 
 

@@ -1,7 +1,8 @@
 """Patterns that could read what a program printed, each with what it reads and what supports it.
 
-Lines of one kind share their words. Where numbers at one place of them grow, they may count steps, epochs or samples:
-each way is tried by the reading itself, which says what confirms or contradicts it.
+Lines of one kind share their words. Where numbers at one place of them grow, they may count steps,
+epochs or samples: each way is tried by the reading itself, which says what confirms or contradicts
+it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ MOST_KINDS = 6  # of lines, those that come most often
 LEAST = 4  # lines of a kind
 MOST_TAIL = 40  # characters before a number that its pattern holds
 NUMBER, VALUE = r"[\d,]+", r"[-+\w.]+"
-SAMPLE = r"(?:samples?|images?|imgs?|pictures?|seqs?|sequences?|sentences?|pairs?|tokens?|tok|examples?)"
+SAMPLE = (
+    r"(?:samples?|images?|imgs?|pictures?|seqs?|sequences?|sentences?|pairs?|tokens?|tok|examples?)"
+)
 RATE = re.compile(rf"\s*(?:{SAMPLE}\s*(?:/|per)\s*|/\s*)s(?:ec(?:onds?)?)?\b", re.I)
 ALIKE = 0.05  # candidates whose steps and rates differ by no more read the same
 
@@ -47,13 +50,17 @@ class Candidate:
 
 
 def candidates(source: Output) -> list[Candidate]:
-    """Return the patterns that fit, those that something proves first, then those that are refused."""
+    """Return the patterns that fit, those that something proves first, then those that are
+    refused.
+    """
     kinds: dict[str, list[str]] = {}
     for line in source.lines:
         for text in log_text.pieces(line.text):
             plain = log_text.BLANKS.sub(" ", log_text.plain(text))
             kinds.setdefault(log_text.kind(plain), []).append(plain)
-    many = sorted((texts for texts in kinds.values() if len(texts) >= LEAST), key=len, reverse=True)[:MOST_KINDS]
+    many = sorted(
+        (texts for texts in kinds.values() if len(texts) >= LEAST), key=len, reverse=True
+    )[:MOST_KINDS]
     patterns = dict.fromkeys(found for texts in many for found in _patterns(texts, source.spec))
     tried = [_tried(source, pattern, unit) for pattern, unit in patterns]
     distinct: list[Candidate] = []
@@ -64,7 +71,8 @@ def candidates(source: Output) -> list[Candidate]:
 
 
 def chosen(found: Sequence[Candidate]) -> Candidate | None:
-    """Return the one that fits; None where none or several do that read differently. What is proved goes first.
+    """Return the one that fits; None where none or several do that read differently. What is proved
+    goes first.
 
     What was refused only because it may be of another unit could fit as well.
     """
@@ -77,10 +85,14 @@ def chosen(found: Sequence[Candidate]) -> Candidate | None:
 def _patterns(texts: Sequence[str], spec: RunSpec) -> Iterator[tuple[str, str]]:
     """Yield patterns for lines of one kind, each with the unit of its count."""
     places = _places(texts)
-    loss = next((place for place in places if re.search(r"loss", place.label) and not place.whole), None)
+    loss = next(
+        (place for place in places if re.search(r"loss", place.label) and not place.whole), None
+    )
     loss = loss or next((place for place in places if "loss" in place.label), None)
     rate = next((place for place in places if RATE.match(place.behind)), None)
-    epoch = next((place for place in places if place.whole and log_text.EPOCHS.search(place.label)), None)
+    epoch = next(
+        (place for place in places if place.whole and log_text.EPOCHS.search(place.label)), None
+    )
     extra = [(place, group) for place, group in ((loss, "loss"), (rate, "samples_per_s")) if place]
     for place in places:
         if not place.whole or not place.grows or place is loss or place is rate:
@@ -126,7 +138,10 @@ def _places(texts: Sequence[str]) -> list[Place]:
         ups, downs = sum(one > 0 for one in moved), sum(one < 0 for one in moved)
         grows = ups > 0 and downs <= ups
         spans = tuple(token.span for token in of)
-        whole, total = all(token.whole for token in of), all(token.total is not None for token in of)
+        whole, total = (
+            all(token.whole for token in of),
+            all(token.total is not None for token in of),
+        )
         places.append(Place(name[0], spans, whole, grows, downs > 0, total, of[0].behind))
     return places
 
@@ -148,9 +163,12 @@ def _joined(texts: Sequence[str], groups: Sequence[tuple[Place, str]]) -> str | 
     return pattern if all(re.search(pattern, text) for text in texts) else None
 
 
-def _located(texts: Sequence[str], floors: Sequence[int], place: Place, group: str, kind: str) -> str | None:
-    """Return the shortest pattern with a word in it that finds the number at its place in all lines, looked for from
-    `floors` on."""
+def _located(
+    texts: Sequence[str], floors: Sequence[int], place: Place, group: str, kind: str
+) -> str | None:
+    """Return the shortest pattern with a word in it that finds the number at its place in all
+    lines, looked for from `floors` on.
+    """
     start, bare = place.spans[0][0], None
     before = texts[0][max(floors[0], start - MOST_TAIL) : start]
     for size in range(1, len(before) + 1):
@@ -159,8 +177,14 @@ def _located(texts: Sequence[str], floors: Sequence[int], place: Place, group: s
             continue
         text = rf"\b{_general(tail)}" if tail[0].isalnum() else _general(tail)
         pattern = f"{text}(?P<{group}>{kind})"
-        found = [re.compile(pattern).search(text, floor) for text, floor in zip(texts, floors, strict=True)]
-        if all(one and one.start(group) == span[0] for one, span in zip(found, place.spans, strict=True)):
+        found = [
+            re.compile(pattern).search(text, floor)
+            for text, floor in zip(texts, floors, strict=True)
+        ]
+        if all(
+            one and one.start(group) == span[0]
+            for one, span in zip(found, place.spans, strict=True)
+        ):
             if re.search("[A-Za-z]", tail):
                 return pattern
             bare = bare or pattern
@@ -182,12 +206,18 @@ def _tried(source: Output, pattern: str, unit: str) -> Candidate:
         with contextlib.redirect_stdout(io.StringIO()):
             run = lines.read(replace(source, spec=replace(source.spec, program=program)))
     except UnreadError as error:
-        return Candidate(pattern, unit, says=str(error).removeprefix(f"pattern {pattern!r}: "), refused=True)
+        return Candidate(
+            pattern, unit, says=str(error).removeprefix(f"pattern {pattern!r}: "), refused=True
+        )
     steps, rate = counted(run)
     return Candidate(pattern, unit, steps, rate, run.proof.text, run.proof.proved)
 
 
 def counted(run: Reading) -> tuple[int, float]:
-    """Return the steps of a reading, and its samples per s while it trains; 0 where all lines came at once."""
+    """Return the steps of a reading, and its samples per s while it trains; 0 where all lines came
+    at once.
+    """
     took_s = sum(row.took_s for row in run.rows if row.rank == 0)
-    return len({row.step for row in run.rows}), sum(row.images for row in run.rows) / took_s if took_s else 0.0
+    return len({row.step for row in run.rows}), sum(
+        row.images for row in run.rows
+    ) / took_s if took_s else 0.0

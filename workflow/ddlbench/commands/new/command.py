@@ -9,26 +9,48 @@ from ddlbench.settings.config import ConfigError
 
 def add(commands: Any) -> None:
     """Add the command to those of `ddlbench`."""
-    new = commands.add_parser("new", help="a file to begin with: of a machine, a study, a program").add_subparsers(
-        dest="kind", required=True
+    new = commands.add_parser(
+        "new", help="a file to begin with: of a machine, a study, a program"
+    ).add_subparsers(dest="kind", required=True)
+    machine = new.add_parser(
+        "machine", help="on a login node: what SLURM says, and what is left to set"
     )
-    machine = new.add_parser("machine", help="on a login node: what SLURM says, and what is left to set")
     study = new.add_parser("study", help="a commented study, of a model or of a program")
     for parent, folder in ((machine, "machines"), (study, "studies")):
         parent.add_argument("name", help=f"config/{folder}/<name>.yaml")
-    study.add_argument("--model", help="such as resnet50, or your <module>:<function>; left out, resnet8_half")
-    study.add_argument("--dataset", help="such as imagenet, or a file of config/datasets; left out, mnist5k")
+    study.add_argument(
+        "--model", help="such as resnet50, or your <module>:<function>; left out, resnet8_half"
+    )
+    study.add_argument(
+        "--dataset", help="such as imagenet, or a file of config/datasets; left out, mnist5k"
+    )
     study.add_argument("--frameworks", help="such as ddp,horovod; left out, ddp")
     study.add_argument("--workers", help="such as 1,2,4; left out, 1,2")
-    study.add_argument("--program", help="a file of config/programs, in place of model and frameworks")
-    program = new.add_parser("program", help="from a training program's --help and source; --try shows what is read")
-    program.add_argument("program", nargs="?", help="such as train.py; with --try its name, or the newest file's")
-    program.add_argument("--name", help="config/programs/<name>.yaml; left out, as the program is called")
-    program.add_argument("--environment", help="the folder of its own Python environment, if it has one")
-    program.add_argument("--try", dest="trial", action="store_true", help="run it and say what is read")
+    study.add_argument(
+        "--program", help="a file of config/programs, in place of model and frameworks"
+    )
+    program = new.add_parser(
+        "program", help="from a training program's --help and source; --try shows what is read"
+    )
+    program.add_argument(
+        "program", nargs="?", help="such as train.py; with --try its name, or the newest file's"
+    )
+    program.add_argument(
+        "--name", help="config/programs/<name>.yaml; left out, as the program is called"
+    )
+    program.add_argument(
+        "--environment", help="the folder of its own Python environment, if it has one"
+    )
+    program.add_argument(
+        "--try", dest="trial", action="store_true", help="run it and say what is read"
+    )
     program.add_argument("--seconds", type=float, default=60.0, help="of --try, at most")
-    program.add_argument("--batch", type=int, default=8, help="samples per step of --try, on each worker")
-    program.add_argument("--workers", type=int, default=1, help="of --try: two show whether ranks train together")
+    program.add_argument(
+        "--batch", type=int, default=8, help="samples per step of --try, on each worker"
+    )
+    program.add_argument(
+        "--workers", type=int, default=1, help="of --try: two show whether ranks train together"
+    )
     machine.set_defaults(answer=new_machine)
     program.set_defaults(answer=new_program)
     study.set_defaults(answer=new_study)
@@ -40,7 +62,9 @@ def new_machine(call: Call) -> int:
 
     name = call.options.name
     path = machine.write(name, Path("config"))
-    print(f"{path}: read it through; lines with SET are yours. Then: ddlbench plan --machine {name}")
+    print(
+        f"{path}: read it through; lines with SET are yours. Then: ddlbench plan --machine {name}"
+    )
     return 0
 
 
@@ -64,13 +88,25 @@ def new_program(call: Call) -> int:
     options = call.options
     if options.trial:
         if options.workers < 1:
-            raise ConfigError(f"--workers: {options.workers} is not allowed; allowed: numbers from 1 on")
-        return trial.show(options.program, options.batch, options.seconds, Path("config"), options.workers)
+            raise ConfigError(
+                f"--workers: {options.workers} is not allowed; allowed: numbers from 1 on"
+            )
+        return trial.show(
+            options.program, options.batch, options.seconds, Path("config"), options.workers
+        )
     if options.program is None:
         raise ConfigError("program: is missing; allowed: the file that trains, such as train.py")
-    path, problem = program.write(options.program, options.name, options.environment, Path("config"))
-    print(f"{path}: read it through; lines with SET are yours. Then: ddlbench new program --try {path.stem}")
+    path, problem = program.write(
+        options.program, options.name, options.environment, Path("config")
+    )
+    print(
+        f"{path}: read it through; lines with SET are yours. Then: ddlbench new program --try"
+        f" {path.stem}"
+    )
     if problem:
         print(f"--help {problem}")
-        print("If it needs another Python: --environment <folder>, of an environment that has bin/python")
+        print(
+            "If it needs another Python: --environment <folder>, of an environment that has"
+            " bin/python"
+        )
     return 0

@@ -1,4 +1,6 @@
-"""A machine file to begin with: what SLURM and the network say on a login node, and `SET` where only a person knows."""
+"""A machine file to begin with: what SLURM and the network say on a login node, and `SET` where
+only a person knows.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,14 +15,18 @@ SHOW = ("scontrol", "--oneliner", "show")
 
 
 def write(name: str, config: Path) -> Path:
-    """Write config/machines/<name>.yaml from what SLURM says here. Raises ConfigError, of one line."""
+    """Write config/machines/<name>.yaml from what SLURM says here. Raises ConfigError, of one
+    line.
+    """
     path = free(config / "machines" / f"{name}.yaml", name)
     sinfo = cluster.ask(cluster.SINFO)
     partitions, nodes = (queue.printed(*SHOW, what) for what in ("partition", "node"))
     site = cluster.config(queue.printed("scontrol", "show", "config"))
     queues = cluster.queues(sinfo, partitions, nodes, site)
     if not queues:
-        raise ConfigError("sinfo names no partition here that is open: ask on a login node of the cluster")
+        raise ConfigError(
+            "sinfo names no partition here that is open: ask on a login node of the cluster"
+        )
     interfaces = cluster.interfaces(queue.printed("ip", "-brief", "address"))
     return checked(path, text(queues, site, interfaces), lambda: load_machine(name, path.parent))
 
@@ -44,7 +50,9 @@ def text(queues: Sequence[Queue], site: Mapping[str, str], interfaces: Sequence[
         workers=workers,
         share=max(1, cores // workers),
         memory=_memory(first, workers, site),
-        queues=[(queue, _notes(queue)) for queue in queues if (queue.node.gpus > 0) == (node.gpus > 0)],
+        queues=[
+            (queue, _notes(queue)) for queue in queues if (queue.node.gpus > 0) == (node.gpus > 0)
+        ],
         interfaces=interfaces,
     )
 
@@ -52,7 +60,11 @@ def text(queues: Sequence[Queue], site: Mapping[str, str], interfaces: Sequence[
 def _notes(queue: Queue) -> list[str]:
     """Return notes about a partition."""
     notes = [f"{queue.others} of its nodes are of another kind"] if queue.others else []
-    return notes + ([f"its jobs may have to give way (PreemptMode={queue.gives_way})"] if queue.gives_way else [])
+    return notes + (
+        [f"its jobs may have to give way (PreemptMode={queue.gives_way})"]
+        if queue.gives_way
+        else []
+    )
 
 
 def _memory(queue: Queue, workers: int, site: Mapping[str, str]) -> str:
@@ -62,10 +74,16 @@ def _memory(queue: Queue, workers: int, site: Mapping[str, str]) -> str:
     ours = queue.node.memory_mb
     counts = "MEMORY" in site.get("SelectTypeParameters", "").upper()
     if site and not counts:
-        return "null  # SLURM does not count memory here (SelectTypeParameters): a job has all of its nodes'"
+        return (
+            "null  # SLURM does not count memory here (SelectTypeParameters): a job has all of its"
+            " nodes'"
+        )
     default = queue.default_memory
     if counts and default and not default.endswith("UNLIMITED") and ours:
-        return f"{ours // workers}  # a node's {ours} MB over workers; jobs that do not ask get {default}"
+        return (
+            f"{ours // workers}  # a node's {ours} MB over workers; jobs that do not ask get"
+            f" {default}"
+        )
     if counts and default:
         return f"null  # jobs that do not ask get {default}: all of a node"
     return "null  # SET if jobs must ask for memory: scontrol show config | grep DefMem"

@@ -1,4 +1,6 @@
-"""A program's file to begin with: what its --help and its source say, and `SET` where only a person knows."""
+"""A program's file to begin with: what its --help and its source say, and `SET` where only a person
+knows.
+"""
 
 from __future__ import annotations
 
@@ -26,16 +28,30 @@ from ddlbench.settings.own_models import sources_of
 from ddlbench.settings.program import SET, load_program
 
 HELP_S = 60.0
-MOST_WRITTEN = 1 << 26  # bytes in any one file: a program that does not know --help may begin to train
+MOST_WRITTEN = (
+    1 << 26
+)  # bytes in any one file: a program that does not know --help may begin to train
 MOST_READ = 1 << 20
-# What options are often called that are for a value of the run; the first that the program has is taken.
+# What options are often called that are for a value of the run; the first that the program has is
+# taken.
 USUAL = {
-    "batch_per_worker": "micro_batch_size per_device_train_batch_size batch_size_per_gpu batch_per_worker "
-    "train_batch_size batch_size batch bs bsz",
+    "batch_per_worker": (
+        "micro_batch_size per_device_train_batch_size batch_size_per_gpu batch_per_worker "
+        "train_batch_size batch_size batch bs bsz"
+    ),
     "seed": "seed random_seed manual_seed",
-    "folder": "output_dir out_dir output out save_dir work_dir workdir logdir log_dir checkpoint_dir default_root_dir",
+    "folder": (
+        "output_dir out_dir output out save_dir work_dir workdir logdir log_dir checkpoint_dir"
+        " default_root_dir"
+    ),
 }
-AXES = ["precision", "dtype", "amp_dtype", "framework", "strategy"]  # whose choices may be a study's question
+AXES = [
+    "precision",
+    "dtype",
+    "amp_dtype",
+    "framework",
+    "strategy",
+]  # whose choices may be a study's question
 RESUME = ["resume", "resume_from", "resume_from_checkpoint"]
 TOGETHER = r"WORLD_SIZE|distributed|Trainer\b|accelerate|deepspeed|horovod|fabric"
 READS = (  # what stands in a source -> how its steps can be read
@@ -59,11 +75,15 @@ class Help:
         """Return the first of these names that is an option, as it is written; what stands before a
         dot does not matter.
         """
-        plain = {o.lstrip("-").replace("-", "_").split(".")[-1].lower(): o for o in [*self.options][::-1]}
+        plain = {
+            o.lstrip("-").replace("-", "_").split(".")[-1].lower(): o for o in [*self.options][::-1]
+        }
         return next((plain[name] for name in names if name in plain), None)
 
 
-def write(given: str, name: str | None, environment: str | None, config: Path) -> tuple[Path, str | None]:
+def write(
+    given: str, name: str | None, environment: str | None, config: Path
+) -> tuple[Path, str | None]:
     """Write config/programs/<name>.yaml; return it, and why --help said nothing.
 
     Raises ConfigError, of one line.
@@ -89,24 +109,36 @@ def name_of(script: str) -> str:
     """Return a program's name in config/programs: its file's name, without its suffix, in letters
     that are allowed.
     """
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", re.sub(r"\.(py|sh|yaml)$", "", Path(script).name)).strip("-.") or "program"
+    return (
+        re.sub(r"[^A-Za-z0-9._-]+", "-", re.sub(r"\.(py|sh|yaml)$", "", Path(script).name)).strip(
+            "-."
+        )
+        or "program"
+    )
 
 
 def home_of(script: Path) -> Path:
-    """Return the folder that a program runs in, as people run it: the clone that it lies in, else its own folder; the
-    project's folder of a script that lies there."""
+    """Return the folder that a program runs in, as people run it: the clone that it lies in, else
+    its own folder; the project's folder of a script that lies there.
+    """
     folders = [folder for folder in script.parents if folder != Path()]
     clones = [folder for folder in folders if (folder / ".git").exists()]
     return [*clones, *folders, Path()][0]
 
 
 def ask(start: list[str], environment: str | None, home: Path) -> Help:
-    """What the program says to --help, in a folder of its own, with links to what lies in the folder that it runs in
-    where that is not the project's; it and all that it started are ended after HELP_S."""
+    """What the program says to --help, in a folder of its own, with links to what lies in the
+    folder that it runs in where that is not the project's; it and all that it started are ended
+    after HELP_S.
+    """
     start = [str((home / word).absolute()) if (home / word).is_file() else word for word in start]
     bare = Program(name="", command="", environment=environment)
     argv, variables = surroundings(bare, [*start, "--help"], os.environ | {"PATH": search_path()})
-    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as printed, living.ending_descendants():
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        tempfile.TemporaryFile() as printed,
+        living.ending_descendants(),
+    ):
         if home != Path():
             work.lay_out(home, Path(folder))
         process = subprocess.Popen(
@@ -117,7 +149,9 @@ def ask(start: list[str], environment: str | None, home: Path) -> Help:
             stdout=printed,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_WRITTEN, MOST_WRITTEN)),
+            preexec_fn=lambda: resource.setrlimit(
+                resource.RLIMIT_FSIZE, (MOST_WRITTEN, MOST_WRITTEN)
+            ),
         )
         code = None
         with suppress(subprocess.TimeoutExpired):
@@ -127,8 +161,14 @@ def ask(start: list[str], environment: str | None, home: Path) -> Help:
     read = understood(text.replace(Path(start[-1]).name, "program"))
     if read.options and code is not None:  # absl's ends with code 1
         return read
-    last = next((printable(line)[:200] for line in reversed(text.splitlines()) if line.strip()), "nothing")
-    how = f"had not ended after {HELP_S:.0f} s" if code is None else f"ended with code {code} and named no options"
+    last = next(
+        (printable(line)[:200] for line in reversed(text.splitlines()) if line.strip()), "nothing"
+    )
+    how = (
+        f"had not ended after {HELP_S:.0f} s"
+        if code is None
+        else f"ended with code {code} and named no options"
+    )
     return replace(read, problem=f"{how}; it printed last: {last}")
 
 
@@ -153,13 +193,21 @@ def understood(text: str) -> Help:
             if "[required]" in entry:  # click's
                 required.append(option)
     usage = re.search(r"^\s*usage: *\S+(.*(?:\n +.*)*)", text, re.I | re.M)
-    syntax = re.sub(r"\(([^()|]*)\|[^()]*\)", r"\1", usage[1]) if usage else ""  # one of several: the first
+    syntax = (
+        re.sub(r"\(([^()|]*)\|[^()]*\)", r"\1", usage[1]) if usage else ""
+    )  # one of several: the first
     while syntax != (syntax := re.sub(r"\[[^\[\]]*\]", " ", syntax)):
         pass
     words = re.sub(r"\{[^}]*\}", "CHOICE", syntax).split()
     options_then_values = zip(words, ["", *words], strict=False)
-    required += [word for word, before in options_then_values if word.startswith("-") or not before.startswith("-")]
-    return Help(options, [*dict.fromkeys(word for word in required if word not in ("...", "flags"))])
+    required += [
+        word
+        for word, before in options_then_values
+        if word.startswith("-") or not before.startswith("-")
+    ]
+    return Help(
+        options, [*dict.fromkeys(word for word in required if word not in ("...", "flags"))]
+    )
 
 
 def text(script: Path, home: Path, start: list[str], page: Help, environment: str | None) -> str:
@@ -170,11 +218,15 @@ def text(script: Path, home: Path, start: list[str], page: Help, environment: st
     command += [f"{need} {SET}" if need.startswith("-") else SET for need in needs]
     command += [f"{option} {{{value}}}" for value, option in options.items() if option]
     try:
-        files = [str(script.parent / path) for path, _ in sources_of(script.parent, script.stem)] or [str(script)]
+        files = [
+            str(script.parent / path) for path, _ in sources_of(script.parent, script.stem)
+        ] or [str(script)]
     except ConfigError:
         files = [str(script)]
     source = script.read_text(encoding="utf-8", errors="replace")
-    axes = {name: option for name in AXES if (option := page.named([name])) and page.options[option]}
+    axes = {
+        name: option for name in AXES if (option := page.named([name])) and page.options[option]
+    }
     return filled(
         "program",
         script=script,

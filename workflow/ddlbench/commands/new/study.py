@@ -18,16 +18,21 @@ def write(
     workers: str = "1,2",
     program: str | None = None,
 ) -> Path:
-    """Write config/studies/<name>.yaml. With a program of config/programs only workers count. Raises ConfigError."""
+    """Write config/studies/<name>.yaml. With a program of config/programs only workers count.
+    Raises ConfigError.
+    """
     path = free(config / "studies" / f"{name}.yaml", name)
     axes = {"model": model, "dataset": dataset, "frameworks": frameworks, "workers": workers}
-    lists = {axis: ", ".join(filter(None, re.split(r"[\s,]+", text))) for axis, text in axes.items()}
+    lists = {
+        axis: ", ".join(filter(None, re.split(r"[\s,]+", text))) for axis, text in axes.items()
+    }
     for axis, text in lists.items():
         if not re.fullmatch(r"[\w.,:\- ]+", text):
             raise ConfigError(f"{axis}: {text!r}; allowed: names or numbers, separated by commas")
     if program and not NAME.fullmatch(program):
         raise ConfigError(f"program: {program!r} is no name; allowed: {NAME_IN_WORDS}")
-    # One more worker is a larger batch: some 60 steps of 64 pictures a worker, so that the largest batch learns too.
+    # One more worker is a larger batch: some 60 steps of 64 pictures a worker, so that the largest
+    # batch learns too.
     most = max(int(count) for count in re.findall(r"\d+", lists["workers"])[:100] or ["1"])
     text = filled("study", name=name, program=program, epochs=min(max(3, most), 64), **lists)
     return checked(path, text, lambda: load_study(name, path.parent))

@@ -1,4 +1,6 @@
-"""`ddlbench new program --try`: run a program for a while, and show what would be read of its steps."""
+"""`ddlbench new program --try`: run a program for a while, and show what would be read of its
+steps.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from ddlbench.commands.new import candidates
 from ddlbench.commands.new.program import name_of, search_path
 from ddlbench.core import living, registry
 from ddlbench.core.files import printable, write_json, write_text
-from ddlbench.core.plural import count_of
+from ddlbench.core.formatting import count_of
 from ddlbench.core.program import WORK, placeholders
 from ddlbench.core.spec import RunSpec, of_program
 from ddlbench.plan.kinds.program import command
@@ -49,13 +51,24 @@ def show(name: str | None, batch: int, seconds: float, config: Path, workers: in
     Returns 0 if steps were read, and the program ended well or was ended. Raises ConfigError.
     """
     programs = config / "programs"
-    name = name or max(programs.glob("*.yaml"), key=lambda path: path.stat().st_mtime, default=Path("train")).stem
+    name = (
+        name
+        or max(
+            programs.glob("*.yaml"), key=lambda path: path.stat().st_mtime, default=Path("train")
+        ).stem
+    )
     file = load_program(name_of(name), programs, draft=True)
     if SET in shlex.split(file.command):
-        raise ConfigError(f"{file.path}: command: {SET} is left in {file.command!r}; allowed: what belongs there")
-    machine = replace(load_machine(str(load(DEFAULT)["machine"]), config / "machines"), launcher="local")
+        raise ConfigError(
+            f"{file.path}: command: {SET} is left in {file.command!r}; allowed: what belongs there"
+        )
+    machine = replace(
+        load_machine(str(load(DEFAULT)["machine"]), config / "machines"), launcher="local"
+    )
     program, place = file.programs()[0], {"machine": machine.name, "device": machine.device}
-    spec = of_program(program, workers=workers, workers_per_node=workers, global_batch=batch * workers, **place)
+    spec = of_program(
+        program, workers=workers, workers_per_node=workers, global_batch=batch * workers, **place
+    )
     argv, hidden = reveal(command(spec, machine), machine.name, config / "machines")
     member: ReadingMember = registry.member("readings", program.reads)
     with tempfile.TemporaryDirectory() as temporary:
@@ -67,8 +80,13 @@ def show(name: str | None, batch: int, seconds: float, config: Path, workers: in
         heard = Printed(member.wanted(spec), float("inf"), lambda: None, labelled=True, logs=False)
         heard.last = deque(maxlen=MOST_HEARD)
         took_s, how, ended_well = _run([*argv, str(partial)], partial, hidden, heard, seconds)
-        settings = ", ".join(f"{key} {value}" for key, value in (("batch_per_worker", batch), *program.settings))
-        print(f"{file.path}: ran for {took_s:.0f} s on {count_of(workers, 'worker')}, with {settings}; {how}")
+        settings = ", ".join(
+            f"{key} {value}" for key, value in (("batch_per_worker", batch), *program.settings)
+        )
+        print(
+            f"{file.path}: ran for {took_s:.0f} s on {count_of(workers, 'worker')}, with"
+            f" {settings}; {how}"
+        )
         if not ended_well:
             print(*_last(heard.last), sep="\n")
         source = Output(spec, partial / FOLDER, partial, heard.lines, [*heard.last])
@@ -97,14 +115,22 @@ def show(name: str | None, batch: int, seconds: float, config: Path, workers: in
 
 
 def _choose(source: Output, path: Path) -> str | None:
-    """Print the patterns that could read what was printed; write the one that fits into the program's file. None where
-    none or several fit."""
+    """Print the patterns that could read what was printed; write the one that fits into the
+    program's file. None where none or several fit.
+    """
     found = candidates.candidates(source)
     one = candidates.chosen(found)
     print(*_side_by_side(found, one), sep="\n")
     if one is None:
-        several = "several patterns fit" if any(not other.refused for other in found) else "no pattern fits"
-        print(f"lines: {several}: write the right one into {path}, or use the recorder, which is right by construction")
+        several = (
+            "several patterns fit"
+            if any(not other.refused for other in found)
+            else "no pattern fits"
+        )
+        print(
+            f"lines: {several}: write the right one into {path}, or use the recorder, which is"
+            " right by construction"
+        )
         last = next((line for line in reversed(source.last) if line.strip()), "nothing")
         print(f"it printed last: {printable(last)[:WIDTH]}")
         return None
@@ -116,12 +142,18 @@ def _choose(source: Output, path: Path) -> str | None:
     return one.pattern
 
 
-def _side_by_side(found: Sequence[candidates.Candidate], chosen: candidates.Candidate | None) -> Iterable[str]:
+def _side_by_side(
+    found: Sequence[candidates.Candidate], chosen: candidates.Candidate | None
+) -> Iterable[str]:
     """Yield a line for each pattern: what it reads, and what supports or refuses it."""
     if found:
         yield "Patterns that could be meant:"
     for one in found[:MOST_SHOWN]:
-        what = one.says if one.refused else f"{one.steps} steps, {one.rate:.4g} samples per s: {one.says}"
+        what = (
+            one.says
+            if one.refused
+            else f"{one.steps} steps, {one.rate:.4g} samples per s: {one.says}"
+        )
         yield f"{'->' if one is chosen else '  '} {one.pattern}"
         yield f"     {one.unit}: {'refused: ' if one.refused else ''}{printable(what)}"
 
@@ -144,7 +176,10 @@ def _run(
     began_s, alarm.daemon = time.monotonic(), True
     with heard, living.ending_descendants():
         alarm.start()
-        paths = {"PATH": search_path(), "PYTHONPATH": str(registry.PACKAGE.parent)}  # as runs have them
+        paths = {
+            "PATH": search_path(),
+            "PYTHONPATH": str(registry.PACKAGE.parent),
+        }  # as runs have them
         seen = watch(argv, partial, hidden | paths)
         alarm.cancel()
     if seen.signal is not None:
@@ -156,7 +191,11 @@ def _told(spec: RunSpec, heard: Printed, run: Reading, path: Path) -> Iterable[s
     """What was read, for people; `path` is the program's file."""
     assert spec.program is not None
     patterns = [re.compile(pattern) for pattern in spec.program.patterns]
-    matched = [line for line in heard.lines if any(log_text.find(pattern, line.text) for pattern in patterns)]
+    matched = [
+        line
+        for line in heard.lines
+        if any(log_text.find(pattern, line.text) for pattern in patterns)
+    ]
     if matched:
         yield f"{len(matched)} of its lines matched, such as"
         for line in [*matched[: SHOWN - 1], matched[-1]]:
@@ -165,25 +204,42 @@ def _told(spec: RunSpec, heard: Printed, run: Reading, path: Path) -> Iterable[s
     lost = f", loss {losses[0]:.4g} at first, {losses[-1]:.4g} at last" if losses else ""
     yield f"{candidates.counted(run)[0]} steps, {run.proof.text}{lost}"
     took_s = max(row.end_s for row in run.rows)
-    rate = f"{sum(row.images for row in run.rows) / took_s:.4g}" if took_s else "(all lines came at once)"
+    rate = (
+        f"{sum(row.images for row in run.rows) / took_s:.4g}"
+        if took_s
+        else "(all lines came at once)"
+    )
     yield f"{rate} {spec.program.sample} per s by the clock"
     named = placeholders(spec.program.command)
     if not {"batch_per_worker", "global_batch"} & named:
-        yield "command has no {batch_per_worker}: the rate is wrong unless its batch happens to be that of the study"
+        yield (
+            "command has no {batch_per_worker}: the rate is wrong unless its batch happens to be"
+            " that of the study"
+        )
     if "seed" not in named:
-        yield "command has no {seed}: all repeats train alike, so they show the machine's noise alone"
+        yield (
+            "command has no {seed}: all repeats train alike, so they show the machine's noise alone"
+        )
     for name, remark in run.remarks.items():
-        if name not in ("pauses", "printed_rate", "reading", "proved"):  # which was told when it was read
+        if name not in (
+            "pauses",
+            "printed_rate",
+            "reading",
+            "proved",
+        ):  # which was told when it was read
             yield f"{name}: {remark}"
     if not run.proof.proved:
         steps = run.remarks.get("steps_per_epoch")
         epoch = f" (read were {steps} steps of {spec.global_batch} an epoch)" if steps else ""
         yield (
-            f"Nothing confirms these steps and samples: say samples_per_epoch{epoch} in {path}, let it print its rate "
-            "(?P<samples_per_s>...), or use the recorder"
+            f"Nothing confirms these steps and samples: say samples_per_epoch{epoch} in {path}, let"
+            " it print its rate (?P<samples_per_s>...), or use the recorder"
         )
     for why in dict.fromkeys(run.not_known.values()):
-        yield f"not known: {', '.join(name for name in run.not_known if run.not_known[name] == why)}: {why}"
+        yield (
+            f"not known: {', '.join(name for name in run.not_known if run.not_known[name] == why)}:"
+            f" {why}"
+        )
 
 
 def _nearest(spec: RunSpec, texts: Iterable[str]) -> Iterable[str]:
@@ -196,10 +252,17 @@ def _nearest(spec: RunSpec, texts: Iterable[str]) -> Iterable[str]:
         if any(re.search(pattern, text) for text in kinds.values()):
             continue
         beginnings = _beginnings(pattern)
-        far = {text: next((b for b in beginnings if re.search(b, text)), "") for text in [*kinds.values()][:-500:-1]}
+        far = {
+            text: next((b for b in beginnings if re.search(b, text)), "")
+            for text in [*kinds.values()][:-500:-1]
+        }
         yield f"Nearest to {pattern}, of {len(kinds)} kinds of lines, digits aside:"
         for text in sorted(far, key=lambda text: len(far[text]), reverse=True)[:SHOWN]:
-            rest = f"what is not there: {pattern[len(far[text]) :]}" if far[text] else "nothing of it is there"
+            rest = (
+                f"what is not there: {pattern[len(far[text]) :]}"
+                if far[text]
+                else "nothing of it is there"
+            )
             yield f"  {printable(text)[:WIDTH]}\n    {rest}"
 
 

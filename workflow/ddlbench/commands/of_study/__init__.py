@@ -1,5 +1,6 @@
-"""Commands about a study, a file each. A command prints its answer, for programs as JSON, and writes what is a table
-beside the others. None starts a job. Rooms do the work; what they import comes late, so that a plan needs no pandas.
+"""Commands about a study, a file each. A command prints its answer, for programs as JSON, and
+writes what is a table beside the others. None starts a job. Rooms do the work; what they import
+comes late, so that a plan needs no pandas.
 """
 
 from collections.abc import Mapping
@@ -8,7 +9,8 @@ from typing import Any, Protocol
 from ddlbench.commands.call import Call
 from ddlbench.core import registry
 
-# What many commands can be told, as `argparse` wants it: the name of an argument, and what else is said of it.
+# What many commands can be told, as `argparse` wants it: the name of an argument, and what else is
+# said of it.
 Arguments = Mapping[str, Mapping[str, Any]]
 NO_ARGUMENTS: Arguments = {}
 JSON = {"--json": {"action": "store_true", "help": "the same for programs"}}

@@ -1,4 +1,6 @@
-"""`ddlbench answer`: what to take, how surely, and what would settle the rest, of the runs that are there."""
+"""`ddlbench answer`: what to take, how surely, and what would settle the rest, of the runs that are
+there.
+"""
 
 from pathlib import Path
 
@@ -32,11 +34,15 @@ def run(call: Call) -> int:
     except FileNotFoundError:  # some of what the page reads is not made yet
         found = None
     if found is None:
-        found = partial.first_screen(config, configuration.terms(planned.machine, config["checkpoint"]["minutes"]))
+        found = partial.first_screen(
+            config, configuration.terms(planned.machine, config["checkpoint"]["minutes"])
+        )
     told = [wording.told(one, study.nouns) for one in found.answers]
     rest = [f"{words.question} {words.text}" for words in told if words.text]
     rest += [f"  {other}" for words in told for other in words.others]
     rest += [f"Not asked: {words}" for words in wording.not_asked(found, study.nouns)]
-    lines = wording.lines(found, study.nouns) or ["no run has ended well yet: there is nothing to answer"]
+    lines = wording.lines(found, study.nouns) or [
+        "no run has ended well yet: there is nothing to answer"
+    ]
     call.show(rest, numbers.plain(found), answer=[*lines, *page_line(home)])
     return 0

@@ -1,4 +1,6 @@
-"""`ddlbench audit`: what the rules of the audit find in the study's tables, or in those that are named."""
+"""`ddlbench audit`: what the rules of the audit find in the study's tables, or in those that are
+named.
+"""
 
 from pathlib import Path
 
@@ -14,7 +16,11 @@ ARGUMENTS = (
     JSON
     | ALL
     | {
-        "tables": {"type": Path, "nargs": "?", "help": "any folder of tables; its audit.csv is written"},
+        "tables": {
+            "type": Path,
+            "nargs": "?",
+            "help": "any folder of tables; its audit.csv is written",
+        },
         "--out": {"type": Path, "help": "another file for the findings"},
     }
 )
@@ -28,7 +34,9 @@ def run(call: Call) -> int:
     named, out = call.options.tables, call.options.out
     folder: Path = named or Path(layout.tables(call.settings.plan.home))
     if not (named or (folder / "runs.parquet").exists()):
-        raise ConfigError(f"{folder}: has no tables to audit; make them: {call.snakemake('tables')}")
+        raise ConfigError(
+            f"{folder}: has no tables to audit; make them: {call.snakemake('tables')}"
+        )
     about = (None, ()) if named else (Path(layout.runs()), call.settings.plan.further)
     try:
         rows = audit(material.of_study(folder, CONVERGENCE, *about))

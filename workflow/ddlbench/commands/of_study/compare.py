@@ -23,12 +23,17 @@ def run(call: Call) -> int:
 
     before, after = names = call.options.before, call.options.after
     if before == after:
-        raise ConfigError(f"after: {after!r} is before's too; allowed: another machine, or another folder of runs")
+        raise ConfigError(
+            f"after: {after!r} is before's too; allowed: another machine, or another folder of runs"
+        )
     sides, refused = [], []
     for key, name in zip(("before", "after"), names, strict=True):
         runs, some = compare.side(name, layout.RESULTS)
         if not runs:
-            allowed = "has no timed record that ended well; allowed: a machine that has some, a folder of runs"
+            allowed = (
+                "has no timed record that ended well; allowed: a machine that has some, a folder of"
+                " runs"
+            )
             raise ConfigError("; ".join([f"{key}: {name!r} {allowed}", *some]))
         sides.append(runs)
         refused += some
@@ -36,7 +41,10 @@ def run(call: Call) -> int:
     lines = [*compare.same(*sides), *(f"differs: {line}" for line in compare.differences(*sides))]
     lines += [*compare.lines(rows), *refused]
     if not rows:
-        lines.append("no run is on both sides: pairs are runs that differ in nothing but their machine's name")
+        lines.append(
+            "no run is on both sides: pairs are runs that differ in nothing but their machine's"
+            " name"
+        )
     page = table.with_suffix(".html")
     call.show([*lines, f"one row per run, host and part: {table}; the page: {page}"], rows)
     write_csv(rows, compare.COLUMNS, table)

@@ -1,5 +1,5 @@
-"""`ddlbench export`: the study in the form of another program; of the runs that are there where only `ddlbench partial`
-was made.
+"""`ddlbench export`: the study in the form of another program; of the runs that are there where
+only `ddlbench partial` was made.
 """
 
 from pathlib import Path

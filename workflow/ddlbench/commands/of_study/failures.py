@@ -19,7 +19,10 @@ def run(call: Call) -> int:
     rows = failures.failures(planned.folders())
     folder = Path(layout.tables(planned.home))
     # Records are checked when tables are made: this is what was refused then.
-    answer = [f"{failures.counted(rows)}: {folder}/failures.csv", *failures.lines(rows, None if call.all else MOST)]
+    answer = [
+        f"{failures.counted(rows)}: {folder}/failures.csv",
+        *failures.lines(rows, None if call.all else MOST),
+    ]
     answer = [*older(planned, folder / "refused.csv"), *answer]
     call.show(refusals.lines(refusals.read(folder)), rows, answer=answer)
     tables.write("failures", rows, folder)

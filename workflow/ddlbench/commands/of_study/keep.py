@@ -1,4 +1,6 @@
-"""`ddlbench keep`: a study's state under a name: tables, figures and page copied, records by link."""
+"""`ddlbench keep`: a study's state under a name: tables, figures and page copied, records by
+link.
+"""
 
 import os
 import shutil
@@ -40,6 +42,9 @@ def run(call: Call) -> int:
                     shutil.copy2(file, to / file.name)
     aside.rename(at)
     overview.write()
-    print(f"{at}: {len(runs)} of {len(planned.runs)} runs of {planned.study.name}, its tables, figures and page")
+    print(
+        f"{at}: {len(runs)} of {len(planned.runs)} runs of {planned.study.name}, its tables,"
+        " figures and page"
+    )
     print(f"To compare with it: ddlbench compare {name}/{at.name} {at.name}")
     return 0

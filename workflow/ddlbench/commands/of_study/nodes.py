@@ -1,4 +1,6 @@
-"""`ddlbench nodes`: each host of the machine beside the others, from its records of any study: a table too."""
+"""`ddlbench nodes`: each host of the machine beside the others, from its records of any study: a
+table too.
+"""
 
 from pathlib import Path
 
@@ -19,7 +21,9 @@ def run(call: Call) -> int:
     machine = call.settings.plan.machine
     found, runs, refused = nodes.records(machine.name, Path(layout.runs()))
     rows, table = nodes.rows(found), Path(layout.nodes(machine.name))
-    counted = f"{runs} runs of {machine.name} on two hosts or more, one row per host and part: {table}"
+    counted = (
+        f"{runs} runs of {machine.name} on two hosts or more, one row per host and part: {table}"
+    )
     call.show([*nodes.lines(rows), counted, *refused], rows)
     write_csv(rows, nodes.COLUMNS, table)
     return 0

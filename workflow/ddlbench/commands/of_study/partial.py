@@ -1,4 +1,6 @@
-"""`ddlbench partial`: page, figures and tables of the runs that are there, beside those of the whole."""
+"""`ddlbench partial`: page, figures and tables of the runs that are there, beside those of the
+whole.
+"""
 
 import sys
 from pathlib import Path
@@ -22,7 +24,9 @@ def run(call: Call) -> int:
     log.parent.mkdir(parents=True, exist_ok=True)
     try:
         with files.logged(log):
-            lines = make(config, configuration.terms(planned.machine, config["checkpoint"]["minutes"]))
+            lines = make(
+                config, configuration.terms(planned.machine, config["checkpoint"]["minutes"])
+            )
     finally:
         sys.stdout = terminal
     call.show(lines, lines)

@@ -1,4 +1,6 @@
-"""`ddlbench plan`: what the study's runs will take and cost: `plan.csv`, one row per run, and `plan.txt`."""
+"""`ddlbench plan`: what the study's runs will take and cost: `plan.csv`, one row per run, and
+`plan.txt`.
+"""
 
 from pathlib import Path
 

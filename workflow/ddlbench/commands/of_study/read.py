@@ -1,4 +1,6 @@
-"""`ddlbench read`: the study's programs read again, where their files say something else than they were read by."""
+"""`ddlbench read`: the study's programs read again, where their files say something else than they
+were read by.
+"""
 
 from pathlib import Path
 
@@ -7,7 +9,7 @@ from ddlbench.commands.of_study import NO_ARGUMENTS
 from ddlbench.core import layout
 
 PLACE = 10
-HELP = "read programs' output again, after a mend; no training"
+HELP = "read programs' output again, after a fix; no training"
 ARGUMENTS = NO_ARGUMENTS
 
 

@@ -22,7 +22,9 @@ def run(call: Call) -> int:
     states, trouble = screen.now(planned, rows, layout.RESULTS, Path.cwd())
     lines = screen.lines(planned, rows, states, layout.RESULTS, config["max_gpu_hours"], trouble)
     done = {"state": "done", "since": None, "words": "", "reason": ""}
-    each = [{"run": row.run} | (asdict(states[row.run]) if row.run in states else done) for row in rows]
+    each = [
+        {"run": row.run} | (asdict(states[row.run]) if row.run in states else done) for row in rows
+    ]
     first = 4 if trouble else 3
     call.show(lines[first:], {"runs": each, "squeue": trouble}, answer=lines[:first])
     return 0

@@ -25,5 +25,7 @@ def run(call: Call) -> int:
     *judged, counts = judging.lines(table)
     shown = judged if call.all else judged[:MOST]
     answer = [*older(call.settings.plan, path), counts, *shown]
-    call.show([f"One row per claim, and why: {path}"], table.to_dict("records"), "tables", answer=answer)
+    call.show(
+        [f"One row per claim, and why: {path}"], table.to_dict("records"), "tables", answer=answer
+    )
     return 0

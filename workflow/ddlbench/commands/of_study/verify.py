@@ -1,4 +1,6 @@
-"""`ddlbench verify`: whether prepared data are whole: those of the study, or in the folders that are named."""
+"""`ddlbench verify`: whether prepared data are whole: those of the study, or in the folders that
+are named.
+"""
 
 import os
 from pathlib import Path
@@ -9,7 +11,11 @@ from ddlbench.core import files
 PLACE = 8
 HELP = "read all prepared data again; on a cluster in a job: srun -c 8 ddlbench verify ..."
 ARGUMENTS = {
-    "folders": {"type": Path, "nargs": "*", "help": "of prepared forms; left out, all of the study"},
+    "folders": {
+        "type": Path,
+        "nargs": "*",
+        "help": "of prepared forms; left out, all of the study",
+    },
     "--processes": {"type": int, "default": len(os.sched_getaffinity(0)), "help": "that read"},
 }
 
@@ -21,7 +27,9 @@ def run(call: Call) -> int:
 
     folders = call.options.folders
     if not folders:
-        folders = sorted({Path(job.manifest).parent for job in call.settings.plan.runs.values() if job.manifest})
+        folders = sorted(
+            {Path(job.manifest).parent for job in call.settings.plan.runs.values() if job.manifest}
+        )
     try:
         problems = verify(folders, call.options.processes)
     except CrewError as error:

@@ -1,7 +1,7 @@
 """Where pictures come from: one file per data set; its name is the set's name in a study.
 
-`Dataset` is what such a file offers. To add a data set, write one more file; those of users are described in
-`config/datasets/`, and `_own.py` opens them.
+`Dataset` is what such a file offers. To add a data set, write one more file; those of users are
+described in `config/datasets/`, and `_own.py` opens them.
 """
 
 from dataclasses import dataclass
@@ -36,7 +36,8 @@ class Dataset(Protocol):
         """Return (images per split, number of classes) that it should hold; `given` is what
         data.sources says of it.
 
-        `prepare` warns where a form holds something else. Raises SourceError if `given` cannot be understood.
+        `prepare` warns where a form holds something else. Raises SourceError if `given` cannot be
+        understood.
         """
 
     def in_place(self, given: str | None) -> bool:
@@ -55,7 +56,9 @@ def get(name: str) -> Dataset:
 
 
 def remarks(name: str) -> list[str]:
-    """Return what a user should know of a data set before it is prepared, one line each; nothing of ours."""
+    """Return what a user should know of a data set before it is prepared, one line each; nothing of
+    ours.
+    """
     if name in registry.members("datasets"):
         return []
     from ddlbench.data.datasets._own import Own
@@ -65,7 +68,9 @@ def remarks(name: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Fixed:
-    """`expected` and `in_place` of a data set that always holds what was published, in no files of its own."""
+    """`expected` and `in_place` of a data set that always holds what was published, in no files of
+    its own.
+    """
 
     images: dict[str, int]
     classes: int

@@ -1,7 +1,7 @@
 """CIFAR-10 and CIFAR-100 in their binary version (no pickle): what both share.
 
-A row is one label byte, or two (coarse, fine), then 1024 bytes each of red, green and blue of 32x32 pixels:
-https://www.cs.toronto.edu/~kriz/cifar.html, where the archives' digests are published too.
+A row is one label byte, or two (coarse, fine), then 1024 bytes each of red, green and blue of 32x32
+pixels: https://www.cs.toronto.edu/~kriz/cifar.html, where the archives' digests are published too.
 """
 
 import tarfile
@@ -40,7 +40,9 @@ class Archive(Fixed):
         folder, described = _folder(self, place)
         classes = tuple(read_words(folder / self.names))
         if len(classes) != self.classes or list(classes) != sorted(classes):
-            raise SourceError(f"{folder / self.names}: {len(classes)} names, should be {self.classes}, sorted")
+            raise SourceError(
+                f"{folder / self.names}: {len(classes)} names, should be {self.classes}, sorted"
+            )
         step = self.label_bytes + PIXELS
         stretches: dict[str, tuple[Stretch, ...]] = {}
         for split, files in self.files.items():
@@ -48,7 +50,9 @@ class Archive(Fixed):
             for file in files:
                 data = (folder / file).read_bytes()
                 if len(data) % step:
-                    raise SourceError(f"{folder / file}: {len(data)} bytes are no whole number of rows of {step}")
+                    raise SourceError(
+                        f"{folder / file}: {len(data)} bytes are no whole number of rows of {step}"
+                    )
                 labels = data[self.label_bytes - 1 :: step]
                 number = sum(len(r.labels) for r in rows)
                 rows.append(Stretch(str(folder / file), self.label_bytes, step, labels, number))
@@ -76,7 +80,10 @@ def _folder(published: Archive, place: Place) -> tuple[Path, dict[str, str]]:
         if not (folder / file).is_file():
             allowed = f"{setting} is {published.archive} or the folder unpacked from it"
             raise SourceError(f"{source}: holds no {file}; {allowed}")
-    return folder, {"source": str(folder), "digest": "not checked: none is published for the unpacked files"}
+    return folder, {
+        "source": str(folder),
+        "digest": "not checked: none is published for the unpacked files",
+    }
 
 
 def _unpacked(archive: Path, published: Archive, wanted: tuple[str, ...], cache: Path) -> Path:

@@ -1,4 +1,6 @@
-"""Files that data sets lie in: fetched with a checked digest, written whole or not at all, read in stretches."""
+"""Files that data sets lie in: fetched with a checked digest, written whole or not at all, read in
+stretches.
+"""
 
 import hashlib
 import os
@@ -11,7 +13,7 @@ from pathlib import Path
 
 from ddlbench.core import living, notes
 from ddlbench.core.files import aside, read_bytes
-from ddlbench.core.plural import gigabytes
+from ddlbench.core.formatting import gigabytes
 from ddlbench.data.source import BadImage, Entry, SourceError
 
 TO_THE_END = -1
@@ -48,11 +50,15 @@ def fetched(url: str, md5: str, folder: Path, setting: str) -> Path:
         finally:
             shutil.rmtree(hidden, ignore_errors=True)
     except ValueError as error:
-        raise SourceError(f"{url}: what was fetched is not what was published: {one_line(error)}") from None
+        raise SourceError(
+            f"{url}: what was fetched is not what was published: {one_line(error)}"
+        ) from None
     except (requests.RequestException, OSError) as error:
         todo = f"fetch it where that can be done and name it in {setting}"
         todo = "make room, and start again" if notes.cause(error) == notes.DISK_FULL else todo
-        raise SourceError(f"{url}: cannot be fetched to {folder}: {one_line(error)}; {todo}") from None
+        raise SourceError(
+            f"{url}: cannot be fetched to {folder}: {one_line(error)}; {todo}"
+        ) from None
     return place
 
 
@@ -64,7 +70,11 @@ def _remove_leftovers(folder: Path) -> None:
     for path in folder.glob(f"{FETCHING}*"):
         with suppress(OSError):
             host, _, process = path.name.removeprefix(FETCHING).rpartition("-")
-            killed = host == socket.gethostname() and process.isdigit() and living.state(int(process)) is None
+            killed = (
+                host == socket.gethostname()
+                and process.isdigit()
+                and living.state(int(process)) is None
+            )
             if killed or time.time() - path.stat().st_mtime > FORGOTTEN_S:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
@@ -81,13 +91,16 @@ def checked(path: Path, md5: str) -> Path:
     except OSError as error:
         raise SourceError(f"{path}: cannot be read: {error.strerror}") from None
     if digest != md5:
-        raise SourceError(f"{path}: is not the published file: its MD5 is {digest}, published is {md5}")
+        raise SourceError(
+            f"{path}: is not the published file: its MD5 is {digest}, published is {md5}"
+        )
     return path
 
 
 def check_once(path: Path, md5: str, folder: Path) -> None:
-    """Compare a large file with its published digest, and note that in `folder`: as long as its size and its time of
-    change are those that were noted, it is not read again. Raises SourceError."""
+    """Compare a large file with its published digest, and note that in `folder`: as long as its
+    size and its time of change are those that were noted, it is not read again. Raises SourceError.
+    """
     try:
         about = path.stat()
     except OSError as error:
@@ -96,7 +109,9 @@ def check_once(path: Path, md5: str, folder: Path) -> None:
     line = f"{md5}  {path}  {about.st_size}  {about.st_mtime_ns}\n".encode(errors="surrogateescape")
     if note.is_file() and note.read_bytes() == line:
         return
-    print(f"{path}: {gigabytes(about.st_size)} are compared with the published MD5, once", flush=True)
+    print(
+        f"{path}: {gigabytes(about.st_size)} are compared with the published MD5, once", flush=True
+    )
     checked(path, md5)
     keep(note, line)
 
@@ -136,9 +151,14 @@ def read_stretch(entry: Entry) -> bytes:
             return read_bytes(entry.path)
         data = os.pread(_opened(entry.path), entry.size, entry.offset)
     except OSError as error:
-        raise BadImage(f"{entry.path}: {entry.filename}: cannot be read: {error.strerror}") from None
+        raise BadImage(
+            f"{entry.path}: {entry.filename}: cannot be read: {error.strerror}"
+        ) from None
     if len(data) < entry.size:
-        raise BadImage(f"{entry.path}: {entry.filename}: {entry.size} bytes at {entry.offset}, found {len(data)}")
+        raise BadImage(
+            f"{entry.path}: {entry.filename}: {entry.size} bytes at {entry.offset}, found"
+            f" {len(data)}"
+        )
     return data
 
 

@@ -1,6 +1,8 @@
-"""A data set that people describe in `config/datasets/<name>.yaml`: class folders, or WebDataset shards.
+"""A data set that people describe in `config/datasets/<name>.yaml`: class folders, or WebDataset
+shards.
 
-Its numbers are found when it is prepared; until then the plan guesses them from a look at the folder.
+Its numbers are found when it is prepared; until then the plan guesses them from a look at the
+folder.
 """
 
 import json
@@ -8,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ddlbench.core.plural import count_of
+from ddlbench.core.formatting import count_of
 from ddlbench.data.datasets import _splits, _webdataset
 from ddlbench.data.datasets._files import absolute
 from ddlbench.data.datasets._splits import Layout
@@ -53,7 +55,10 @@ class Own:
             described["validation"] = f"one picture in {every.count} of each class, by name"
         shards = _webdataset.shards(folder)
         if not _usual(folder, layout):
-            described["splits"] = {"train": _shown(_names(layout.train)), "val": _shown(_names(layout.val))}
+            described["splits"] = {
+                "train": _shown(_names(layout.train)),
+                "val": _shown(_names(layout.val)),
+            }
         print(f"{self.name}: {_said(folder, layout, keys.validation_every)}", flush=True)
         if shards:
             return _webdataset.opened(layout, described, every)
@@ -63,7 +68,9 @@ class Own:
         usual = _usual(folder, layout)
         in_place = usual and all(is_plain(top, HINT) for top in (*layout.train, *layout.val))
         folders = () if usual else (("train", layout.train[0].name), ("val", layout.val[0].name))
-        return Tree(class_folders(whole, HINT), described, folder, HINT, named=folders, in_place=in_place)
+        return Tree(
+            class_folders(whole, HINT), described, folder, HINT, named=folders, in_place=in_place
+        )
 
     def expected(self, given: str | None) -> tuple[dict[str, int], int]:
         """Return (images per split, classes): a guess."""
@@ -85,7 +92,10 @@ class Own:
         folder = absolute(self.file.folder)
         with suppress(SourceError, OSError):
             wrong.append(f"{file}: {_said(folder, _layout(folder), self.file.validation_every)}")
-        return [*wrong, f"{file}: {self.name} is not prepared; until then the plan guesses: {guess}"]
+        return [
+            *wrong,
+            f"{file}: {self.name} is not prepared; until then the plan guesses: {guess}",
+        ]
 
     def _guessed(self) -> tuple[dict[str, int], int]:
         """Guess (images per split, classes) from the number of class folders and of the files in
@@ -96,7 +106,10 @@ class Own:
         folder = absolute(self.file.folder)
         layout = _layout(folder)
         if shards := _webdataset.shards(folder):
-            total, classes = int(sum(file.stat().st_size for file in shards) / self.PICTURE_BYTES), UNSEEN[1]
+            total, classes = (
+                int(sum(file.stat().st_size for file in shards) / self.PICTURE_BYTES),
+                UNSEEN[1],
+            )
         else:
             (top,) = layout.train
             names = class_folders(top, HINT)
@@ -136,9 +149,19 @@ def _said(folder: Path, layout: Layout, every: int) -> str:
     """Describe where the pictures for training and for validation lie, and what is not used."""
     unused = f"; not used: {_shown(layout.unused)}" if layout.unused else ""
     if not layout.val:
-        return f"{folder} has none for validation: one picture in {every} of each class, by name, is taken{unused}"
-    return f"training: {_shown(_names(layout.train))}; validation: {_shown(_names(layout.val))}{unused}"
+        return (
+            f"{folder} has none for validation: one picture in {every} of each class, by name, is"
+            f" taken{unused}"
+        )
+    return (
+        f"training: {_shown(_names(layout.train))}; validation:"
+        f" {_shown(_names(layout.val))}{unused}"
+    )
 
 
 def _shown(names: Sequence[str]) -> str:
-    return ", ".join(names) if len(names) <= MOST_NAMES else f"{names[0]} to {names[-1]} ({len(names)})"
+    return (
+        ", ".join(names)
+        if len(names) <= MOST_NAMES
+        else f"{names[0]} to {names[-1]} ({len(names)})"
+    )

@@ -1,4 +1,5 @@
-"""Pictures as rows of bytes in a file, without any header of their own: MNIST's and CIFAR's layout, read in place.
+"""Pictures as rows of bytes in a file, without any header of their own: MNIST's and CIFAR's layout,
+read in place.
 
 Each becomes an RGB PNG, which loses nothing.
 """
@@ -52,10 +53,14 @@ class Rows:
             there = ", ".join(dict.fromkeys(s.path for s in stretches))
             count = sum(len(s.labels) for s in stretches)
             if count != images[split]:
-                raise SourceError(f"{there}: {count} pictures for {split}, there should be {images[split]}")
+                raise SourceError(
+                    f"{there}: {count} pictures for {split}, there should be {images[split]}"
+                )
             highest = max(max(s.labels) for s in stretches)
             if highest >= len(self.classes):
-                raise SourceError(f"{there}: label {highest} in {split}, there are {len(self.classes)} classes")
+                raise SourceError(
+                    f"{there}: label {highest} in {split}, there are {len(self.classes)} classes"
+                )
         return self
 
     def entries(self, split: str) -> list[Entry]:

@@ -1,8 +1,8 @@
 """Which folders and shards are for training, and which for validation, as people name them.
 
-`train`, `training`; `val`, `valid`, `validation`, and where there are none of these, `dev` or `test`. A shard says it
-anywhere in its name: `imagenet1k-validation-00.tar`. What cannot be told is refused: pictures for validation must not
-be trained on.
+`train`, `training`; `val`, `valid`, `validation`, and where there are none of these, `dev` or
+`test`. A shard says it anywhere in its name: `imagenet1k-validation-00.tar`. What cannot be told is
+refused: pictures for validation must not be trained on.
 """
 
 import re
@@ -14,7 +14,14 @@ from ddlbench.data import pictures
 from ddlbench.data.source import SourceError
 
 TRAIN = ("train", "training")
-VALIDATION = ("val", "valid", "validation", "dev", "test", "testing")  # the first that there is, is taken
+VALIDATION = (
+    "val",
+    "valid",
+    "validation",
+    "dev",
+    "test",
+    "testing",
+)  # the first that there is, is taken
 ONLY_SPLITS = VALIDATION[:3]  # nobody's class is called so
 WORDS = (*TRAIN, *VALIDATION)
 
@@ -38,7 +45,9 @@ def of_folders(folder: Path) -> Layout:
     for name, path in there.items():
         if name.lower() in WORDS:
             if name.lower() in named:
-                raise SourceError(f"{path}: there is {named[name.lower()].name} beside it; allowed: one of them")
+                raise SourceError(
+                    f"{path}: there is {named[name.lower()].name} beside it; allowed: one of them"
+                )
             named[name.lower()] = path
     whole = {word: path for word, path in named.items() if holds_folders(path)}
     train = [whole[word] for word in TRAIN if word in whole]
@@ -46,12 +55,14 @@ def of_folders(folder: Path) -> Layout:
         raise SourceError(f"{train[1]}: there is {train[0].name} beside it; allowed: one of them")
     val = [whole[word] for word in VALIDATION if word in whole]
     if not (train and val):
-        flat = [path for word, path in named.items() if word in (VALIDATION if train else ONLY_SPLITS)]
+        flat = [
+            path for word, path in named.items() if word in (VALIDATION if train else ONLY_SPLITS)
+        ]
         flat = [path for path in flat if path not in val and _holds_pictures(path)]
         if flat:
             raise SourceError(
-                f"{flat[0]}: holds pictures and no class folders, so it says no classes; sort them into class folders, "
-                "or name a folder without it"
+                f"{flat[0]}: holds pictures and no class folders, so it says no classes; sort them"
+                " into class folders, or name a folder without it"
             )
     if not train:
         return Layout(tuple(val[:1] or [folder]), unused=tuple(path.name for path in val[1:]))
@@ -60,7 +71,9 @@ def of_folders(folder: Path) -> Layout:
 
 def holds_folders(folder: Path) -> bool:
     """Tell whether a folder holds class folders; the folder of a class holds pictures."""
-    return any(path.is_dir() and not pictures.is_passed_over(path.name) for path in folder.iterdir())
+    return any(
+        path.is_dir() and not pictures.is_passed_over(path.name) for path in folder.iterdir()
+    )
 
 
 def _holds_pictures(folder: Path) -> bool:
@@ -73,7 +86,9 @@ def of_shards(folder: Path, shards: Sequence[Path]) -> Layout:
     Raises SourceError.
     """
     words = {path: _words(path, folder) for path in shards}
-    shared = set.intersection(*words.values()) if len(shards) > 1 else set()  # of the set's own name
+    shared = (
+        set.intersection(*words.values()) if len(shards) > 1 else set()
+    )  # of the set's own name
     sides: dict[str, list[Path]] = {word: [] for word in ("train", *VALIDATION, "")}
     for path, said in words.items():
         sides[_only(path, (said - shared) or said)].append(path)
@@ -81,13 +96,18 @@ def of_shards(folder: Path, shards: Sequence[Path]) -> Layout:
     if not val:
         return Layout(tuple(sorted([*sides["train"], *sides[""]])))
     if sides[""]:
-        allowed = "names with train or val (training, valid, validation, dev, test), as other names here have"
+        allowed = (
+            "names with train or val (training, valid, validation, dev, test), as other names here"
+            " have"
+        )
         raise SourceError(f"{sides[''][0]}: is of neither split; allowed: {allowed}")
     taken = [word for word in val if word in ONLY_SPLITS] or val[:1]
     if not sides["train"]:
         return Layout(tuple(sorted(path for word in val for path in sides[word])))
     unused = tuple(path.name for word in val if word not in taken for path in sides[word])
-    return Layout(tuple(sides["train"]), tuple(sorted(path for word in taken for path in sides[word])), unused)
+    return Layout(
+        tuple(sides["train"]), tuple(sorted(path for word in taken for path in sides[word])), unused
+    )
 
 
 def _words(path: Path, folder: Path) -> set[str]:

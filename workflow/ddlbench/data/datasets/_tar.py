@@ -1,4 +1,6 @@
-"""Where the members of a tar archive lie: `tarfile` reads the headers, data are skipped, nothing is unpacked."""
+"""Where the members of a tar archive lie: `tarfile` reads the headers, data are skipped, nothing is
+unpacked.
+"""
 
 import os
 import re
@@ -14,7 +16,9 @@ DIGITS = re.compile(rb"\d{256}")
 
 
 class Member(NamedTuple):
-    """A regular file in an archive: its name without folders (`path` has them), `size` bytes from `offset`."""
+    """A regular file in an archive: its name without folders (`path` has them), `size` bytes from
+    `offset`.
+    """
 
     name: str
     offset: int
@@ -30,12 +34,16 @@ def opened(path: Path) -> BinaryIO:
         raise SourceError(f"{path}: cannot be read: {error.strerror}") from None
 
 
-def members(stream: BinaryIO, name: str, start: int = 0, end: int | None = None) -> Iterator[Member]:
-    """Yield the files of the archive that lies between `start` and `end` of the stream (within another archive, maybe),
-    in its order; offsets count from the stream's beginning. Folders are passed over. `name` is for complaints.
+def members(
+    stream: BinaryIO, name: str, start: int = 0, end: int | None = None
+) -> Iterator[Member]:
+    """Yield the files of the archive that lies between `start` and `end` of the stream (within
+    another archive, maybe), in its order; offsets count from the stream's beginning. Folders are
+    passed over. `name` is for complaints.
 
-    Nothing is written under a member's name, so that names may be any. Raises SourceError naming archive and member if
-    the archive ends early, a header is damaged, or a member is neither a file nor a folder.
+    Nothing is written under a member's name, so that names may be any. Raises SourceError naming
+    archive and member if the archive ends early, a header is damaged, or a member is neither a file
+    nor a folder.
     """
     end = os.fstat(stream.fileno()).st_size if end is None else end
     stream.seek(start)
@@ -46,7 +54,9 @@ def members(stream: BinaryIO, name: str, start: int = 0, end: int | None = None)
             if info.isdir():
                 continue
             if not info.isreg() or info.issparse() or info.size < 0:
-                raise SourceError(f"{name}: member {info.name!r} is refused: it is neither a file nor a folder")
+                raise SourceError(
+                    f"{name}: member {info.name!r} is refused: it is neither a file nor a folder"
+                )
             yield Member(PurePosixPath(info.name).name, info.offset_data, info.size, info.name)
             last = f"member {info.name!r}"
             archive.members = []  # a million of them would be kept
@@ -76,7 +86,8 @@ class _Stretch:
         if not 0 <= size <= LONGEST:
             raise tarfile.ReadError(f"a header that claims {size} bytes")
         data = self.stream.read(max(0, min(size, self.end - self.stream.tell())))
-        # CVE-2024-6232: before 3.11.10, 3.12.6 and 3.13 tarfile takes time by the square of a number's digits.
+        # CVE-2024-6232: before 3.11.10, 3.12.6 and 3.13 tarfile takes time by the square of a
+        # number's digits.
         if size > tarfile.BLOCKSIZE and DIGITS.search(data):
             raise tarfile.ReadError("a header with a number of more than 255 digits")
         return data

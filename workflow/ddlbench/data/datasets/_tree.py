@@ -35,18 +35,27 @@ class Every:
                 kept.append(entry)
         if not kept:
             most = max(counts.values(), default=0)
-            remedy = f"allowed: at most {most}" if most > 1 else "give pictures for validation in a folder val"
-            raise SourceError(f"{self.file}: validation_every: {self.count}: no class has so many pictures; {remedy}")
+            remedy = (
+                f"allowed: at most {most}"
+                if most > 1
+                else "give pictures for validation in a folder val"
+            )
+            raise SourceError(
+                f"{self.file}: validation_every: {self.count}: no class has so many pictures;"
+                f" {remedy}"
+            )
         return kept
 
 
 @dataclass(frozen=True)
 class Tree:
-    """Class folders of pictures in `<folder>/train` and `<folder>/val`, which are then used where they lie.
+    """Class folders of pictures in `<folder>/train` and `<folder>/val`, which are then used where
+    they lie.
 
-    With `every`, all lie in `whole`, and it chooses those for validation. `named` are folders of splits that have other
-    names, `in_place` whether all loaders can read what lies there as it is. The sizes of pictures are not asked for:
-    that takes longer than to read all names. `hint` ends complaints about the tree.
+    With `every`, all lie in `whole`, and it chooses those for validation. `named` are folders of
+    splits that have other names, `in_place` whether all loaders can read what lies there as it is.
+    The sizes of pictures are not asked for: that takes longer than to read all names. `hint` ends
+    complaints about the tree.
     """
 
     classes: tuple[str, ...]
@@ -67,7 +76,8 @@ class Tree:
         """List the pictures by class, then by name, including those in subfolders of a class; files
         that are not named like pictures are passed over.
 
-        Raises SourceError if a class folder is empty or none of train's, or two names differ in their case only.
+        Raises SourceError if a class folder is empty or none of train's, or two names differ in
+        their case only.
         """
         labels = {name: label for label, name in enumerate(self.classes)}
         entries = []
@@ -81,8 +91,13 @@ class Tree:
             if not found:
                 raise SourceError(f"{folder}: holds no pictures ({', '.join(pictures.SUFFIXES)})")
             each_once((file for file, _ in found), str(folder), "files")
-            if self.tree and (inner := next((path for file, path in found if path != f"{folder}/{file}"), None)):
-                raise SourceError(f"{inner}: lies in a folder of its class; move it up, or describe the set by a file")
+            if self.tree and (
+                inner := next((path for file, path in found if path != f"{folder}/{file}"), None)
+            ):
+                raise SourceError(
+                    f"{inner}: lies in a folder of its class; move it up, or describe the set by a"
+                    " file"
+                )
             entries += [Entry(file, labels[name], path, 0, TO_THE_END) for file, path in found]
         if junk:
             what = ", ".join(f"{name} ({count} times)" for name, count in sorted(junk.items()))
@@ -91,14 +106,20 @@ class Tree:
 
     def read(self, entry: Entry) -> Picture:
         """Return the file's picture, converted where needed. Raises BadImage."""
-        return pictures.mended(read_stretch(entry), entry.path)
+        return pictures.repaired(read_stretch(entry), entry.path)
 
 
-def pictures_in(folder: Path, hint: str, junk: Counter[str], depth: int = 0) -> Iterator[tuple[str, str]]:
-    """Yield the pictures of a class, each with its path; one in a folder of the class has that in its name. Links that
-    lead nowhere are among them. `junk` counts folders that are passed over. Raises SourceError."""
+def pictures_in(
+    folder: Path, hint: str, junk: Counter[str], depth: int = 0
+) -> Iterator[tuple[str, str]]:
+    """Yield the pictures of a class, each with its path; one in a folder of the class has that in
+    its name. Links that lead nowhere are among them. `junk` counts folders that are passed over.
+    Raises SourceError.
+    """
     if depth > DEEPEST:
-        raise SourceError(f"{folder}: lies {depth} folders deep in its class: does a link lead back?")
+        raise SourceError(
+            f"{folder}: lies {depth} folders deep in its class: does a link lead back?"
+        )
     try:
         with os.scandir(folder) as listing:
             there = [*listing]
@@ -112,7 +133,9 @@ def pictures_in(folder: Path, hint: str, junk: Counter[str], depth: int = 0) -> 
                 continue
             for inner, path in pictures_in(folder / name, hint, junk, depth + 1):
                 yield f"{name}{WITHIN}{inner}", path
-        elif pictures.is_named_so(name) or (name.lower().endswith(pictures.UNREAD) and not name.startswith(".")):
+        elif pictures.is_named_so(name) or (
+            name.lower().endswith(pictures.UNREAD) and not name.startswith(".")
+        ):
             yield name, f"{folder}/{name}"
 
 
@@ -132,7 +155,11 @@ def class_folders(folder: Path, hint: str) -> tuple[str, ...]:
     """List the class folders in a folder, sorted. Raises SourceError if there are none."""
     try:
         with os.scandir(folder) as listing:
-            names = sorted(file.name for file in listing if file.is_dir() and not pictures.is_passed_over(file.name))
+            names = sorted(
+                file.name
+                for file in listing
+                if file.is_dir() and not pictures.is_passed_over(file.name)
+            )
     except OSError as error:
         raise SourceError(f"{folder}: cannot be read: {error.strerror}; {hint}") from None
     if not names:

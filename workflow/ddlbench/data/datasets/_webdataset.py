@@ -1,7 +1,9 @@
-"""WebDataset shards of others: tar files in which the files of one sample follow each other and share a key.
+"""WebDataset shards of others: tar files in which the files of one sample follow each other and
+share a key.
 
-A sample has a picture (`.jpg`, `.png`, `.webp`, ...) and its class as text, or as a number, in `.cls`; other files are
-passed over. Shards are read where they lie. Naming: https://github.com/webdataset/webdataset.
+A sample has a picture (`.jpg`, `.png`, `.webp`, ...) and its class as text, or as a number, in
+`.cls`; other files are passed over. Shards are read where they lie. Naming:
+https://github.com/webdataset/webdataset.
 """
 
 import os
@@ -40,7 +42,7 @@ class ShardSource:
 
     def read(self, entry: Entry) -> Picture:
         """Return the member's picture, converted where needed. Raises BadImage."""
-        return pictures.mended(read_stretch(entry), f"{entry.path}: {entry.filename}")
+        return pictures.repaired(read_stretch(entry), f"{entry.path}: {entry.filename}")
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"listed": {}}
@@ -48,7 +50,9 @@ class ShardSource:
 
 def shards(folder: Path) -> list[Path]:
     """List the shards in a folder and in its subfolders that are named like splits, sorted."""
-    tops = [path for path in folder.iterdir() if path.name.lower() in WORDS] if folder.is_dir() else []
+    tops = (
+        [path for path in folder.iterdir() if path.name.lower() in WORDS] if folder.is_dir() else []
+    )
     return sorted(file for top in (folder, *tops) for file in top.glob("*.tar"))
 
 
@@ -63,7 +67,9 @@ def opened(layout: Layout, described: dict[str, Any], every: Every | None) -> Sh
     numbers = all(label.isdigit() for _, label, _ in samples)
     digits = max((len(label) for _, label, _ in samples), default=0)
     # Names of one length have one order, as text and as numbers.
-    named = [(split, label.zfill(digits) if numbers else label, entry) for split, label, entry in samples]
+    named = [
+        (split, label.zfill(digits) if numbers else label, entry) for split, label, entry in samples
+    ]
     classes = tuple(sorted({label for _, label, _ in named}))
     labels = {name: number for number, name in enumerate(classes)}
     entries = sorted((labels[name], entry.filename, split, entry) for split, name, entry in named)
@@ -82,12 +88,28 @@ def _samples(file: Path) -> Iterator[tuple[str, Entry]]:
             files = {member.name.partition(".")[2].lower(): member for member in members}
             kinds = [kind for kind in files if f".{kind}" in pictures.SUFFIXES]
             if "cls" not in files or len(kinds) != 1:
-                has, allowed = ", ".join(sorted(files)), ", ".join(suffix[1:] for suffix in pictures.SUFFIXES)
-                raise SourceError(f"{file}: sample {key} has {has}; allowed: cls and one of {allowed}")
-            written = os.pread(stream.fileno(), min(files["cls"].size, LONGEST + 1), files["cls"].offset)
+                has, allowed = (
+                    ", ".join(sorted(files)),
+                    ", ".join(suffix[1:] for suffix in pictures.SUFFIXES),
+                )
+                raise SourceError(
+                    f"{file}: sample {key} has {has}; allowed: cls and one of {allowed}"
+                )
+            written = os.pread(
+                stream.fileno(), min(files["cls"].size, LONGEST + 1), files["cls"].offset
+            )
             label = written.decode(errors="replace").strip()
-            if not label.isprintable() or not label or len(written) > LONGEST or "/" in label or label[0] == ".":
-                raise SourceError(f"{file}: sample {key}: cls is {label[:40]!r}; allowed: a class's name or number")
+            if (
+                not label.isprintable()
+                or not label
+                or len(written) > LONGEST
+                or "/" in label
+                or label[0] == "."
+            ):
+                raise SourceError(
+                    f"{file}: sample {key}: cls is {label[:40]!r}; allowed: a class's name or"
+                    " number"
+                )
             picture = files[kinds[0]]
             name = f"{file.stem}-{number:07d}.{kinds[0]}"
             yield label, Entry(name, 0, str(file), picture.offset, picture.size)

@@ -1,6 +1,8 @@
-"""cifar10: 50 000 + 10 000 pictures of 32x32 pixels in 10 classes (Krizhevsky 2009), from cifar-10-binary.tar.gz.
+"""cifar10: 50 000 + 10 000 pictures of 32x32 pixels in 10 classes (Krizhevsky 2009), from
+cifar-10-binary.tar.gz.
 
-Fetched, or data.sources.cifar10 names the archive or the folder unpacked from it. Stored as PNG, which loses nothing.
+Fetched, or data.sources.cifar10 names the archive or the folder unpacked from it. Stored as PNG,
+which loses nothing.
 """
 
 from ddlbench.data.datasets import _cifar

@@ -1,6 +1,7 @@
 """cifar100: 50 000 + 10 000 pictures of 32x32 pixels in 100 classes (fine labels; Krizhevsky 2009).
 
-Fetched, or data.sources.cifar100 names the archive or the folder unpacked from it. Stored as PNG, which loses nothing.
+Fetched, or data.sources.cifar100 names the archive or the folder unpacked from it. Stored as PNG,
+which loses nothing.
 """
 
 from ddlbench.data.datasets import _cifar

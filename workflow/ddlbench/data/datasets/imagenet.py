@@ -1,9 +1,12 @@
-"""imagenet: the 1000 classes of ILSVRC 2012, from a tree of class folders or from the official archives.
+"""imagenet: the 1000 classes of ILSVRC 2012, from a tree of class folders or from the official
+archives.
 
-data.sources.imagenet names the folder. It holds either `train/<synset>/*.JPEG` and `val/<synset>/*.JPEG`, which are
-then used where they lie, or ILSVRC2012_img_train.tar and ILSVRC2012_img_val.tar as published, with the validation
-pictures' classes: ILSVRC2012_devkit_t12.tar.gz, or a text file with one synset per line in the order of the file names.
-Labels follow the sorted synsets. Counts: Russakovsky et al. 2015, doi:10.1007/s11263-015-0816-y.
+data.sources.imagenet names the folder. It holds either `train/<synset>/*.JPEG` and
+`val/<synset>/*.JPEG`, which are then used where they lie, or ILSVRC2012_img_train.tar and
+ILSVRC2012_img_val.tar as published, with the validation pictures' classes:
+ILSVRC2012_devkit_t12.tar.gz, or a text file with one synset per line in the order of the file
+names. Labels follow the sorted synsets. Counts: Russakovsky et al. 2015,
+doi:10.1007/s11263-015-0816-y.
 """
 
 import io
@@ -16,19 +19,27 @@ from typing import Any
 
 from ddlbench.data import pictures
 from ddlbench.data.datasets import Fixed, _tar
-from ddlbench.data.datasets._files import absolute, check_once, checked, one_line, read_stretch, read_words
+from ddlbench.data.datasets._files import (
+    absolute,
+    check_once,
+    checked,
+    one_line,
+    read_stretch,
+    read_words,
+)
 from ddlbench.data.datasets._tree import Tree, class_folders, each_once
 from ddlbench.data.source import Entry, Picture, Place, Source, SourceError
 
 IMAGES = {"train": 1281167, "val": 50000}
 NUM_CLASSES = 1000
 expected = Fixed(IMAGES, NUM_CLASSES).expected
-# Of both archives as they are published, 147 897 477 120 and 6 744 924 160 bytes (SIZES in CompVis/taming-transformers,
-# taming/data/imagenet.py), a picture.
+# Of both archives as they are published, 147 897 477 120 and 6 744 924 160 bytes (SIZES in
+# CompVis/taming-transformers, taming/data/imagenet.py), a picture.
 PICTURE_BYTES = (147_897_477_120 + 6_744_924_160) / (1281167 + 50000)
 TRAIN, VAL = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
 DEVKIT = "ILSVRC2012_devkit_t12.tar.gz"
-# Published: https://image-net.org/challenges/LSVRC/2012/2012-downloads.php and torchvision, datasets/imagenet.py.
+# Published: https://image-net.org/challenges/LSVRC/2012/2012-downloads.php and torchvision,
+# datasets/imagenet.py.
 MD5 = {
     TRAIN: "1d675b47d978889d74fa0da5fadfb00e",
     VAL: "29b22e2961454d5413ddabcf34fc5622",
@@ -52,14 +63,18 @@ def open_source(place: Place) -> Source:
         raise SourceError(f"imagenet: nothing says where it lies; {LAYOUT}")
     folder = absolute(place.given)
     if (folder / "train").is_dir():
-        return Tree(class_folders(folder / "train", LAYOUT), {"source": str(folder)}, folder, LAYOUT)
+        return Tree(
+            class_folders(folder / "train", LAYOUT), {"source": str(folder)}, folder, LAYOUT
+        )
     if not (folder / TRAIN).is_file():
         raise SourceError(f"{folder}: holds neither train/ nor {TRAIN}; {LAYOUT}")
     there = [name for name in (TRAIN, VAL) if (folder / name).is_file()]
     for name in there:
         check_once(folder / name, MD5[name], place.cache)
     with _tar.opened(folder / TRAIN) as stream:
-        synsets = tuple(sorted(_synset(m, folder / TRAIN) for m in _tar.members(stream, str(folder / TRAIN))))
+        synsets = tuple(
+            sorted(_synset(m, folder / TRAIN) for m in _tar.members(stream, str(folder / TRAIN)))
+        )
     if not synsets:
         raise SourceError(f"{folder / TRAIN}: holds no archives of synsets")
     each_once(synsets, f"{folder / TRAIN}", "inner archives")
@@ -74,7 +89,9 @@ def in_place(given: str | None) -> bool:
 
 @dataclass(frozen=True)
 class Archives:
-    """The archives as published: one inner archive per synset for training, one flat archive for validation."""
+    """The archives as published: one inner archive per synset for training, one flat archive for
+    validation.
+    """
 
     classes: tuple[str, ...]
     described: dict[str, Any]
@@ -89,7 +106,7 @@ class Archives:
 
     def read(self, entry: Entry) -> Picture:
         """Return the member's picture, converted where needed. Raises BadImage."""
-        return pictures.mended(read_stretch(entry), f"{entry.path}: {entry.filename}")
+        return pictures.repaired(read_stretch(entry), f"{entry.path}: {entry.filename}")
 
     def _train(self) -> list[Entry]:
         path = self.folder / TRAIN
@@ -116,11 +133,16 @@ class Archives:
             raise SourceError(f"{path}: holds no pictures")
         each_once((e.filename for e in entries), str(path), "members")
         if len(entries) != len(synsets):
-            raise SourceError(f"{source}: {len(synsets)} lines for the {len(entries)} pictures in {path}")
+            raise SourceError(
+                f"{source}: {len(synsets)} lines for the {len(entries)} pictures in {path}"
+            )
         for synset in synsets:
             if synset not in labels:
                 raise SourceError(f"{source}: {synset} is no class of train")
-        return [entry._replace(label=labels[synset]) for entry, synset in zip(entries, synsets, strict=True)]
+        return [
+            entry._replace(label=labels[synset])
+            for entry, synset in zip(entries, synsets, strict=True)
+        ]
 
     def _val_synsets(self) -> tuple[list[str], Path]:
         """Return the synset of each validation picture in the order of names, and the file that
@@ -140,13 +162,19 @@ def _synset(inner: _tar.Member, path: Path) -> str:
     Raises SourceError.
     """
     if not inner.name.endswith(".tar") or inner.name.startswith("."):
-        raise SourceError(f"{path}: member {inner.name!r} is not the archive of a synset, <synset>.tar")
+        raise SourceError(
+            f"{path}: member {inner.name!r} is not the archive of a synset, <synset>.tar"
+        )
     return inner.name.removesuffix(".tar")
 
 
 def _entries(members: Iterable[_tar.Member], path: str, label: int) -> list[Entry]:
     """Return an entry for each member that is named like a picture."""
-    return [Entry(m.name, label, path, m.offset, m.size) for m in members if pictures.is_named_so(m.name)]
+    return [
+        Entry(m.name, label, path, m.offset, m.size)
+        for m in members
+        if pictures.is_named_so(m.name)
+    ]
 
 
 def _devkit_synsets(path: Path) -> list[str]:
@@ -161,9 +189,18 @@ def _devkit_synsets(path: Path) -> list[str]:
     folder = "ILSVRC2012_devkit_t12/data"
     try:
         with tarfile.open(path, "r:gz") as kit:
-            truth = _member(kit, f"{folder}/ILSVRC2012_validation_ground_truth.txt").decode("ascii").split()
-            synsets = loadmat(io.BytesIO(_member(kit, f"{folder}/meta.mat")), squeeze_me=True)["synsets"]
-        names = {int(number): str(name) for number, name in zip(synsets["ILSVRC2012_ID"], synsets["WNID"], strict=True)}
+            truth = (
+                _member(kit, f"{folder}/ILSVRC2012_validation_ground_truth.txt")
+                .decode("ascii")
+                .split()
+            )
+            synsets = loadmat(io.BytesIO(_member(kit, f"{folder}/meta.mat")), squeeze_me=True)[
+                "synsets"
+            ]
+        names = {
+            int(number): str(name)
+            for number, name in zip(synsets["ILSVRC2012_ID"], synsets["WNID"], strict=True)
+        }
         return [names[int(number)] for number in truth]
     except (tarfile.TarError, EOFError, KeyError, ValueError, zlib.error, OSError) as error:
         raise SourceError(f"{path}: cannot be read: {one_line(error)}") from None

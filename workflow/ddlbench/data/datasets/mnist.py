@@ -1,8 +1,9 @@
-"""mnist: 60 000 + 10 000 handwritten digits (LeCun, Cortes, Burges), from the four published IDX files.
+"""mnist: 60 000 + 10 000 handwritten digits (LeCun, Cortes, Burges), from the four published IDX
+files.
 
-Fetched, or in the folder that data.sources.mnist names, packed (.gz) or not. Padded from 28x28 to 32x32 and stored as
-RGB PNG, which loses nothing. The files' format: http://yann.lecun.com/exdb/mnist/ (big-endian magic number, sizes,
-bytes).
+Fetched, or in the folder that data.sources.mnist names, packed (.gz) or not. Padded from 28x28 to
+32x32 and stored as RGB PNG, which loses nothing. The files' format:
+http://yann.lecun.com/exdb/mnist/ (big-endian magic number, sizes, bytes).
 """
 
 import gzip
@@ -23,7 +24,8 @@ NEEDS = None
 _FIXED = Fixed(IMAGES, NUM_CLASSES)
 expected, in_place = _FIXED.expected, _FIXED.in_place
 SETTING = "data.sources.mnist"
-# The copy that PyTorch keeps: the original site answers only now and then. Digests: torchvision, datasets/mnist.py.
+# The copy that PyTorch keeps: the original site answers only now and then. Digests: torchvision,
+# datasets/mnist.py.
 ADDRESS = "https://ossci-datasets.s3.amazonaws.com/mnist"
 MD5 = {
     "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
@@ -46,7 +48,10 @@ def open_source(place: Place) -> Rows:
         labels = _plain(f"{prefix}-labels-idx1-ubyte", place, files)
         count = _sizes(images, 3)
         if count[1:] != (28, 28) or count[0] != _sizes(labels, 1)[0]:
-            raise SourceError(f"{images}: {count} pictures, rows, columns; {labels}: {_sizes(labels, 1)[0]} labels")
+            raise SourceError(
+                f"{images}: {count} pictures, rows, columns; {labels}: {_sizes(labels, 1)[0]}"
+                " labels"
+            )
         stretches[split] = (Stretch(str(images), 16, 28 * 28, labels.read_bytes()[8:]),)
     described = {"source": place.given or ADDRESS, "files": files}
     return Rows(CLASSES, described, (1, 28, 28), stretches, pad=2).check_counts(IMAGES)
@@ -63,7 +68,9 @@ def _plain(name: str, place: Place, files: dict[str, str]) -> Path:
             files[name] = "not checked: no digest is published for the unpacked file"
             return folder / name
         if not (folder / packed).is_file():
-            raise SourceError(f"{folder}: holds no {packed}; {SETTING} is a folder with {', '.join(MD5)}")
+            raise SourceError(
+                f"{folder}: holds no {packed}; {SETTING} is a folder with {', '.join(MD5)}"
+            )
         source = checked(folder / packed, MD5[packed])
     files[packed] = f"md5:{MD5[packed]}"
     target = place.cache / name

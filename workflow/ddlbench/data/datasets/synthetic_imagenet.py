@@ -1,9 +1,10 @@
 """synthetic-imagenet: JPEGs made from a seed that weigh what ImageNet's do, as many as one likes.
 
-data.sources.synthetic-imagenet says how many, such as `train=20000,val=1000,classes=100,seed=1`; what is left out is
-as in DEFAULT. They are made when they are read, by as many processes as prepare them. On the mean they are
-500 pixels wide, 375 high and 110 kB, from thumbnails to several megapixels. A class is a pattern of colours, mixed
-with as much of a picture's own: it can be learnt.
+data.sources.synthetic-imagenet says how many, such as `train=20000,val=1000,classes=100,seed=1`;
+what is left out is as in DEFAULT. They are made when they are read, by as many processes as prepare
+them. On the mean they are 500 pixels wide, 375 high and 110 kB, from thumbnails to several
+megapixels. A class is a pattern of colours, mixed with as much of a picture's own: it can be
+learnt.
 """
 
 from __future__ import annotations
@@ -57,10 +58,15 @@ def understood(given: str | None) -> dict[str, int]:
         match = re.fullmatch(r"(\w+)=(\d+)", part)
         if match is None or match[1] not in DEFAULT:
             allowed = one_of(DEFAULT, part.partition("=")[0])
-            raise SourceError(f"data.sources.synthetic-imagenet: {part!r} in {given!r}; {EXAMPLE}; {allowed}")
+            raise SourceError(
+                f"data.sources.synthetic-imagenet: {part!r} in {given!r}; {EXAMPLE}; {allowed}"
+            )
         asked[match[1]] = int(match[2])
     if asked["classes"] < 1 or min(asked["train"], asked["val"]) < asked["classes"]:
-        raise SourceError(f"data.sources.synthetic-imagenet: {given!r}: each class needs a picture in train and in val")
+        raise SourceError(
+            f"data.sources.synthetic-imagenet: {given!r}: each class needs a picture in train and"
+            " in val"
+        )
     return asked
 
 
@@ -76,7 +82,9 @@ class Synthetic:
     def entries(self, split: str) -> list[Entry]:
         """List the pictures of a split; the classes take turns."""
         count = self.asked["classes"]
-        return [Entry(f"{split}_{n:08d}.JPEG", n % count, split, n, 0) for n in range(self.asked[split])]
+        return [
+            Entry(f"{split}_{n:08d}.JPEG", n % count, split, n, 0) for n in range(self.asked[split])
+        ]
 
     def read(self, entry: Entry) -> Picture:
         """Make the picture. Picture and class decide all random numbers, and arithmetic is in whole
@@ -89,9 +97,14 @@ class Synthetic:
         rng = np.random.Generator(np.random.PCG64([self.asked["seed"], split, entry.offset]))
         of_class = np.random.Generator(np.random.PCG64([self.asked["seed"], 0, entry.label]))
         width, height = _size(rng)
-        colours = of_class.integers(0, 256, PATTERN, np.uint16) + rng.integers(0, 256, PATTERN, np.uint16)
-        smooth = Image.fromarray((colours // 2).astype(np.uint8)).resize((width, height), Image.Resampling.BICUBIC)
-        # What a JPEG weighs is its detail: of some pixels' size and of one pixel's, of another strength each picture.
+        colours = of_class.integers(0, 256, PATTERN, np.uint16) + rng.integers(
+            0, 256, PATTERN, np.uint16
+        )
+        smooth = Image.fromarray((colours // 2).astype(np.uint8)).resize(
+            (width, height), Image.Resampling.BICUBIC
+        )
+        # What a JPEG weighs is its detail: of some pixels' size and of one pixel's, of another
+        # strength each picture.
         few = Image.fromarray(rng.integers(0, 256, (height // 6 + 1, width // 6 + 1), np.uint8))
         coarse = np.asarray(few.resize((width, height), Image.Resampling.BILINEAR), np.int16)
         fine = np.frombuffer(rng.bytes(width * height), np.uint8).reshape(height, width)

@@ -1,7 +1,7 @@
 """How a data set lies on disk: one file per form; its name is the form's name in a loader's FORMS.
 
-`Form` is what such a file offers. A form is made of parts (a shard, a class folder), so that preparing can be shared
-out to processes. To add a form, write one more file.
+`Form` is what such a file offers. A form is made of parts (a shard, a class folder), so that
+preparing can be shared out to processes. To add a form, write one more file.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 
 
 class Samples(Protocol):
-    """The pictures of a split, to be read in any order, and by several threads or processes at once.
+    """The pictures of a split, to be read in any order, and by several threads or processes at
+    once.
 
-    They are numbered by class and name, in every form alike: loaders that draw numbers train the same in each.
+    They are numbered by class and name, in every form alike: loaders that draw numbers train the
+    same in each.
     """
 
     @property
@@ -51,10 +53,14 @@ class Form(Protocol):
     IN_PLACE: bool
     """Whether a source that is a tree of class folders is used where it lies, and nothing is written."""
 
-    def parts(self, split: str, entries: list[Entry], classes: tuple[str, ...], seed: int) -> list[Part]:
+    def parts(
+        self, split: str, entries: list[Entry], classes: tuple[str, ...], seed: int
+    ) -> list[Part]:
         """Return all parts of a split, with what goes into each, in order. Pure."""
 
-    def needs(self, images: dict[str, int], classes: int, picture_bytes: float) -> tuple[float, int]:
+    def needs(
+        self, images: dict[str, int], classes: int, picture_bytes: float
+    ) -> tuple[float, int]:
         """Estimate (bytes, files and folders) of a whole form of so many images per split, for the
         plan. Pure.
         """
@@ -89,9 +95,16 @@ class Form(Protocol):
         """
 
     def check(
-        self, folder: Path, name: str, digest: str, classes: tuple[str, ...], every: int, skipped: set[str]
+        self,
+        folder: Path,
+        name: str,
+        digest: str,
+        classes: tuple[str, ...],
+        every: int,
+        skipped: set[str],
     ) -> Checked:
-        """Read a whole part and compare it with its SHA-256; decode one in `every` pictures. For `verify`.
+        """Read a whole part and compare it with its SHA-256; decode one in `every` pictures. For
+        `verify`.
 
         Raises OSError if it cannot be read.
         """

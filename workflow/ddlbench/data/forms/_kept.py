@@ -1,6 +1,7 @@
 """Lists that a form keeps beside its manifest, so that no loader has to look for its pictures.
 
-They are hidden, belong to one manifest (its digest is in their names), and are mapped: processes share their pages.
+They are hidden, belong to one manifest (its digest is in their names), and are mapped: processes
+share their pages.
 """
 
 import mmap
@@ -36,14 +37,17 @@ class KeptList:
     def index(self, folder: Path, manifest: Manifest) -> None:
         """Write the lists of all splits that are not there, with the time of the form.
 
-        Raises ValueError if one that is there is newer than the form, OSError, and what `make` raises.
+        Raises ValueError if one that is there is newer than the form, OSError, and what `make`
+        raises.
         """
         finished = finished_ns(folder)
         for split in manifest.splits:
             place = path(folder, manifest, split, self.suffix)
             if not place.exists():
                 _write(place, self.make(folder, manifest, split), finished)
-                _remove_others(folder, place, f"{KEPT}.*.{split}.*")  # of another manifest, or begun elsewhere
+                _remove_others(
+                    folder, place, f"{KEPT}.*.{split}.*"
+                )  # of another manifest, or begun elsewhere
             elif finished is not None and (what := unlike(place, finished)):
                 raise ValueError(f"{place}: {what}; or remove it: it is made again")
 
@@ -66,7 +70,9 @@ def _remove_others(folder: Path, place: Path, pattern: str) -> None:
 
 
 def _write(place: Path, data: bytes, time_ns: int | None) -> None:
-    with aside(place, place.with_suffix(f"{place.suffix}.{socket.gethostname()}-{os.getpid()}")) as hidden:
+    with aside(
+        place, place.with_suffix(f"{place.suffix}.{socket.gethostname()}-{os.getpid()}")
+    ) as hidden:
         hidden.write_bytes(data)
         if time_ns is not None:
             os.utime(hidden, ns=(time_ns, time_ns))

@@ -1,7 +1,8 @@
 """What forms of shards share: shards of records, each with an index beside it, written in one pass.
 
-Pictures are shuffled by the seed over the whole split before they are dealt to shards, because DALI shuffles within a
-small buffer only. A writer holds one picture at a time. What a record is: `tfrecord.py`, `webdataset.py`.
+Pictures are shuffled by the seed over the whole split before they are dealt to shards, because DALI
+shuffles within a small buffer only. A writer holds one picture at a time. What a record is:
+`tfrecord.py`, `webdataset.py`.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from ddlbench.data.manifest import Manifest
 from ddlbench.data.part import Part, Written, pictures, unlike
 from ddlbench.data.source import Entry, Picture, Source
 
-# ImageNet's 1 281 167 and 50 000 images make TF-slim's 1024 and 128 shards; small sets get as many images per shard,
-# but no fewer shards than these (and no shard without an image).
+# ImageNet's 1 281 167 and 50 000 images make TF-slim's 1024 and 128 shards; small sets get as many
+# images per shard, but no fewer shards than these (and no shard without an image).
 IMAGES_PER_SHARD = {"train": 1251, "val": 391}
 LEAST_SHARDS = {"train": 4, "val": 2}
 SEND_EVERY = 8 << 20  # bytes: the disk writes them while the next are read, not all at the end
@@ -47,7 +48,9 @@ class ShardForm:
     numbered: bool
     """Whether records want numbers: where a picture stands in the raw form, by class and name."""
 
-    def parts(self, split: str, entries: list[Entry], classes: tuple[str, ...], seed: int) -> list[Part]:
+    def parts(
+        self, split: str, entries: list[Entry], classes: tuple[str, ...], seed: int
+    ) -> list[Part]:
         """Return the shards `<split>-00000-of-01024`, ...: the shuffled entries, dealt like
         cards.
         """
@@ -59,10 +62,16 @@ class ShardForm:
         for i in range(count):
             mine = order[i::count]
             name = f"{split}-{i:05d}-of-{count:05d}{self.suffix}"
-            parts.append(Part(split, name, [entries[n] for n in mine], array("q", (numbers[n] for n in mine))))
+            parts.append(
+                Part(
+                    split, name, [entries[n] for n in mine], array("q", (numbers[n] for n in mine))
+                )
+            )
         return parts
 
-    def needs(self, images: dict[str, int], classes: int, picture_bytes: float) -> tuple[float, int]:
+    def needs(
+        self, images: dict[str, int], classes: int, picture_bytes: float
+    ) -> tuple[float, int]:
         """Estimate (bytes on disk, files and folders) of a form: a shard and its index each,
         folder, manifests and lists.
         """
@@ -116,10 +125,14 @@ class ShardForm:
         problems = []
         for split, listed in manifest.splits.items():
             files = [folder / file for name in listed.sha256 for file in (name, f"{name}.idx")]
-            wrong = [f"{file.name}: {what}" for file in files if (what := unlike(file, finished_ns))]
+            wrong = [
+                f"{file.name}: {what}" for file in files if (what := unlike(file, finished_ns))
+            ]
             size = 0 if wrong else sum((folder / name).stat().st_size for name in listed.sha256)
             if not wrong and size != listed.bytes:
-                wrong.append(f"{split}: its shards have {size} bytes, the manifest says {listed.bytes}")
+                wrong.append(
+                    f"{split}: its shards have {size} bytes, the manifest says {listed.bytes}"
+                )
             problems += wrong
         return problems
 

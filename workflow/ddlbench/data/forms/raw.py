@@ -1,6 +1,8 @@
-"""raw: class folders of image files, `train/<class>/<file>` and `val/<class>/<file>`; what every loader reads.
+"""raw: class folders of image files, `train/<class>/<file>` and `val/<class>/<file>`; what every
+loader reads.
 
-A source that is such a tree already is used where it lies: its files are read and digested, none is copied.
+A source that is such a tree already is used where it lies: its files are read and digested, none is
+copied.
 """
 
 import os
@@ -29,7 +31,10 @@ def parts(split: str, entries: list[Entry], classes: tuple[str, ...], seed: int)
     folders: list[list[Entry]] = [[] for _ in classes]
     for entry in entries:
         folders[entry.label].append(entry)
-    return [Part(split, f"{split}/{name}", inside) for name, inside in zip(classes, folders, strict=True)]
+    return [
+        Part(split, f"{split}/{name}", inside)
+        for name, inside in zip(classes, folders, strict=True)
+    ]
 
 
 def needs(images: dict[str, int], classes: int, picture_bytes: float) -> tuple[float, int]:
@@ -39,13 +44,18 @@ def needs(images: dict[str, int], classes: int, picture_bytes: float) -> tuple[f
     total = sum(images.values())
     # A file's last block is half full on the mean; a small one has a block all the same.
     size = max(BLOCK_BYTES, picture_bytes + BLOCK_BYTES / 2)
-    return total * size, total + len(images) * (classes + 2) + 3  # with a list of each split's files
+    return (
+        total * size,
+        total + len(images) * (classes + 2) + 3,
+    )  # with a list of each split's files
 
 
 def write(part: Part, source: Source, folder: Path, on_error: str) -> Written:
-    """Write `folder/<split>/<class>`, or only read it if the source is a tree that is used in place.
+    """Write `folder/<split>/<class>`, or only read it if the source is a tree that is used in
+    place.
 
-    Raises BadImage, SourceError (two files of one name; a tree that holds more than its source names), OSError.
+    Raises BadImage, SourceError (two files of one name; a tree that holds more than its source
+    names), OSError.
     """
     tree = source.tree
     digests: dict[str, str] = {}
@@ -57,7 +67,7 @@ def write(part: Part, source: Source, folder: Path, on_error: str) -> Written:
         if entry.filename in digests:
             raise SourceError(f"{entry.path}: {part.name}/{entry.filename} is there twice")
         encoded = picture.encoded
-        if tree:  # as it lies: it cannot be mended
+        if tree:  # as it lies: it cannot be repaired
             encoded = read_bytes(entry.path)
         else:
             _write(folder / part.name / entry.filename, encoded)
@@ -67,7 +77,9 @@ def write(part: Part, source: Source, folder: Path, on_error: str) -> Written:
         # The loader reads what lies there: it must be what was read here.
         for name in files(tree / part.name, (key.rpartition("/")[2] for key in skipped)):
             if name not in digests:
-                raise SourceError(f"{tree / part.name / name}: is no picture of the data set; remove it")
+                raise SourceError(
+                    f"{tree / part.name / name}: is no picture of the data set; remove it"
+                )
     name = part.name.partition("/")[2]
     return Written({name: len(digests)}, size, {f"{part.name}/": _digest(digests.items())}, skipped)
 
@@ -82,10 +94,12 @@ def files(folder: Path, skipped: Iterable[str] = ()) -> list[str]:
 
 
 class Files:
-    """The files of a split, by class and name, and their labels: classes' positions in the manifest.
+    """The files of a split, by class and name, and their labels: classes' positions in the
+    manifest.
 
-    Arrays, and no object per file: a million strings are 100 MB in each process, and Python writes to each that it
-    reads. `list` is the file of `listed` that DALI reads too; None if there could be none.
+    Arrays, and no object per file: a million strings are 100 MB in each process, and Python writes
+    to each that it reads. `list` is the file of `listed` that DALI reads too; None if there could
+    be none.
     """
 
     def __init__(self, folder: Path, split: str) -> None:
@@ -99,9 +113,14 @@ class Files:
         ends = [np.flatnonzero(self.lines[n : n + a_piece] == ord("\n")) + n for n in pieces]
         self.ends = np.concatenate([np.array([-1]), *ends])
         counts = manifest.splits[split].images_per_class
-        self.labels = np.repeat(np.arange(len(manifest.classes)), [counts.get(name, 0) for name in manifest.classes])
+        self.labels = np.repeat(
+            np.arange(len(manifest.classes)), [counts.get(name, 0) for name in manifest.classes]
+        )
         if len(self) != len(self.labels):
-            raise RuntimeError(f"{self.list}: lists {len(self)} files, the manifest says {len(self.labels)}: remove it")
+            raise RuntimeError(
+                f"{self.list}: lists {len(self)} files, the manifest says {len(self.labels)}:"
+                " remove it"
+            )
 
     def __len__(self) -> int:
         return len(self.ends) - 1
@@ -157,7 +176,9 @@ def _lines(folder: Path, manifest: Manifest, split: str) -> Iterator[bytes]:
         count += len(inside)
         for file in inside:
             if "\n" in file:
-                raise ValueError(f"{root / name}: a file has a line end in its name: {file!r}; rename it")
+                raise ValueError(
+                    f"{root / name}: a file has a line end in its name: {file!r}; rename it"
+                )
             yield os.fsencode(f"{name}/{file} {label}\n")
     if count != contents.images:
         raise ValueError(f"{root}: {count} files, the manifest says {contents.images}")
@@ -177,7 +198,9 @@ def names(folder: Path, split: str) -> set[str]:
         return {f"{split}/{f.name}/" for f in entries if not is_passed_over(f.name) and f.is_dir()}
 
 
-def check(folder: Path, name: str, digest: str, classes: tuple[str, ...], every: int, skipped: set[str]) -> Checked:
+def check(
+    folder: Path, name: str, digest: str, classes: tuple[str, ...], every: int, skipped: set[str]
+) -> Checked:
     """Read every file of a class folder and compare the digest; decode one in `every` pictures."""
     class_ = _class(name)
     checked = Checked({class_: 0})
@@ -189,7 +212,9 @@ def check(folder: Path, name: str, digest: str, classes: tuple[str, ...], every:
         digests.append((file, sha256(encoded)))
         checked.count(f"{name}{file}", class_, number % every == 0, encoded)
     if _digest(digests) != digest:
-        checked.problems.append(f"{name}: its files are not those of the manifest (SHA-256 of names and contents)")
+        checked.problems.append(
+            f"{name}: its files are not those of the manifest (SHA-256 of names and contents)"
+        )
     return checked
 
 

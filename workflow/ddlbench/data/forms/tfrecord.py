@@ -1,8 +1,10 @@
-"""tfrecord: shards of tf.train.Example records in TF-slim's layout, each with DALI's index, written in one pass.
+"""tfrecord: shards of tf.train.Example records in TF-slim's layout, each with DALI's index, written
+in one pass.
 
-A record is one picture, a framed, serialised tf.train.Example. What all forms of shards do alike: `_shards.py`.
-Framing: https://www.tensorflow.org/tutorials/load_data/tfrecord (length, masked CRC-32C, data, masked CRC-32C).
-Features: https://github.com/tensorflow/models/blob/master/research/slim/datasets/build_imagenet_data.py
+A record is one picture, a framed, serialised tf.train.Example. What all forms of shards do alike:
+`_shards.py`. Framing: https://www.tensorflow.org/tutorials/load_data/tfrecord (length, masked
+CRC-32C, data, masked CRC-32C). Features:
+https://github.com/tensorflow/models/blob/master/research/slim/datasets/build_imagenet_data.py
 """
 
 import hashlib
@@ -41,8 +43,12 @@ def samples(folder: Path, split: str) -> None:
     """Return None: DALI's own reader finds the labels."""
 
 
-def check(folder: Path, name: str, digest: str, classes: tuple[str, ...], every: int, skipped: set[str]) -> Checked:
-    """Read every record of a shard: both CRCs, the index, the digest, the label; decode one in `every` pictures."""
+def check(
+    folder: Path, name: str, digest: str, classes: tuple[str, ...], every: int, skipped: set[str]
+) -> Checked:
+    """Read every record of a shard: both CRCs, the index, the digest, the label; decode one in
+    `every` pictures.
+    """
     checked = Checked(size_bytes=(folder / name).stat().st_size)
     hashed = hashlib.sha256()
     for number, data in enumerate(_records(folder / name, checked.problems, hashed)):
@@ -67,7 +73,10 @@ def _understood(data: bytes, classes: tuple[str, ...]) -> tuple[str, bytes, tupl
     try:
         example = parse(data)
         label, encoded = example["image/class/label"] - LABEL_OFFSET, example["image/encoded"]
-        synset, size = example["image/class/synset"].decode(), (example["image/height"], example["image/width"])
+        synset, size = (
+            example["image/class/synset"].decode(),
+            (example["image/height"], example["image/width"]),
+        )
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
         raise ValueError(f"is no picture's Example ({error!r})") from None
     if not 0 <= label < len(classes) or classes[label] != synset:
@@ -112,8 +121,15 @@ def _records(path: Path, problems: list[str], digest: Any) -> Iterator[bytes | N
             data = body[:-4]
             if damage is None and body[-4:] != packed_crc(data):
                 damage = "its data's CRC is wrong"
-            if number < len(index) and index[number] != (offset, len(header) + len(body)) and damage is None:
-                damage = f"lies at {offset} and has {len(header) + len(body)} bytes; the .idx says otherwise"
+            if (
+                number < len(index)
+                and index[number] != (offset, len(header) + len(body))
+                and damage is None
+            ):
+                damage = (
+                    f"lies at {offset} and has {len(header) + len(body)} bytes; the .idx says"
+                    " otherwise"
+                )
             if damage:
                 problems.append(f"{path.name}: record {number}: {damage}")
             yield None if damage else data
@@ -123,10 +139,14 @@ def _records(path: Path, problems: list[str], digest: Any) -> Iterator[bytes | N
                     digest.update(rest)
                 return
     if number != len(index):
-        problems.append(f"{path.name}: ends after record {number - 1}; the .idx has {len(index)} records")
+        problems.append(
+            f"{path.name}: ends after record {number - 1}; the .idx has {len(index)} records"
+        )
 
 
-def _record(entry: Entry, picture: Picture, classes: tuple[str, ...], number: int, offset: int) -> tuple[bytes, str]:
+def _record(
+    entry: Entry, picture: Picture, classes: tuple[str, ...], number: int, offset: int
+) -> tuple[bytes, str]:
     """Return a picture's record as it lies on disk, and its line in the index."""
     features = (
         _number("image/class/label", entry.label + LABEL_OFFSET),

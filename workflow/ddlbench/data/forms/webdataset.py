@@ -1,16 +1,17 @@
-"""webdataset: tar files of pictures and labels, which WebDataset, DALI, `tar` and people can read, each with an index.
+"""webdataset: tar files of pictures and labels, which WebDataset, DALI, `tar` and people can read,
+each with an index.
 
-A sample is three files of one key, which is the label and the picture's number by class and name (as the raw form
-counts them):
+A sample is three files of one key, which is the label and the picture's number by class and name
+(as the raw form counts them):
 
     0007/0001234.cls    the label, from 0, in as many digits as the largest label has
     0007/0001234.jpg    the picture; or .png
     0007/0001234.json   its class, file name, height, width, and the CRC-32C of the picture
 
-The index of a shard is DALI's (wds2idx, version 1.2): one line per sample with extension, offset, size and name of each
-file. Loaders that read in any order map one list of all samples of a split, which `index` leaves beside the manifest.
-What all forms of shards do alike: `_shards.py`.
-Naming: https://github.com/webdataset/webdataset (a key ends at the first dot of a file's name).
+The index of a shard is DALI's (wds2idx, version 1.2): one line per sample with extension, offset,
+size and name of each file. Loaders that read in any order map one list of all samples of a split,
+which `index` leaves beside the manifest. What all forms of shards do alike: `_shards.py`. Naming:
+https://github.com/webdataset/webdataset (a key ends at the first dot of a file's name).
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ class Sample(NamedTuple):
 
 
 class File(NamedTuple):
-    """One file of a sample: its name, where its data begins (in the sample, or in the shard), and the data."""
+    """One file of a sample: its name, where its data begins (in the sample, or in the shard), and
+    the data.
+    """
 
     name: str
     offset: int
@@ -78,10 +81,16 @@ class Samples:
         manifest = Manifest.read(folder)
         self.shards = [str(folder / name) for name in manifest.splits[split].sha256]
         kept = _kept.mapped(_kept.path(folder, manifest, split, KEPT_AS))
-        self.places = _table(folder, manifest, split) if kept is None else kept.view("<i8").reshape(-1, FIELDS)
+        self.places = (
+            _table(folder, manifest, split)
+            if kept is None
+            else kept.view("<i8").reshape(-1, FIELDS)
+        )
         self.labels = self.places[:, 3]
         if len(self) != (images := manifest.splits[split].images):
-            raise ValueError(f"{folder}: {len(self)} samples in {split}, the manifest says {images}")
+            raise ValueError(
+                f"{folder}: {len(self)} samples in {split}, the manifest says {images}"
+            )
 
     def __len__(self) -> int:
         return len(self.places)
@@ -89,7 +98,8 @@ class Samples:
     def read(self, index: int) -> bytes:
         """Read a picture's file. Raises OSError."""
         shard, offset, size, _ = self.places[index].tolist()
-        # Opened each time: a thousand shards are more files than many systems let a process keep open.
+        # Opened each time: a thousand shards are more files than many systems let a process keep
+        # open.
         descriptor = os.open(self.shards[shard], os.O_RDONLY)
         try:
             return os.pread(descriptor, size, offset)
@@ -105,7 +115,9 @@ class Samples:
 samples = Samples
 
 
-def _table(folder: Path, manifest: Manifest, split: str) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+def _table(
+    folder: Path, manifest: Manifest, split: str
+) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
     """Return an array with a row per sample, by number: position of the shard in the manifest,
     offset and size of the picture [bytes], label.
 
@@ -123,12 +135,18 @@ def _table(folder: Path, manifest: Manifest, split: str) -> np.ndarray[tuple[int
     return table[np.argsort(numbers, kind="stable")]
 
 
-_LISTS = _kept.KeptList(KEPT_AS, lambda folder, manifest, split: _table(folder, manifest, split).tobytes())
+_LISTS = _kept.KeptList(
+    KEPT_AS, lambda folder, manifest, split: _table(folder, manifest, split).tobytes()
+)
 index, check_index = _LISTS.index, _LISTS.check_index
 
 
-def check(folder: Path, name: str, digest: str, classes: tuple[str, ...], every: int, skipped: set[str]) -> Checked:
-    """Read every sample of a shard: headers, CRC, the index, the digest, the label; decode one in `every` pictures."""
+def check(
+    folder: Path, name: str, digest: str, classes: tuple[str, ...], every: int, skipped: set[str]
+) -> Checked:
+    """Read every sample of a shard: headers, CRC, the index, the digest, the label; decode one in
+    `every` pictures.
+    """
     checked = Checked(size_bytes=(folder / name).stat().st_size)
     hashed = hashlib.sha256()
     places: list[Sample] = []
@@ -142,10 +160,14 @@ def check(folder: Path, name: str, digest: str, classes: tuple[str, ...], every:
         for number, place in enumerate(places):
             size = place.size
             if place.offset != end or size < LEAST_BYTES:
-                checked.problems.append(f"{name}: record {number}: begins at {end}; the .idx says otherwise")
+                checked.problems.append(
+                    f"{name}: record {number}: begins at {end}; the .idx says otherwise"
+                )
                 break
             if size > remaining:  # no more is read than is there: a damaged size can be any number
-                checked.problems.append(f"{name}: record {number}: ends early: {size - remaining} bytes are missing")
+                checked.problems.append(
+                    f"{name}: record {number}: ends early: {size - remaining} bytes are missing"
+                )
                 break
             data = file.read(size)
             hashed.update(data)
@@ -159,9 +181,13 @@ def check(folder: Path, name: str, digest: str, classes: tuple[str, ...], every:
             checked.count(f"{name}: record {number}", synset, number % every == 0, encoded, *pixels)
         else:
             if places and remaining != len(END):
-                checked.problems.append(f"{name}: has {remaining} bytes behind the {len(places)} records of its .idx")
+                checked.problems.append(
+                    f"{name}: has {remaining} bytes behind the {len(places)} records of its .idx"
+                )
             # DALI reads offsets that loaders of ours do not.
-            if len(lines) == len(places) > 0 and index_text(folder / name) != _head(len(lines)) + "".join(lines):
+            if len(lines) == len(places) > 0 and index_text(folder / name) != _head(
+                len(lines)
+            ) + "".join(lines):
                 checked.problems.append(f"{name}.idx: does not say what the shard holds")
         while rest := file.read(1 << 20):
             hashed.update(rest)
@@ -170,7 +196,9 @@ def check(folder: Path, name: str, digest: str, classes: tuple[str, ...], every:
     return checked
 
 
-def _record(entry: Entry, picture: Picture, classes: tuple[str, ...], number: int, offset: int) -> tuple[bytes, str]:
+def _record(
+    entry: Entry, picture: Picture, classes: tuple[str, ...], number: int, offset: int
+) -> tuple[bytes, str]:
     """Return a sample as it lies on disk, and its line in the index."""
     import crc32c
 
@@ -194,7 +222,9 @@ def _record(entry: Entry, picture: Picture, classes: tuple[str, ...], number: in
         files.append(file)
         pieces += (_header(file.name, len(data)), data, bytes(-len(data) % BLOCK))
         at = file.offset + _padded(len(data))
-    return b"".join(pieces), _line(files, offset)  # joined once: copying a picture takes as long as its CRC
+    return b"".join(pieces), _line(
+        files, offset
+    )  # joined once: copying a picture takes as long as its CRC
 
 
 def _key(label: str, number: int) -> str:
@@ -203,7 +233,9 @@ def _key(label: str, number: int) -> str:
 
 def _line(files: list[File], offset: int) -> str:
     """Return the line in the index of a sample that lies at `offset`."""
-    return " ".join(f"{f.extension} {offset + f.offset} {len(f.data)} {f.name}" for f in files) + "\n"
+    return (
+        " ".join(f"{f.extension} {offset + f.offset} {len(f.data)} {f.name}" for f in files) + "\n"
+    )
 
 
 def _head(count: int) -> str:
@@ -215,8 +247,8 @@ def _digits(label: int, classes: tuple[str, ...]) -> str:
     return f"{label:0{len(str(len(classes) - 1))}d}"
 
 
-# Headers differ in name and size only, so the rest is made once. Python's tarfile makes all of it each time: that takes
-# three times as long, and would be a tenth of the writing.
+# Headers differ in name and size only, so the rest is made once. Python's tarfile makes all of it
+# each time: that takes three times as long, and would be a tenth of the writing.
 @lru_cache(maxsize=1)
 def _blank() -> tuple[bytes, int]:
     """Return a header without name and size, and the sum of its bytes."""
@@ -244,7 +276,9 @@ def _padded(size: int) -> int:
     return size + -size % BLOCK
 
 
-def _understood(data: bytes, classes: tuple[str, ...], place: Sample) -> tuple[str, bytes, tuple[int, int]]:
+def _understood(
+    data: bytes, classes: tuple[str, ...], place: Sample
+) -> tuple[str, bytes, tuple[int, int]]:
     """Parse (class, image file, height and width) from the bytes of a sample.
 
     Raises ValueError with a readable message.
@@ -256,7 +290,9 @@ def _understood(data: bytes, classes: tuple[str, ...], place: Sample) -> tuple[s
     files = {file.extension: file.data for file in members}
     kinds = [kind for kind in PICTURES if kind in files]
     if set(files) != {"cls", "json", *kinds} or len(kinds) != 1:
-        raise ValueError(f"has the files {', '.join(sorted(files))}; it should have cls, json, and jpg or png")
+        raise ValueError(
+            f"has the files {', '.join(sorted(files))}; it should have cls, json, and jpg or png"
+        )
     encoded = files[kinds[0]]
     try:
         label, facts = int(files["cls"]), json.loads(files["json"])
@@ -266,8 +302,14 @@ def _understood(data: bytes, classes: tuple[str, ...], place: Sample) -> tuple[s
     if not 0 <= label < len(classes) or classes[label] != synset:
         raise ValueError(f"label {label} is not class {synset}")
     digits = _digits(label, classes)
-    if files["cls"] != digits.encode() or keys != {_key(digits, place.number)} or label != place.label:
-        raise ValueError(f"label {label} and key {', '.join(sorted(keys))} are not those of the .idx")
+    if (
+        files["cls"] != digits.encode()
+        or keys != {_key(digits, place.number)}
+        or label != place.label
+    ):
+        raise ValueError(
+            f"label {label} and key {', '.join(sorted(keys))} are not those of the .idx"
+        )
     if data[place.picture - place.offset :][: place.picture_bytes] != encoded:
         raise ValueError("its picture does not lie where the .idx says")
     if crc32c.crc32c(encoded) != crc:
@@ -321,7 +363,9 @@ def _samples(shard: Path) -> list[Sample]:
 
 _SHARDS = ShardForm(
     suffix=".tar",
-    beside_bytes=5 * BLOCK + BLOCK // 2 + 130,  # three headers, label and json, half a block; index and list
+    beside_bytes=5 * BLOCK
+    + BLOCK // 2
+    + 130,  # three headers, label and json, half a block; index and list
     lists=2,  # one per split
     end=END,
     record=_record,

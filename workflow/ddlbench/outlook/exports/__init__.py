@@ -1,7 +1,8 @@
-"""`ddlbench export --to <kind>`: a study in the form of another program. A kind is one file of this room.
+"""`ddlbench export --to <kind>`: a study in the form of another program. A kind is one file of this
+room.
 
-Each is thin over `study.json` (`show/page/numbers.py`) and two tables. Where what a kind writes with is not among
-ddlbench's own packages, `PACKAGE` names what to install.
+Each is thin over `study.json` (`show/page/numbers.py`) and two tables. Where what a kind writes
+with is not among ddlbench's own packages, `PACKAGE` names what to install.
 """
 
 import json
@@ -27,7 +28,9 @@ class Export(Protocol):
 
     PACKAGE: str  # as pip names it, with the version that was tried; empty if nothing is needed
 
-    def write(self, document: dict[str, Any], runs: pd.DataFrame, epochs: pd.DataFrame, folder: Path) -> None:
+    def write(
+        self, document: dict[str, Any], runs: pd.DataFrame, epochs: pd.DataFrame, folder: Path
+    ) -> None:
         """Fill the empty `folder` with the study `document`, its runs and their epochs."""
 
 
@@ -39,18 +42,31 @@ def export(kind: str, home: Path) -> Path:
     Raises ConfigError where the study has no `study.json` of this version, or the package is not
     installed.
     """
-    member, source, out = registry.member("exports", kind), home / "study.json", home / "export" / kind
+    member, source, out = (
+        registry.member("exports", kind),
+        home / "study.json",
+        home / "export" / kind,
+    )
     name = member.PACKAGE.partition("==")[0]
     if name and not registry.importable(name):
-        raise ConfigError(f"--to {kind}: package {name} is not installed here; pip install {member.PACKAGE}")
+        raise ConfigError(
+            f"--to {kind}: package {name} is not installed here; pip install {member.PACKAGE}"
+        )
     try:
         document = json.loads(source.read_text(encoding="utf-8"))
     except OSError:
-        todo = "make it first: snakemake page, with the same options, or ddlbench partial for the runs that are there"
+        todo = (
+            "make it first: snakemake page, with the same options, or ddlbench partial for the runs"
+            " that are there"
+        )
         raise ConfigError(f"{source}: is not there; {todo}") from None
     if not isinstance(document, dict) or document.get("version") != FORM:
-        raise ConfigError(f"{source}: version {FORM} is wanted; make it again: snakemake page") from None
-    runs, epochs = (pd.read_parquet(home / "tables" / f"{table}.parquet") for table in ("runs", "epochs"))
+        raise ConfigError(
+            f"{source}: version {FORM} is wanted; make it again: snakemake page"
+        ) from None
+    runs, epochs = (
+        pd.read_parquet(home / "tables" / f"{table}.parquet") for table in ("runs", "epochs")
+    )
     aside = out.with_name(hidden_name(kind))
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
@@ -72,8 +88,12 @@ def settings(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def curves(epochs: pd.DataFrame, run: str) -> list[tuple[str, float, int]]:
     """Return (name, value, epoch) of each value that an epoch of this run has."""
     rows = epochs[epochs["run"] == run]
-    return [(name, float(value), int(epoch)) for name in CURVES
-            for epoch, value in zip(rows["epoch"], rows[name], strict=True) if not pd.isna(value)]  # fmt: skip
+    return [
+        (name, float(value), int(epoch))
+        for name in CURVES
+        for epoch, value in zip(rows["epoch"], rows[name], strict=True)
+        if not pd.isna(value)
+    ]
 
 
 def results(found: dict[str, Any], row: "pd.Series[Any]") -> dict[str, float]:

@@ -1,4 +1,5 @@
-"""The scaling section of an application for compute time, in Markdown; pandoc makes LaTeX and DOCX of it.
+"""The scaling section of an application for compute time, in Markdown; pandoc makes LaTeX and DOCX
+of it.
 
 pandoc {folder}/scaling.md -o {folder}/scaling.docx
 """
@@ -12,12 +13,17 @@ import pandas as pd
 
 from ddlbench.analysis.scaling import MEASURES
 from ddlbench.core.files import printable, write_text
-from ddlbench.core.plural import around, four_digits
+from ddlbench.core.formatting import around, four_digits
 from ddlbench.settings.config import ConfigError
 
 PACKAGE = ""
 TEMPLATE = Path(__file__).with_name("application.md.jinja")
-ALONG = ("workers", "repeats", "ref_workers", *(f"{name}{end}" for name in MEASURES for end in ("", "_low", "_high")))
+ALONG = (
+    "workers",
+    "repeats",
+    "ref_workers",
+    *(f"{name}{end}" for name in MEASURES for end in ("", "_low", "_high")),
+)
 
 
 def write(document: dict[str, Any], runs: pd.DataFrame, epochs: pd.DataFrame, folder: Path) -> None:
@@ -37,10 +43,16 @@ def write(document: dict[str, Any], runs: pd.DataFrame, epochs: pd.DataFrame, fo
 
 def settings(scaling: list[dict[str, Any]]) -> tuple[dict[str, Any], list[str]]:
     """Return the settings that all points share, and the names of those in which points differ."""
-    names = [name for name in dict.fromkeys(name for row in scaling for name in row) if name not in ALONG]
+    names = [
+        name for name in dict.fromkeys(name for row in scaling for name in row) if name not in ALONG
+    ]
     values = {name: [row.get(name) for row in scaling] for name in names}
     differing = [name for name in names if any(value != values[name][0] for value in values[name])]
-    same = {name: values[name][0] for name in names if name not in differing and values[name][0] is not None}
+    same = {
+        name: values[name][0]
+        for name in names
+        if name not in differing and values[name][0] is not None
+    }
     return same, differing
 
 
@@ -50,5 +62,7 @@ def measure(point: dict[str, Any], name: str) -> str:
 
 
 def escaped(value: Any) -> str:
-    """Return text that Markdown shows as it is: whatever a study says, it is no link, cell, formula or markup."""
+    """Return text that Markdown shows as it is: whatever a study says, it is no link, cell, formula
+    or markup.
+    """
     return re.sub(r"([\\`*_{}<>#\[\]!|~&$])", r"\\\1", printable("" if value is None else value))

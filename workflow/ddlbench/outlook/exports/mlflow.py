@@ -23,8 +23,13 @@ def write(document: dict[str, Any], runs: pd.DataFrame, epochs: pd.DataFrame, fo
     by_run = settings(document)
     for _, row in runs.iterrows():
         at = int(1000 * row["started_s"])
-        run = client.create_run(experiment, start_time=at, run_name=row["run"], tags={"machine": document["machine"]})
-        values = [*((name, value, 0) for name, value in results(document, row).items()), *curves(epochs, row["run"])]
+        run = client.create_run(
+            experiment, start_time=at, run_name=row["run"], tags={"machine": document["machine"]}
+        )
+        values = [
+            *((name, value, 0) for name, value in results(document, row).items()),
+            *curves(epochs, row["run"]),
+        ]
         client.log_batch(
             run.info.run_id,
             metrics=[Metric(name, value, at, step) for name, value, step in values],

@@ -1,4 +1,5 @@
-"""A research object (RO-Crate 1.1): tables, figures and page of the study with what they are, for an archive.
+"""A research object (RO-Crate 1.1): tables, figures and page of the study with what they are, for
+an archive.
 
 {folder}/ro-crate-metadata.json
 """
@@ -20,7 +21,12 @@ def write(document: dict[str, Any], runs: pd.DataFrame, epochs: pd.DataFrame, fo
     crate.name = f"{document['study']} on {document['machine']}: {document['title']}"
     answers = [f"{row['question']} {row['words']}" for row in document["answers"]]
     crate.description = "\n".join(answers) or document["title"]
-    for file in sorted([*home.glob("*.html"), home / "study.json", *home.glob("tables/*"), *home.glob("figures/*")]):
-        name, kind = file.relative_to(home).as_posix(), guess_type(file)[0] or "application/x-parquet"
+    for file in sorted(
+        [*home.glob("*.html"), home / "study.json", *home.glob("tables/*"), *home.glob("figures/*")]
+    ):
+        name, kind = (
+            file.relative_to(home).as_posix(),
+            guess_type(file)[0] or "application/x-parquet",
+        )
         crate.add_file(file, name, properties={"name": name, "encodingFormat": kind})
     crate.write(folder)

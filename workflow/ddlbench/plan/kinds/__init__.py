@@ -1,8 +1,9 @@
-"""Kinds of jobs: what can be planned, billed, started, watched, listed as failed and asked again. One file per kind.
+"""Kinds of jobs: what can be planned, billed, started, watched, listed as failed and asked again.
+One file per kind.
 
-`Kind` is what a file of this room offers; it plans jobs (`Job` in `plan/values.py`). Plan, bill, limits, status,
-failures, rules and page ask `core/kinds.py` for the kind of a job, and name none. What a job does when it has started
-is in `run/`; `run/job.py` has what is the same for all.
+`Kind` is what a file of this room offers; it plans jobs (`Job` in `plan/values.py`). Plan, bill,
+limits, status, failures, rules and page ask `core/kinds.py` for the kind of a job, and name none.
+What a job does when it has started is in `run/`; `run/job.py` has what is the same for all.
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PlanBasis:
-    """What jobs are planned with: `runs` are all runs of the study by id, `blocks` the ids that each block names;
-    `images` are those of an epoch by data set, where its module is not right; `minutes` are time limits that the study
-    or a program's file gives, by run. `only`: of which runs jobs are wanted (ids); None: of all."""
+    """What jobs are planned with: `runs` are all runs of the study by id, `blocks` the ids that
+    each block names; `images` are those of an epoch by data set, where its module is not right;
+    `minutes` are time limits that the study or a program's file gives, by run. `only`: of which
+    runs jobs are wanted (ids); None: of all.
+    """
 
     study: Study
     machine: Machine
@@ -62,8 +65,8 @@ class Kind(Protocol):
     """The contract of a file of this room."""
 
     RULE: JobRule  # which makes its jobs; kinds may share one
-    # Whether our own loop makes the steps: with a recipe, of whole batches, each epoch validated. Of others only the
-    # record says what they were.
+    # Whether our own loop makes the steps: with a recipe, of whole batches, each epoch validated.
+    # Of others only the record says what they were.
     OURS: bool
 
     def runs(self, study: Study, machine: Machine, block: Block) -> Sequence[RunSpec]:

@@ -1,8 +1,9 @@
-"""Inference: jobs that ask runs' models, served in each way, with batches of several sizes; a study's key `inference`.
+"""Inference: jobs that ask runs' models, served in each way, with batches of several sizes; a
+study's key `inference`.
 
-What a job is guessed to take is `work_s`, by the rate at which the model trains, and what its trainings took to begin
-and to end: by records, else by the machine's `images_per_s` and a minute. Records say what their job took, from its
-first process to its last.
+What a job is guessed to take is `work_s`, by the rate at which the model trains, and what its
+trainings took to begin and to end: by records, else by the machine's `images_per_s` and a minute.
+Records say what their job took, from its first process to its last.
 """
 
 import json
@@ -15,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench.core import registry
+from ddlbench.core.formatting import count_of
 from ddlbench.core.kinds import JobRule
-from ddlbench.core.plural import count_of
 from ddlbench.core.spec import RunSpec
 from ddlbench.data import datasets
 from ddlbench.plan import first_guess, fits, launch
@@ -47,7 +48,8 @@ from ddlbench.train.inference_record import LOG, RECORD
 RULE = JobRule("infer", "job", "inference", (RECORD,), LOG, "inference", ("job", " of inference"))
 OURS = False
 PROGRAM = ("python", "-m", "ddlbench.train.inference")
-# A forward pass is a third of a training step: the backward pass computes two gradients for each product.
+# A forward pass is a third of a training step: the backward pass computes two gradients for each
+# product.
 FORWARD = 1 / 3
 # The framework whose rank 0 has all weights at the end, as plain tensors.
 TRAINED_BY = "ddp"
@@ -95,9 +97,13 @@ def _job(spec: InferSpec, given: PlanBasis) -> Job[InferSpec]:
     machine = given.machine
 
     def asks(attempt: int) -> Resources:
-        return launch.resources(spec, machine, guess_minutes(spec, machine, attempt), given.account, PROGRAM)
+        return launch.resources(
+            spec, machine, guess_minutes(spec, machine, attempt), given.account, PROGRAM
+        )
 
-    return Job("inference", spec, manifest(spec.run, machine), asks, spec.run.id if spec.trained else None)
+    return Job(
+        "inference", spec, manifest(spec.run, machine), asks, spec.run.id if spec.trained else None
+    )
 
 
 def work_s(spec: InferSpec, rate: float) -> float:
@@ -116,7 +122,9 @@ def guess_minutes(spec: InferSpec, machine: Machine, attempt: int = 1) -> int:
     compile, 1.5 times `work_s`.
     """
     model = (spec.run.model, spec.run.recipe.image_size)
-    return first_guess.limit_minutes(model, machine, spec.nodes, attempt, lambda rate: work_s(spec, rate), 1.5)
+    return first_guess.limit_minutes(
+        model, machine, spec.nodes, attempt, lambda rate: work_s(spec, rate), 1.5
+    )
 
 
 def _models(study: Study, wanted: Inference, block: Iterable[RunSpec]) -> list[RunSpec]:
@@ -135,7 +143,12 @@ def _models(study: Study, wanted: Inference, block: Iterable[RunSpec]) -> list[R
     for run in chosen.values():
         if run.recipe.precision not in PRECISIONS:
             reason = f"its recipe {run.recipe.name} has precision {run.recipe.precision}"
-            raise complain(study.path, "inference.runs", wanted.runs, f"{reason}; allowed: {', '.join(PRECISIONS)}")
+            raise complain(
+                study.path,
+                "inference.runs",
+                wanted.runs,
+                f"{reason}; allowed: {', '.join(PRECISIONS)}",
+            )
     return list(chosen.values())
 
 
@@ -157,7 +170,9 @@ def read(path: Path) -> Asked | None:
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         took_s = record.get("took_s")
-        took_s = float(took_s) if isinstance(took_s, int | float) and 0 < took_s < math.inf else None
+        took_s = (
+            float(took_s) if isinstance(took_s, int | float) and 0 < took_s < math.inf else None
+        )
         _alike(record["spec"])
         return Asked(record["spec"], took_s, path.stat().st_size)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -169,7 +184,13 @@ def _alike(spec: Mapping[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     records are found.
     """
     run = spec["run"]
-    least = (run["machine"], run["dataset"], run["model"], run["recipe"]["image_size"], tuple(spec["batches"]))
+    least = (
+        run["machine"],
+        run["dataset"],
+        run["model"],
+        run["recipe"]["image_size"],
+        tuple(spec["batches"]),
+    )
     return (*least, spec["member"], spec["workers"]), least
 
 
@@ -180,10 +201,14 @@ def rows(jobs: Sequence[Job[InferSpec]], books: Books, before: Sequence[Row]) ->
     if not jobs:
         return []
     all_records = {
-        path.parent.name: read(path) for path in sorted(Path(books.results, RULE.folder).glob(f"*/{RECORD}"))
+        path.parent.name: read(path)
+        for path in sorted(Path(books.results, RULE.folder).glob(f"*/{RECORD}"))
     }
     records = {name: record for name, record in all_records.items() if record}
-    asking, done = Asking(records.values(), books.estimator), {row.run for row in before if row.state == DONE}
+    asking, done = (
+        Asking(records.values(), books.estimator),
+        {row.run for row in before if row.state == DONE},
+    )
     table = []
     for place, job in enumerate(jobs, start=len(before) + 1):
         spec, record = job.spec, records.get(job.spec.id)
@@ -240,16 +265,23 @@ class Asking:
             wider = 1.0 if len(took) > 1 else ONE_RUN
             return from_times(took, wider, count_of(len(took), "measured job"), MEASURED)
         if took := self._near.get(least):
-            return from_times(took, ANOTHER, f"{count_of(len(took), 'measured job')}, in other ways", GUESSED)
+            return from_times(
+                took, ANOTHER, f"{count_of(len(took), 'measured job')}, in other ways", GUESSED
+            )
         like = self.trains.like(spec.run)[0]
         low, likely, high = like.beside_s if like else BEGIN_AND_END_S
         high = max(high, BEGIN_AND_END_S[2])  # a model may be compiled first
-        rate, whose = self.trains.machine.rate(spec.run.model, spec.run.recipe.image_size), "the machine's images_per_s"
+        rate, whose = (
+            self.trains.machine.rate(spec.run.model, spec.run.recipe.image_size),
+            "the machine's images_per_s",
+        )
         if like:
             rate, whose = like.rates[min(like.rates)].mean, "records"
         if rate is None:
             work = SECONDS * len(spec.batches)
-            basis = f"{SECONDS:g} s for each batch size: nobody knows how fast {spec.run.model} answers"
+            basis = (
+                f"{SECONDS:g} s for each batch size: nobody knows how fast {spec.run.model} answers"
+            )
             return Estimate(low, likely + work, MOST_S, basis, GUESSED)
         work = work_s(spec, rate)
         basis = f"a third of a training step by {whose} for each answer"

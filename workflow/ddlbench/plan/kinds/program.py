@@ -1,7 +1,8 @@
-"""A program: runs of a user's own training program, named by a block's key `programs` (config/programs).
+"""A program: runs of a user's own training program, named by a block's key `programs`
+(config/programs).
 
-Its runs are made by the rule of trainings, and leave what these leave. How long one takes, only records of the same
-program and settings say.
+Its runs are made by the rule of trainings, and leave what these leave. How long one takes, only
+records of the same program and settings say.
 """
 
 import json
@@ -29,7 +30,10 @@ from ddlbench.slurm.jobs import job_resources
 
 OURS = False
 # Snakemake sets each to the threads of a job, which are those of all its workers.
-THREADS = (*(f"{name}_NUM_THREADS" for name in ("OMP", "MKL", "OPENBLAS", "GOTO", "NUMEXPR")), "VECLIB_MAXIMUM_THREADS")
+THREADS = (
+    *(f"{name}_NUM_THREADS" for name in ("OMP", "MKL", "OPENBLAS", "GOTO", "NUMEXPR")),
+    "VECLIB_MAXIMUM_THREADS",
+)
 
 
 def runs(study: Study, machine: Machine, block: Block) -> list[RunSpec]:
@@ -40,7 +44,9 @@ def runs(study: Study, machine: Machine, block: Block) -> list[RunSpec]:
     counts = [workers for workers in block.workers if workers <= machine.workers or not block.fit]
     batches = block.batch_per_worker or block.global_batch
     specs = []
-    for program, workers, batch, repeat in product(block.own_programs, counts, batches, range(1, block.repeats + 1)):
+    for program, workers, batch, repeat in product(
+        block.own_programs, counts, batches, range(1, block.repeats + 1)
+    ):
         fits.check_axes(study, block, machine, OWN, workers, batch)
         spec = of_program(
             program,
@@ -58,7 +64,11 @@ def runs(study: Study, machine: Machine, block: Block) -> list[RunSpec]:
 
 
 def jobs(basis: PlanBasis) -> dict[str, Job[RunSpec]]:
-    wanted = {run: spec for run, spec in basis.runs.items() if spec.kind == "program" and basis.has_job(run)}
+    wanted = {
+        run: spec
+        for run, spec in basis.runs.items()
+        if spec.kind == "program" and basis.has_job(run)
+    }
     return {run: _job(spec, basis) for run, spec in wanted.items()}
 
 
@@ -81,14 +91,23 @@ def command(spec: RunSpec, machine: Machine) -> list[str]:
     the run's folder.
     """
     assert spec.program is not None
-    threads = dict.fromkeys(THREADS, str(machine.cores_per_worker if machine.device == "cpu" else 1))
-    settings = [f"{name}={value}" for name, value in (threads | dict(launch.hide(machine).environment)).items()]
+    threads = dict.fromkeys(
+        THREADS, str(machine.cores_per_worker if machine.device == "cpu" else 1)
+    )
+    settings = [
+        f"{name}={value}"
+        for name, value in (threads | dict(launch.hide(machine).environment)).items()
+    ]
     rank: tuple[str, ...] = ("python", "-m", "ddlbench.run.rank")
     if spec.program.ranks == EACH and machine.launcher != "local":
         rank = tuple(launch.launcher(spec, machine, rank))
         rank = ("srun", "--label", *rank[1:]) if rank[0] == "srun" else rank
     else:
-        rank = (*machine.container, *rank, *(("--start", str(spec.workers)) if spec.program.ranks == EACH else ()))
+        rank = (
+            *machine.container,
+            *rank,
+            *(("--start", str(spec.workers)) if spec.program.ranks == EACH else ()),
+        )
     return ["env", *settings, *rank]
 
 
@@ -111,7 +130,9 @@ def rows(jobs: Sequence[Job[RunSpec]], books: Books, before: Sequence[Row]) -> l
             taken(done.took_s) if done else _estimate(job.spec, took.get(alike)),
             done.energy_j if done and done.energy_j is not None else of_like_j,
             **columns,
-            disk_bytes=sum(path.stat().st_size for path in job.outputs(books.results) if path.exists()),
+            disk_bytes=sum(
+                path.stat().st_size for path in job.outputs(books.results) if path.exists()
+            ),
             inodes=FILES,
         )
         table.append(row)
@@ -122,13 +143,20 @@ def _alike(spec: Mapping[str, Any]) -> str:
     """Return the key of runs that should take equally long: all settings but the repeat and whether
     it is timed.
     """
-    return json.dumps({name: value for name, value in spec.items() if name not in ("repeat", "timed")}, sort_keys=True)
+    return json.dumps(
+        {name: value for name, value in spec.items() if name not in ("repeat", "timed")},
+        sort_keys=True,
+    )
 
 
 def _estimate(spec: RunSpec, took: Sequence[float] | None) -> Estimate:
     if not took:
-        return Estimate(None, None, None, f"{UNKNOWN}: no record of program {spec.model} with these settings")
-    return from_times(took, ONE_RUN if len(took) == 1 else 1.0, f"{len(took)} measured runs", MEASURED)
+        return Estimate(
+            None, None, None, f"{UNKNOWN}: no record of program {spec.model} with these settings"
+        )
+    return from_times(
+        took, ONE_RUN if len(took) == 1 else 1.0, f"{len(took)} measured runs", MEASURED
+    )
 
 
 def progress(folder: Path, row: Row) -> str:

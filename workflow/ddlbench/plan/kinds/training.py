@@ -24,7 +24,8 @@ from ddlbench.settings.study import Block, Study
 
 RULE = JobRule("train", "run", "runs", (MLLOG, STEPS), "train.log", RUNS, ("run", ""))
 OURS = True
-# steps.parquet has one row per step and rank; of random numbers, which compress no better, a row takes this [bytes].
+# steps.parquet has one row per step and rank; of random numbers, which compress no better, a row
+# takes this [bytes].
 STEP_BYTES = 29
 LOG_BYTES = 100_000  # of a record beside its steps; a rank says half a kilobyte more
 RANK_BYTES = 600
@@ -84,7 +85,11 @@ def _runs(study: Study, machine: Machine, block: Block) -> Iterator[RunSpec]:
 
 
 def jobs(basis: PlanBasis) -> dict[str, Job[RunSpec]]:
-    wanted = {run: spec for run, spec in basis.runs.items() if spec.kind == "training" and basis.has_job(run)}
+    wanted = {
+        run: spec
+        for run, spec in basis.runs.items()
+        if spec.kind == "training" and basis.has_job(run)
+    }
     return {run: _job(spec, basis) for run, spec in wanted.items()}
 
 
@@ -103,12 +108,15 @@ def _job(spec: RunSpec, given: PlanBasis) -> Job[RunSpec]:
 
 def manifest(spec: RunSpec, machine: Machine) -> str | None:
     """Return the manifest of the form that a run reads; None if it reads nothing."""
-    # How many pictures and classes a set of the user's has, only its manifest says, also to who reads nothing else.
+    # How many pictures and classes a set of the user's has, only its manifest says, also to who
+    # reads nothing else.
     form = spec.reads or (None if spec.dataset in registry.members("datasets") else "raw")
     return f"{machine.data}/{spec.dataset}/{form}/manifest.json" if form else None
 
 
-def guess_minutes(spec: RunSpec, machine: Machine, attempt: int = 1, images: int | None = None) -> int:
+def guess_minutes(
+    spec: RunSpec, machine: Machine, attempt: int = 1, images: int | None = None
+) -> int:
     """Return the time limit [min] (`first_guess.limit_minutes`).
 
     A guess for queues: `estimate.py` predicts. `images` are those of an epoch; None: as many as the
@@ -116,7 +124,9 @@ def guess_minutes(spec: RunSpec, machine: Machine, attempt: int = 1, images: int
     """
     images = images or datasets.get(spec.dataset).IMAGES["train"]
     model, work = (spec.model, spec.recipe.image_size), spec.epochs * images
-    return first_guess.limit_minutes(model, machine, spec.nodes, attempt, lambda rate: work / (rate * spec.workers))
+    return first_guess.limit_minutes(
+        model, machine, spec.nodes, attempt, lambda rate: work / (rate * spec.workers)
+    )
 
 
 def rows(jobs: Sequence[Job[RunSpec]], books: Books, before: Sequence[Row]) -> list[Row]:
@@ -135,14 +145,23 @@ def judged(
         spec, run = job.spec, job.spec.id
         record, memory = books.records.get(run), books.memories.get(run)
         recorded = record.spec if record else None
-        is_now, why = stale.state(job.folder(books.results), spec, recorded, job.manifest, memory, books.command)
-        columns = {"block": block[run], "place": books.plan.places[run], "state": is_now, "why": why}
+        is_now, why = stale.state(
+            job.folder(books.results), spec, recorded, job.manifest, memory, books.command
+        )
+        columns = {
+            "block": block[run],
+            "place": books.plan.places[run],
+            "state": is_now,
+            "why": why,
+        }
         columns |= {"model": spec.model, "framework": spec.framework, "loader": spec.loader}
         columns |= {"epochs": spec.epochs, "of_epochs": spec.full_epochs}
         yield job, record if is_now == stale.DONE else None, columns
 
 
-def _row(job: Job[RunSpec], books: Books, done: RecordedTime | None, columns: dict[str, Any]) -> Row:
+def _row(
+    job: Job[RunSpec], books: Books, done: RecordedTime | None, columns: dict[str, Any]
+) -> Row:
     spec, estimator, images = job.spec, books.estimator, books.images[job.spec.dataset]
     if done:
         took, energy_j = taken(done.took_s), done.energy_j
@@ -167,7 +186,9 @@ def _row(job: Job[RunSpec], books: Books, done: RecordedTime | None, columns: di
 def _record_bytes(spec: RunSpec, images: int, folder: Path, now: str) -> float:
     """Estimate the bytes of a record: its size if it is there, else by the number of steps."""
     if now in (stale.DONE, stale.STALE):
-        return sum((folder / name).stat().st_size for name in RULE.outputs if (folder / name).exists())
+        return sum(
+            (folder / name).stat().st_size for name in RULE.outputs if (folder / name).exists()
+        )
     steps = spec.epochs * -(-images // spec.global_batch)
     return steps * spec.workers * STEP_BYTES + LOG_BYTES + spec.workers * RANK_BYTES
 

@@ -1,7 +1,8 @@
 """How the steps of a user's program are read: one file per way, and the contract that each keeps.
 
-`run/program.py` stamps the lines that the program prints, asks the program's reading for a `Reading`, and makes the
-record of it. A way that reads files finds them in the program's own folder, `{folder}` of its command.
+`run/program.py` stamps the lines that the program prints, asks the program's reading for a
+`Reading`, and makes the record of it. A way that reads files finds them in the program's own
+folder, `{folder}` of its command.
 """
 
 import math
@@ -9,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ddlbench.core.plural import count_of
+from ddlbench.core.formatting import count_of
 from ddlbench.core.spec import RunSpec
 from ddlbench.core.step_rows import StepRow
 from ddlbench.run.readings import _counting, _proof
@@ -25,9 +26,20 @@ from ddlbench.run.readings._values import (
     UnreadError,
 )
 
-__all__ = ["Evaluation", "Line", "NotFiniteError", "Output", "Reading", "ReadingMember", "StepEnd", "UnreadError"]
+__all__ = [
+    "Evaluation",
+    "Line",
+    "NotFiniteError",
+    "Output",
+    "Reading",
+    "ReadingMember",
+    "StepEnd",
+    "UnreadError",
+]
 MOST_ROWS = 20_000_000  # of all ranks
-TOTAL = "only the time of whole steps is known: put the recorder into the program to tell parts apart"
+TOTAL = (
+    "only the time of whole steps is known: put the recorder into the program to tell parts apart"
+)
 FRACTION, PERCENT = "fraction", "percent"  # values of key top1_in
 
 
@@ -42,10 +54,11 @@ def reading(
 ) -> Reading:
     """Return the steps between points; the first point only says when they began.
 
-    Where steps lie between two points, each of them took an equal share. A step without samples has those of the
-    global batch. `paused_s` are times at which the program does something else, `step_s` is how long a step takes by
-    its own word, `evidence` fields of `_proof.Facts`. Raises UnreadError if there are fewer than two points, numbers
-    that count no steps, or a contradiction; NotFiniteError of a loss that is no finite number.
+    Where steps lie between two points, each of them took an equal share. A step without samples has
+    those of the global batch. `paused_s` are times at which the program does something else,
+    `step_s` is how long a step takes by its own word, `evidence` fields of `_proof.Facts`. Raises
+    UnreadError if there are fewer than two points, numbers that count no steps, or a contradiction;
+    NotFiniteError of a loss that is no finite number.
     """
     spec = source.spec
     points = [_checked(point) for point in points]
@@ -53,18 +66,25 @@ def reading(
     of = _counting.numbered(points, source.again_s, per_epoch, spec.workers)
     if len(of.ends) < 2:
         raise UnreadError(
-            f"steps that were read: {len(of.ends)}; at least 2 are needed: run longer, or let it tell more"
+            f"steps that were read: {len(of.ends)}; at least 2 are needed: run longer, or let it"
+            " tell more"
         )
     if (of.ends[-1].step - of.ends[0].step) * spec.workers > MOST_ROWS:
-        raise UnreadError(f"it tells steps from {of.ends[0].step} to {of.ends[-1].step}: are these numbers of steps?")
+        raise UnreadError(
+            f"it tells steps from {of.ends[0].step} to {of.ends[-1].step}: are these numbers of"
+            " steps?"
+        )
     of.ends, bursts = _counting.in_bursts(of.ends)
     if bursts and source.again_s:
         raise UnreadError(
-            f"{len(of.ends)} lines came in {bursts} bursts, and it was interrupted: what lies between is not known. "
-            "Let it print unbuffered: print(..., flush=True), python -u, or stdbuf -oL before the command"
+            f"{len(of.ends)} lines came in {bursts} bursts, and it was interrupted: what lies"
+            " between is not known. Let it print unbuffered: print(..., flush=True), python -u, or"
+            " stdbuf -oL before the command"
         )
     parts, doubt = _counting.intervals(of, paused_s, step_s)
-    run = Reading(of.ends[0].time_s, _rows(spec, of, parts), [*evaluations], dict.fromkeys(UNSPLIT, TOTAL))
+    run = Reading(
+        of.ends[0].time_s, _rows(spec, of, parts), [*evaluations], dict.fromkeys(UNSPLIT, TOTAL)
+    )
     for name in ("loss", "lr"):
         if all(getattr(end, name) is None for end in of.ends[1:]):
             run.not_known[name] = "the program does not say it"
@@ -74,7 +94,9 @@ def reading(
     if bursts:
         run.remarks["bursts"] = bursts
         print(
-            f"{len(of.ends)} lines came in {bursts} bursts: steps have mean times; let it print unbuffered", flush=True
+            f"{len(of.ends)} lines came in {bursts} bursts: steps have mean times; let it print"
+            " unbuffered",
+            flush=True,
         )
     if all(end.samples is None for end in of.ends[1:]):
         run.remarks["samples"] = "the global batch: the program does not say its samples"
@@ -86,17 +108,25 @@ def reading(
     known["samples_per_epoch"] = program.samples_per_epoch if program else None
     if of.per_epoch and all(end.total is not None for end in of.ends):
         known["printed_steps_per_epoch"] = of.per_epoch
-    if not of.per_epoch and (steps := _one_epoch(of.ends, known["samples_per_epoch"], spec.global_batch)):
+    if not of.per_epoch and (
+        steps := _one_epoch(of.ends, known["samples_per_epoch"], spec.global_batch)
+    ):
         known["printed_steps_per_epoch"] = steps
     prove(run, spec, sum(part.took_s - part.pause_s for part in parts), **(known | evidence))
     return run
 
 
 def _one_epoch(ends: Sequence[StepEnd], declared: float | None, batch: int) -> float | None:
-    """Return the total behind each step if it is that of an epoch of so many samples. Others count the whole run."""
+    """Return the total behind each step if it is that of an epoch of so many samples. Others count
+    the whole run.
+    """
     totals = {end.total for end in ends}
     total = totals.pop()
-    return total if declared and total and not totals and _proof.of_epoch(total, declared / batch) else None
+    return (
+        total
+        if declared and total and not totals and _proof.of_epoch(total, declared / batch)
+        else None
+    )
 
 
 def _checked(point: StepEnd) -> StepEnd:
@@ -108,7 +138,9 @@ def _checked(point: StepEnd) -> StepEnd:
     return point
 
 
-def _rows(spec: RunSpec, of: _counting.Numbering, parts: Sequence[_counting.Interval]) -> list[StepRow]:
+def _rows(
+    spec: RunSpec, of: _counting.Numbering, parts: Sequence[_counting.Interval]
+) -> list[StepRow]:
     """Return each rank's row of each step.
 
     A pause stands before the steps of its interval, or behind those that end the epoch.
@@ -123,11 +155,19 @@ def _rows(spec: RunSpec, of: _counting.Numbering, parts: Sequence[_counting.Inte
             number, last = int(part.start.step - first.step) + place - 1, place == part.steps
             at_s = part.start.time_s - first.time_s + place * part.each_s
             at_s += part.pause_s if place > before or part.why != "epoch" else 0.0
-            rows += shares(spec, number, part.each_s, at_s, part.end if last else part.end._replace(loss=None, lr=None))
+            rows += shares(
+                spec,
+                number,
+                part.each_s,
+                at_s,
+                part.end if last else part.end._replace(loss=None, lr=None),
+            )
     return rows
 
 
-def _tell_pauses(run: Reading, spec: RunSpec, parts: Sequence[_counting.Interval], doubt: str) -> None:
+def _tell_pauses(
+    run: Reading, spec: RunSpec, parts: Sequence[_counting.Interval], doubt: str
+) -> None:
     """Record and print the time that was not training, with the rates without and with it."""
     pauses = [part for part in parts if part.pause_s]
     whole_s, pause_s = sum(part.took_s for part in parts), sum(part.pause_s for part in pauses)
@@ -147,7 +187,14 @@ def _tell_pauses(run: Reading, spec: RunSpec, parts: Sequence[_counting.Interval
     )
 
 
-def prove(run: Reading, spec: RunSpec, train_s: float, *, printed_rates: Sequence[float] = (), **evidence: Any) -> None:
+def prove(
+    run: Reading,
+    spec: RunSpec,
+    train_s: float,
+    *,
+    printed_rates: Sequence[float] = (),
+    **evidence: Any,
+) -> None:
     """Keep what confirms the reading.
 
     Raises UnreadError with both numbers and the likely reason if something contradicts it. Of
@@ -171,25 +218,41 @@ def prove(run: Reading, spec: RunSpec, train_s: float, *, printed_rates: Sequenc
         clock = facts.samples / train_s
         printed = facts.printed_rate * (spec.workers if facts.rate_of == "worker" else 1)
         agrees = _proof.RATE in run.proof.by
-        run.remarks["printed_rate"] = {"printed_per_s": printed, "by_clock_per_s": clock, "agrees": agrees}
-        hint = "; of one worker? Then rate_of: worker" if spec.workers > 1 and facts.rate_of is None else ""
+        run.remarks["printed_rate"] = {
+            "printed_per_s": printed,
+            "by_clock_per_s": clock,
+            "agrees": agrees,
+        }
+        hint = (
+            "; of one worker? Then rate_of: worker"
+            if spec.workers > 1 and facts.rate_of is None
+            else ""
+        )
         if not agrees:
-            print(f"prints a rate of {printed:g} per s, its clock says {clock:g}: the clock's counts{hint}", flush=True)
+            print(
+                f"prints a rate of {printed:g} per s, its clock says {clock:g}: the clock's"
+                f" counts{hint}",
+                flush=True,
+            )
         elif hint and not run.proof.proved:
             print(
-                f"prints a rate of {printed:g} per s, as its clock: rate_of: all would prove it, if it is", flush=True
+                f"prints a rate of {printed:g} per s, as its clock: rate_of: all would prove it, if"
+                " it is",
+                flush=True,
             )
     run.remarks |= {"reading": run.proof.text, "proved": run.proof.proved}
 
 
-def as_fractions(evaluations: Sequence[Evaluation], unit: str | None, percent: bool = False) -> list[Evaluation]:
+def as_fractions(
+    evaluations: Sequence[Evaluation], unit: str | None, percent: bool = False
+) -> list[Evaluation]:
     """Return validations whose accuracies are fractions.
 
     `unit` is what the program's file says; `percent`: the lines have a sign for it, so they are
     fractions already.
 
-    A value above 1 shows that all are in percent. Where none is, and nobody says it, 0.9 may be either: such accuracies
-    are left out, and it is said.
+    A value above 1 shows that all are in percent. Where none is, and nobody says it, 0.9 may be
+    either: such accuracies are left out, and it is said.
     """
     told = [e.top1 for e in evaluations if e.top1 is not None and math.isfinite(e.top1)]
     if not told or percent:
@@ -199,7 +262,9 @@ def as_fractions(evaluations: Sequence[Evaluation], unit: str | None, percent: b
     if unit == FRACTION and max(told) <= 1:
         return [*evaluations]
     if unit == FRACTION:
-        raise UnreadError(f"top1 is {max(told):g}, and top1_in says fraction: a fraction is at most 1")
+        raise UnreadError(
+            f"top1 is {max(told):g}, and top1_in says fraction: a fraction is at most 1"
+        )
     print(f"top-1 of {told[-1]:g} is left out: percent, or a fraction? Say top1_in", flush=True)
     return [e._replace(top1=None) for e in evaluations]
 
@@ -212,7 +277,16 @@ def shares(spec: RunSpec, step: int, took_s: float, end_s: float, point: StepEnd
     samples = round(point.samples if point.samples is not None else spec.global_batch)
     lr, loss = (math.nan if number is None else number for number in (point.lr, point.loss))
     return [
-        unsplit(step, rank, share(samples, rank, spec.workers), lr, loss / spec.workers, 0.0, took_s, end_s)
+        unsplit(
+            step,
+            rank,
+            share(samples, rank, spec.workers),
+            lr,
+            loss / spec.workers,
+            0.0,
+            took_s,
+            end_s,
+        )
         for rank in range(spec.workers)
     ]
 
@@ -223,7 +297,14 @@ def share(samples: int, rank: int, ranks: int) -> int:
 
 
 def unsplit(
-    step: int, rank: int, images: int, lr: float, loss: float, wait_s: float, rest_s: float, end_s: float
+    step: int,
+    rank: int,
+    images: int,
+    lr: float,
+    loss: float,
+    wait_s: float,
+    rest_s: float,
+    end_s: float,
 ) -> StepRow:
     """Return a row in which all but the wait for data stands in `forward_s`."""
     return StepRow(0, step, rank, images, lr, loss, wait_s, rest_s, 0.0, None, 0.0, end_s)

@@ -1,7 +1,8 @@
-"""Numbers that a program tells become numbers of steps over the whole run, and times between them become steps.
+"""Numbers that a program tells become numbers of steps over the whole run, and times between them
+become steps.
 
-Programs count each epoch anew, print now and then, stop to validate, and print through a pipe that keeps lines back.
-All functions here are pure.
+Programs count each epoch anew, print now and then, stop to validate, and print through a pipe that
+keeps lines back. All functions here are pure.
 """
 
 from __future__ import annotations
@@ -16,14 +17,20 @@ from dataclasses import dataclass, field
 from ddlbench.run.readings._values import StepEnd, UnreadError
 
 UNSURE = 0.05  # of an epoch: more steps than that may not be missing behind its last line
-MOST_LATE = 0.05  # of the lines: more that come behind lines of later steps leave no times to believe
-TOGETHER = 0.05  # of the mean time of a line: lines that come closer were kept back and came together
+MOST_LATE = (
+    0.05  # of the lines: more that come behind lines of later steps leave no times to believe
+)
+TOGETHER = (
+    0.05  # of the mean time of a line: lines that come closer were kept back and came together
+)
 FEW_BURSTS = 3
 AT_ONCE_S = 5e-4  # between two lines on average: about as long as they take through a pipe
 RARE = 0.05  # of the intervals: what is longer more often is how the program trains
 FEW = 8  # intervals, of which nobody can tell what is usual
 PAUSES_APART = 10  # intervals at least lie between pauses that nothing but their length tells
-SPREADS = 8  # a gap is longer than the usual by so many standard deviations, as the median of deviations tells them
+# a gap is longer than the usual by so many standard deviations, as the median of deviations tells
+# them
+SPREADS = 8
 LONGER = 0.5  # and by this share of the usual
 STEPS_LONG = 2.5  # steps at least fit into a gap: less is a slow step
 LATE = 0.7  # of the usual: a shorter interval beside a longer one shows a line that came late
@@ -45,15 +52,21 @@ class Numbering:
 
 
 def numbered(
-    points: Sequence[StepEnd], again_s: Sequence[float] = (), per_epoch: int | None = None, ranks: int = 1
+    points: Sequence[StepEnd],
+    again_s: Sequence[float] = (),
+    per_epoch: int | None = None,
+    ranks: int = 1,
 ) -> Numbering:
     """Return the points with numbers over the whole run, each number once.
 
-    `per_epoch` is what the program's file says; else the totals count that the program prints (`100/600`), else what
-    the epochs themselves show. The first time of a step counts, and the last loss before the next step: bars show the
-    loss of the step before at first. Raises UnreadError where steps cannot be counted.
+    `per_epoch` is what the program's file says; else the totals count that the program prints
+    (`100/600`), else what the epochs themselves show. The first time of a step counts, and the last
+    loss before the next step: bars show the loss of the step before at first. Raises UnreadError
+    where steps cannot be counted.
     """
-    points = _in_order([point for point in points if math.isfinite(point.time_s) and math.isfinite(point.step)])
+    points = _in_order(
+        [point for point in points if math.isfinite(point.time_s) and math.isfinite(point.step)]
+    )
     epochs = _epochs(points, again_s, ranks)
     several = len(set(epochs)) > 1
     every = _usual_distance(points, epochs)
@@ -91,13 +104,17 @@ def numbered(
             places[step] = len(found.ends)
             found.ends.append(point._replace(step=step, time_s=point.time_s - lost_s))
     if late > MOST_LATE * len(points):
-        raise UnreadError(f"{late} of its {len(points)} lines come behind lines of later steps: let one rank print")
+        raise UnreadError(
+            f"{late} of its {len(points)} lines come behind lines of later steps: let one rank"
+            " print"
+        )
     return found
 
 
 def _in_order(points: list[StepEnd]) -> list[StepEnd]:
-    """Return the points with neighbours exchanged that came in the wrong order; times stay where they are. That is seen
-    where steps then grow evenly."""
+    """Return the points with neighbours exchanged that came in the wrong order; times stay where
+    they are. That is seen where steps then grow evenly.
+    """
     if len(points) < 5 or any(point.epoch is not None for point in points):
         return points
     moved = [b.step - a.step for a, b in itertools.pairwise(points)]
@@ -119,15 +136,21 @@ def _in_order(points: list[StepEnd]) -> list[StepEnd]:
 
 
 def _told_epochs(points: Sequence[StepEnd]) -> list[int] | None:
-    """Return the epochs that the program names, counted from 0; None if it does not name whole ones."""
-    if not points or any(point.epoch is None or point.epoch != int(point.epoch) for point in points):
+    """Return the epochs that the program names, counted from 0; None if it does not name whole
+    ones.
+    """
+    if not points or any(
+        point.epoch is None or point.epoch != int(point.epoch) for point in points
+    ):
         return None
     first = min(int(point.epoch) for point in points if point.epoch is not None)
     return [int(point.epoch or 0) - first for point in points]
 
 
 def _epochs(points: Sequence[StepEnd], again_s: Sequence[float], ranks: int) -> list[int]:
-    """Return for each point the epoch in which it is counted, from 0: all 0 where steps count over the whole run."""
+    """Return for each point the epoch in which it is counted, from 0: all 0 where steps count over
+    the whole run.
+    """
     told = _told_epochs(points)
     if told is not None:
         last: dict[int, float] = {}
@@ -136,7 +159,10 @@ def _epochs(points: Sequence[StepEnd], again_s: Sequence[float], ranks: int) -> 
         first: dict[int, float] = {}
         for point, epoch in zip(points, told, strict=True):
             first.setdefault(epoch, point.step)
-        anew = any(b in first and a in last and first[b] <= last[a] for a, b in itertools.pairwise(sorted(first)))
+        anew = any(
+            b in first and a in last and first[b] <= last[a]
+            for a, b in itertools.pairwise(sorted(first))
+        )
         return told if anew else [0] * len(points)
     epochs, epoch, start, before = [], 0, math.inf, -math.inf
     starts, every = [*again_s], _usual_distance(points, [0] * len(points))
@@ -145,7 +171,9 @@ def _epochs(points: Sequence[StepEnd], again_s: Sequence[float], ranks: int) -> 
         starts = [at_s for at_s in starts if at_s > point.time_s]
         if point.step < before and point.step <= start and not interrupted:
             epoch, start = epoch + 1, point.step
-        if interrupted and epoch and point.step > before + 2 * every:  # its checkpoint was one of the epoch before
+        if (
+            interrupted and epoch and point.step > before + 2 * every
+        ):  # its checkpoint was one of the epoch before
             epoch -= 1
         start = min(start, point.step)
         before = point.step
@@ -156,14 +184,21 @@ def _epochs(points: Sequence[StepEnd], again_s: Sequence[float], ranks: int) -> 
     if problem is None:
         return epochs
     said = Counter(point.step for point in points)
-    if min(said.values()) < 2 or max(said.values()) > ranks:  # else ranks print in turns, and all say the same
+    if (
+        min(said.values()) < 2 or max(said.values()) > ranks
+    ):  # else ranks print in turns, and all say the same
         raise UnreadError(problem)
     return [0] * len(points)
 
 
 def _not_alike(points: Sequence[StepEnd], epochs: Sequence[int]) -> str | None:
-    """Return what is wrong with the epochs that were found where numbers fall back; None if they look like epochs."""
-    highs = [max(p.step for p, e in zip(points, epochs, strict=True) if e == n) for n in range(max(epochs) + 1)]
+    """Return what is wrong with the epochs that were found where numbers fall back; None if they
+    look like epochs.
+    """
+    highs = [
+        max(p.step for p, e in zip(points, epochs, strict=True) if e == n)
+        for n in range(max(epochs) + 1)
+    ]
     every = max(_usual_distance(points, epochs), 1)
     whole = highs[1:-1] or highs[:-1]
     far = [high for high in highs[:-1] if abs(high - statistics.median(whole)) > every]
@@ -171,8 +206,9 @@ def _not_alike(points: Sequence[StepEnd], epochs: Sequence[int]) -> str | None:
         return None
     ends = ", ".join(f"{high:g}" for high in highs[:5])
     return (
-        f"its numbers of steps fall back {max(epochs)} times, behind {ends}: epochs would end at the same number. Say "
-        "(?P<epoch>...) if these are epochs; of ranks that print in turns, let one print"
+        f"its numbers of steps fall back {max(epochs)} times, behind {ends}: epochs would end at"
+        " the same number. Say (?P<epoch>...) if these are epochs; of ranks that print in turns,"
+        " let one print"
     )
 
 
@@ -183,8 +219,12 @@ def _usual_distance(points: Sequence[StepEnd], epochs: Sequence[int]) -> int:
     return max(1, round(statistics.median(apart))) if apart else 1
 
 
-def _usual_time(points: Sequence[StepEnd], epochs: Sequence[int], again_s: Sequence[float]) -> float:
-    """Return how long a step usually takes between two points of an epoch and of a try [s]; 0 if nothing says it."""
+def _usual_time(
+    points: Sequence[StepEnd], epochs: Sequence[int], again_s: Sequence[float]
+) -> float:
+    """Return how long a step usually takes between two points of an epoch and of a try [s]; 0 if
+    nothing says it.
+    """
     took = []
     for (of_a, a), (of_b, b) in itertools.pairwise(zip(epochs, points, strict=True)):
         interrupted = any(a.time_s < at_s <= b.time_s for at_s in again_s)
@@ -194,7 +234,9 @@ def _usual_time(points: Sequence[StepEnd], epochs: Sequence[int], again_s: Seque
 
 
 def _length(points: Sequence[StepEnd], epochs: Sequence[int], every: int, said: int | None) -> int:
-    """Return the steps of an epoch. Raises UnreadError if they cannot be known, or what is said does not fit."""
+    """Return the steps of an epoch. Raises UnreadError if they cannot be known, or what is said
+    does not fit.
+    """
     last = max(epochs)
     whole = [p.step for p, epoch in zip(points, epochs, strict=True) if epoch < last]
     high, low = max(whole), min(point.step for point in points)
@@ -207,14 +249,14 @@ def _length(points: Sequence[StepEnd], epochs: Sequence[int], every: int, said: 
         most = least + every - 1
         if one_each or most - least > UNSURE * least:
             raise UnreadError(
-                f"its epochs end at step {high:g} and it prints every {every}: how many steps follow is not known. "
-                "Say steps_per_epoch, or (?P<of>...)"
+                f"its epochs end at step {high:g} and it prints every {every}: how many steps"
+                " follow is not known. Say steps_per_epoch, or (?P<of>...)"
             )
         return least
     if high > length or (high + 2 * every < length and length - high > UNSURE * length):
         raise UnreadError(
-            f"{source} {length} steps an epoch, and its lines count to {high:g}, {every} apart: these are no steps, or "
-            "lines are missing"
+            f"{source} {length} steps an epoch, and its lines count to {high:g}, {every} apart:"
+            " these are no steps, or lines are missing"
         )
     return length
 
@@ -241,10 +283,12 @@ class Interval:
 
 
 def in_bursts(ends: Sequence[StepEnd]) -> tuple[list[StepEnd], int]:
-    """Return the points with times that they can have, and how many bursts they came in; 0 if they came one by one.
+    """Return the points with times that they can have, and how many bursts they came in; 0 if they
+    came one by one.
 
-    Lines that were kept back come together, when 4 KiB are full: the last of a burst is on time, the others get times
-    on a line between two bursts. Raises UnreadError if there are too few bursts to tell a rate.
+    Lines that were kept back come together, when 4 KiB are full: the last of a burst is on time,
+    the others get times on a line between two bursts. Raises UnreadError if there are too few
+    bursts to tell a rate.
     """
     took = [max(b.time_s - a.time_s, 0.0) for a, b in itertools.pairwise(ends)]
     if len(took) < 4:
@@ -252,8 +296,9 @@ def in_bursts(ends: Sequence[StepEnd]) -> tuple[list[StepEnd], int]:
     mean = sum(took) / len(took)
     if mean < AT_ONCE_S:
         raise UnreadError(
-            f"{len(ends)} lines came within {sum(took):.2g} s, all at once: they were kept back, so their times say "
-            "nothing. Let it print unbuffered: print(..., flush=True), python -u, or stdbuf -oL before the command"
+            f"{len(ends)} lines came within {sum(took):.2g} s, all at once: they were kept back, so"
+            " their times say nothing. Let it print unbuffered: print(..., flush=True), python -u,"
+            " or stdbuf -oL before the command"
         )
     close = [one <= TOGETHER * mean for one in took]
     if sum(close) < len(took) / 2:
@@ -261,8 +306,9 @@ def in_bursts(ends: Sequence[StepEnd]) -> tuple[list[StepEnd], int]:
     last = [n for n in range(len(ends)) if n == len(ends) - 1 or not close[n]]
     if len(last) < FEW_BURSTS:
         raise UnreadError(
-            f"{len(ends)} lines came in {len(last)} bursts: they were kept back, so their times say nothing. Let it "
-            "print unbuffered: print(..., flush=True), python -u, or stdbuf -oL before the command"
+            f"{len(ends)} lines came in {len(last)} bursts: they were kept back, so their times say"
+            " nothing. Let it print unbuffered: print(..., flush=True), python -u, or stdbuf -oL"
+            " before the command"
         )
     first, final = ends[last[0]], ends[last[-1]]
     each_s = (final.time_s - first.time_s) / (final.step - first.step)
@@ -272,31 +318,45 @@ def in_bursts(ends: Sequence[StepEnd]) -> tuple[list[StepEnd], int]:
     for a, b in itertools.pairwise(last):
         rate = (ends[b].time_s - ends[a].time_s) / (ends[b].step - ends[a].step)
         for n in range(a + 1, b):
-            placed[n] = ends[n]._replace(time_s=ends[a].time_s + rate * (ends[n].step - ends[a].step))
+            placed[n] = ends[n]._replace(
+                time_s=ends[a].time_s + rate * (ends[n].step - ends[a].step)
+            )
     return placed, len(last)
 
 
 def intervals(
     of: Numbering, paused_s: Sequence[float] = (), usual_s: float | None = None
 ) -> tuple[list[Interval], str]:
-    """Return the intervals between points, with what in them is no training; and what else to say of gaps.
+    """Return the intervals between points, with what in them is no training; and what else to say
+    of gaps.
 
-    `paused_s` are times at which the program says that it does something else: a line of a validation. What takes
-    longer than usual over an epoch's end or such a line is a pause. Other gaps are, where they are rare. `usual_s` is a
-    step's time as the program prints it, which tells pauses from slow steps.
+    `paused_s` are times at which the program says that it does something else: a line of a
+    validation. What takes longer than usual over an epoch's end or such a line is a pause. Other
+    gaps are, where they are rare. `usual_s` is a step's time as the program prints it, which tells
+    pauses from slow steps.
     """
-    pairs = [Interval(a, b, max(b.time_s - a.time_s, 0.0)) for a, b in itertools.pairwise(of.ends) if b.step > a.step]
+    pairs = [
+        Interval(a, b, max(b.time_s - a.time_s, 0.0))
+        for a, b in itertools.pairwise(of.ends)
+        if b.step > a.step
+    ]
     marked = sorted(paused_s)
-    why = [_why(place, pair, of.first_of_epoch, marked) for place, pair in enumerate(pairs, start=1)]
+    why = [
+        _why(place, pair, of.first_of_epoch, marked) for place, pair in enumerate(pairs, start=1)
+    ]
     plain = [pair for pair, reason in zip(pairs, why, strict=True) if not reason]
     if len(plain) < 2:
         return pairs, ""
-    usual = statistics.median(each for pair in plain for each in [pair.each_s] * min(pair.steps, 1000))
+    usual = statistics.median(
+        each for pair in plain for each in [pair.each_s] * min(pair.steps, 1000)
+    )
     spread = 1.4826 * statistics.median(abs(pair.each_s - usual) for pair in plain)
     most = usual * (1 + LONGER) + SPREADS * spread
     gaps = [n for n, pair in enumerate(pairs) if not why[n] and pair.each_s > most]
     gaps = [n for n in gaps if pairs[n].took_s - pairs[n].steps * usual > STEPS_LONG * usual]
-    gaps = [n for n in gaps if all(pair.each_s >= LATE * usual for pair in pairs[max(n - 1, 0) : n + 2])]
+    gaps = [
+        n for n in gaps if all(pair.each_s >= LATE * usual for pair in pairs[max(n - 1, 0) : n + 2])
+    ]
     apart = all(b - a >= PAUSES_APART for a, b in itertools.pairwise(gaps))
     told = usual_s is not None and abs(usual_s - usual) <= 0.1 * usual
     are_pauses = len(plain) >= FEW and (len(gaps) <= RARE * len(pairs) or apart or told)
@@ -305,11 +365,17 @@ def intervals(
         long = pair.took_s - pair.steps * usual
         reason = why[n] or ("gap" if n in gaps and are_pauses else "")
         over = long > pair.steps * (0.1 * usual + 2 * spread) if why[n] else bool(reason)
-        found.append(Interval(pair.start, pair.end, pair.took_s, long, reason) if reason and over else pair)
+        found.append(
+            Interval(pair.start, pair.end, pair.took_s, long, reason) if reason and over else pair
+        )
     if gaps and not are_pauses:
-        return found, (
-            f"{len(gaps)} of {len(pairs)} intervals took far longer than the others, and count as training: validation "
-            "or slow data? A pattern with (?P<pause>...) says which lines are of something else"
+        return (
+            found,
+            (
+                f"{len(gaps)} of {len(pairs)} intervals took far longer than the others, and count"
+                " as training: validation or slow data? A pattern with (?P<pause>...) says which"
+                " lines are of something else"
+            ),
         )
     return found, ""
 

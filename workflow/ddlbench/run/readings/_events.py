@@ -1,8 +1,9 @@
-"""TensorBoard's event files, read without its package: scalars by name, as summaries or, of TensorFlow 2, as tensors.
+"""TensorBoard's event files, read without its package: scalars by name, as summaries or, of
+TensorFlow 2, as tensors.
 
-A file holds records: length (8 bytes), its checksum (4), data, checksum (4). The data are a protocol buffer `Event`:
-wall_time = 1 (double), step = 2, summary = 5; values = 1 of a summary hold tag = 1, simple_value = 2
-(float), tensor = 8.
+A file holds records: length (8 bytes), its checksum (4), data, checksum (4). The data are a
+protocol buffer `Event`: wall_time = 1 (double), step = 2, summary = 5; values = 1 of a summary hold
+tag = 1, simple_value = 2 (float), tensor = 8.
 https://github.com/tensorflow/tensorflow/blob/v2.16.1/tensorflow/core/util/event.proto
 """
 
@@ -77,7 +78,9 @@ def _of_tensor(tensor: bytes) -> float | None:
     for number, field in _fields(tensor):
         if number == 1 and isinstance(field, int):
             kind = field
-        elif number in (4, 5, 6) and isinstance(field, bytes):  # its bytes, or a list of floats or doubles
+        elif number in (4, 5, 6) and isinstance(
+            field, bytes
+        ):  # its bytes, or a list of floats or doubles
             content += field
     if kind not in FLOATS or len(content) != struct.calcsize(FLOATS[kind]):
         return None

@@ -1,8 +1,9 @@
-"""Is a reading right? What the steps, samples and times that were read agree with, or what contradicts them.
+"""Is a reading right? What the steps, samples and times that were read agree with, or what
+contradicts them.
 
-`prove` and `wrong_unit` are pure: numbers in, a verdict out. A verdict is proved where something else confirms both
-how many steps there were and how many samples a step has; contradicted, with both numbers and the likely reason; or
-neither.
+`prove` and `wrong_unit` are pure: numbers in, a verdict out. A verdict is proved where something
+else confirms both how many steps there were and how many samples a step has; contradicted, with
+both numbers and the likely reason; or neither.
 """
 
 from __future__ import annotations
@@ -31,11 +32,12 @@ RATE = "the rate that it prints"
 class Facts:
     """The facts that were read of a run, and what else is said of it; None where nobody says it.
 
-    `steps`, `samples` and times are of what was read: `train_s` without pauses, `whole_s` with them [s]. `printed_*`
-    stand in its lines: a rate [1/s], a step's time [s], samples per step, the global batch, steps and samples of an
-    epoch. `counts_samples`: its numbers are samples, of which steps were made. `steps_per_epoch` is what the epochs
-    that were read have; `samples_per_epoch` and `rate_of` stand in the program's file. `by_construction` names a
-    reading that cannot count otherwise.
+    `steps`, `samples` and times are of what was read: `train_s` without pauses, `whole_s` with them
+    [s]. `printed_*` stand in its lines: a rate [1/s], a step's time [s], samples per step, the
+    global batch, steps and samples of an epoch. `counts_samples`: its numbers are samples, of which
+    steps were made. `steps_per_epoch` is what the epochs that were read have; `samples_per_epoch`
+    and `rate_of` stand in the program's file. `by_construction` names a reading that cannot count
+    otherwise.
     """
 
     steps: int
@@ -115,7 +117,8 @@ def nearest_rate(facts: Facts, rates: Sequence[float]) -> float | None:
 def _rate(facts: Facts) -> Checked:
     """Compare the printed rate with the clock's: of all ranks, or of one where the file says so.
 
-    Where nobody says whose it is, it does not prove steps: one rank's rate agrees, too, if too few steps were read.
+    Where nobody says whose it is, it does not prove steps: one rank's rate agrees, too, if too few
+    steps were read.
     """
     printed = facts.printed_rate
     if printed is None or printed != printed or not facts.train_s or not facts.whole_s:
@@ -134,18 +137,39 @@ def _rate(facts: Facts) -> Checked:
     if of_one and facts.rate_of is None and not facts.counts_samples:
         return NOTHING  # steps are steps: it may well be one worker's rate
     if of_one and facts.rate_of is None:
-        reason = "say rate_of: worker if that is one worker's rate; else its lines count the samples of all ranks"
+        reason = (
+            "say rate_of: worker if that is one worker's rate; else its lines count the samples of"
+            " all ranks"
+        )
     elif facts.steps and _near(printed, facts.steps / facts.train_s, NEAR):
         reason = "it prints steps per s: leave the group samples_per_s out"
-    elif _near(ratio, facts.global_batch, NEAR) or _near(ratio, facts.global_batch / facts.workers, NEAR):
+    elif _near(ratio, facts.global_batch, NEAR) or _near(
+        ratio, facts.global_batch / facts.workers, NEAR
+    ):
         reason = "a batch's size lies between them: its lines count samples, not steps"
     elif _near(1 / ratio if ratio else 0.0, facts.global_batch, NEAR):
-        reason = "a batch's size lies between them: what was read are steps of fewer samples, or epochs"
-    elif ratio and 2 <= (several := round(1 / ratio)) <= MOST_PER_LINE and _near(1 / ratio, several, SAME):
-        reason = f"each line may stand for several steps (steps_per_line: {several}), or its rate counts other samples"
+        reason = (
+            "a batch's size lies between them: what was read are steps of fewer samples, or epochs"
+        )
+    elif (
+        ratio
+        and 2 <= (several := round(1 / ratio)) <= MOST_PER_LINE
+        and _near(1 / ratio, several, SAME)
+    ):
+        reason = (
+            f"each line may stand for several steps (steps_per_line: {several}), or its rate counts"
+            " other samples"
+        )
     else:
-        reason = "its lines count something else than steps, or its rate counts other samples (key sample)"
-    return "", set(), f"it prints a rate of {printed:.5g} per s, its clock says {clock:.5g}: {reason}"
+        reason = (
+            "its lines count something else than steps, or its rate counts other samples (key"
+            " sample)"
+        )
+    return (
+        "",
+        set(),
+        f"it prints a rate of {printed:.5g} per s, its clock says {clock:.5g}: {reason}",
+    )
 
 
 def _step_time(facts: Facts) -> Checked:
@@ -154,9 +178,15 @@ def _step_time(facts: Facts) -> Checked:
     if not printed or not clock:
         return NOTHING
     if _near(printed, clock, SAME):
-        return "the time of a step that it prints", {STEPS, SAMPLES} if facts.counts_samples else {STEPS}, None
+        return (
+            "the time of a step that it prints",
+            {STEPS, SAMPLES} if facts.counts_samples else {STEPS},
+            None,
+        )
     ratio = printed / clock
-    for size, what in ((facts.workers, "as many as workers: its lines count the samples of all ranks (seen_all)"),):
+    for size, what in (
+        (facts.workers, "as many as workers: its lines count the samples of all ranks (seen_all)"),
+    ):
         if size > 1 and _near(ratio, size, SAME):
             numbers = f"it prints {printed:.4g} s a step, its clock says {clock:.4g}"
             return "", set(), f"{numbers}: {ratio:.3g} times, {what}"
@@ -172,7 +202,9 @@ def _samples_per_step(facts: Facts) -> Checked:
         return "the samples that it counts", {STEPS, SAMPLES}, None
     if facts.workers > 1 and _near(printed * facts.workers, facts.global_batch, EXACT):
         return "the samples that each rank counts", {STEPS, SAMPLES}, None
-    numbers = f"its counter of samples grows by {printed:.6g} a step, the study says {facts.global_batch}"
+    numbers = (
+        f"its counter of samples grows by {printed:.6g} a step, the study says {facts.global_batch}"
+    )
     return "", set(), f"{numbers}: these are no steps, or its batch is another one"
 
 
@@ -198,11 +230,25 @@ def _epoch(facts: Facts) -> Checked:
     if declared and steps:
         wanted = declared / facts.global_batch
         if of_epoch(steps, wanted):
-            name = "samples_per_epoch" if facts.samples_per_epoch else "the samples of an epoch that it prints"
+            name = (
+                "samples_per_epoch"
+                if facts.samples_per_epoch
+                else "the samples of an epoch that it prints"
+            )
             return name, {STEPS, SAMPLES}, None
         if facts.samples_per_epoch:
-            numbers = f"an epoch has {steps:g} steps, and samples_per_epoch {declared:g} makes {wanted:.5g}"
-            return "", set(), f"{numbers} of {facts.global_batch}: these are no steps, or its batch is another one"
+            numbers = (
+                f"an epoch has {steps:g} steps, and samples_per_epoch {declared:g} makes"
+                f" {wanted:.5g}"
+            )
+            return (
+                "",
+                set(),
+                (
+                    f"{numbers} of {facts.global_batch}: these are no steps, or its batch is"
+                    " another one"
+                ),
+            )
         return NOTHING
     if facts.printed_steps_per_epoch:
         return "its own count of an epoch", {STEPS}, None
@@ -221,25 +267,33 @@ def wrong_unit(
     steps_per_epoch: int | None = None,
     samples_per_epoch: int | None = None,
 ) -> str | None:
-    """Return why the numbers of a group are of another unit than its `name` says (`step`, `seen`, ...); None if nothing
-    contradicts it.
+    """Return why the numbers of a group are of another unit than its `name` says (`step`, `seen`,
+    ...); None if nothing contradicts it.
 
-    `values` are the group's numbers, `texts` the lines that they stand in and `spans` where; `batch` is over all ranks.
-    Other counters in the same lines, words and totals beside the numbers are looked at.
+    `values` are the group's numbers, `texts` the lines that they stand in and `spans` where;
+    `batch` is over all ranks. Other counters in the same lines, words and totals beside the numbers
+    are looked at.
     """
     if len(values) < 3:
         return None
-    words = statistics.mode(log_text.label(text[: span[0]]) for text, span in zip(texts, spans, strict=True))
+    words = statistics.mode(
+        log_text.label(text[: span[0]]) for text, span in zip(texts, spans, strict=True)
+    )
     totals = [log_text.total_behind(text, span[1]) for text, span in zip(texts, spans, strict=True)]
     total = totals[0] if totals and None not in totals and len(set(totals)) == 1 else None
     others = _others(texts, spans)
     behind = [text[span[1] :].lstrip() for text, span in zip(texts, spans, strict=True)]
     if name == "step" and all(rest.startswith("%") for rest in behind):
-        return "a sign of percent stands behind its numbers: (?P<percent>...) and steps_per_epoch read them"
+        return (
+            "a sign of percent stands behind its numbers: (?P<percent>...) and steps_per_epoch read"
+            " them"
+        )
     if name == "step":
         return (
             _epochs_not_steps(values, words, others)
-            or _samples_not_steps(values, words, total, texts, spans, (batch, batch_per_worker), steps_per_epoch)
+            or _samples_not_steps(
+                values, words, total, texts, spans, (batch, batch_per_worker), steps_per_epoch
+            )
             or (_parts_not_steps(values, words, others) if parts is None else None)
         )
     if name in ("seen", "seen_all"):
@@ -251,14 +305,18 @@ def wrong_unit(
 def _others(texts: Sequence[str], spans: Sequence[tuple[int, int]]) -> list[log_text.Counter]:
     """Return the counters of the lines but the one at the group's place."""
     others = []
-    blanked = [f"{text[: span[0]]}#{text[span[1] :]}" for text, span in zip(texts, spans, strict=True)]
+    blanked = [
+        f"{text[: span[0]]}#{text[span[1] :]}" for text, span in zip(texts, spans, strict=True)
+    ]
     for counter in log_text.counters(blanked):
         if counter.whole:
             others.append(counter)
     return others
 
 
-def _epochs_not_steps(values: Sequence[float], words: str, others: Sequence[log_text.Counter]) -> str | None:
+def _epochs_not_steps(
+    values: Sequence[float], words: str, others: Sequence[log_text.Counter]
+) -> str | None:
     """Return why these are epochs: they stay while another counter moves, or are called so."""
     pairs = [*itertools.pairwise(values)]
     still = [n for n, (a, b) in enumerate(pairs) if a == b]
@@ -266,14 +324,21 @@ def _epochs_not_steps(values: Sequence[float], words: str, others: Sequence[log_
         for other in others:
             moves = other.differences()
             up = [n for n in still if (moves[n] or 0) > 0]
-            if len(up) >= 0.4 * len(still) and (_has_total(other) or log_text.STEPS.search(other.label)):
+            if len(up) >= 0.4 * len(still) and (
+                _has_total(other) or log_text.STEPS.search(other.label)
+            ):
                 of = next((total for total in other.totals if total is not None), None)
-                each = f"{of:g} each by {other.name!r}" if of else f"{other.name!r} counts on in them"
+                each = (
+                    f"{of:g} each by {other.name!r}" if of else f"{other.name!r} counts on in them"
+                )
                 count = len(set(values))
                 numbers = f"it reads {count} different numbers in {len(values)} lines"
                 return f"{numbers}: these are epochs: {count} of them, {each}"
     if log_text.EPOCHS.search(words):
-        return f"{words!r} stands before its numbers: these are epochs. (?P<epoch>...) and steps_per_epoch read them"
+        return (
+            f"{words!r} stands before its numbers: these are epochs. (?P<epoch>...) and"
+            " steps_per_epoch read them"
+        )
     return None
 
 
@@ -290,52 +355,79 @@ def _samples_not_steps(
     batches: tuple[int, int],
     steps_per_epoch: int | None,
 ) -> str | None:
-    """Return why these are samples: they grow by multiples of the batch, and nothing calls them steps."""
+    """Return why these are samples: they grow by multiples of the batch, and nothing calls them
+    steps.
+    """
     behind = [text[span[1] : span[1] + 24] for text, span in zip(texts, spans, strict=True)]
     called = called_samples(texts, spans)
-    if not called and (log_text.STEPS.search(words) or (steps_per_epoch is not None and total == steps_per_epoch)):
+    if not called and (
+        log_text.STEPS.search(words) or (steps_per_epoch is not None and total == steps_per_epoch)
+    ):
         return None
     apart = {b - a for a, b in itertools.pairwise(values) if b > a}
     for batch in batches:
         if batch > 1 and apart and all(distance % batch == 0 for distance in apart):
             most = statistics.mode(b - a for a, b in itertools.pairwise(values) if b > a)
             of = f" of {total:g}" if total else ""
-            numbers = f"its numbers grow by {most:g} a line{of}, {most / batch:g} batches of {batch}"
+            numbers = (
+                f"its numbers grow by {most:g} a line{of}, {most / batch:g} batches of {batch}"
+            )
             told = "these are samples, read by (?P<seen>...) or (?P<seen_all>...)"
-            say = f"steps_per_epoch: {total:g}" if total else "steps_per_epoch, or let it print a word before them"
+            say = (
+                f"steps_per_epoch: {total:g}"
+                if total
+                else "steps_per_epoch, or let it print a word before them"
+            )
             return f"{numbers}: {told}" + ("" if called else f"; {MAY_BE_STEPS} {say}")
     if called:
         return (
-            f"they are called samples ({words or behind[0].strip()!r}): (?P<seen>...) or (?P<seen_all>...) reads them"
+            f"they are called samples ({words or behind[0].strip()!r}): (?P<seen>...) or"
+            " (?P<seen_all>...) reads them"
         )
     return None
 
 
 def _after_total(rest: str) -> bool:
-    """Return whether what stands right behind a number calls it samples: ` images`, `/60000 samples`."""
+    """Return whether what stands right behind a number calls it samples: ` images`, `/60000
+    samples`.
+    """
     found = re.match(r"\s*(?:/\s*[\d,]+)?\s*([A-Za-z]+)", rest)
     return bool(found and log_text.SAMPLES.search(found[1]))
 
 
-def _parts_not_steps(values: Sequence[float], words: str, others: Sequence[log_text.Counter]) -> str | None:
+def _parts_not_steps(
+    values: Sequence[float], words: str, others: Sequence[log_text.Counter]
+) -> str | None:
     """Return why these are parts of a step: a counter that is called step moves more slowly."""
     moved = [b - a for a, b in itertools.pairwise(values)]
     for other in others:
         if not log_text.STEPS.search(other.label) or other.label == words:
             continue
-        pairs = [(a, b) for a, b in zip(moved, other.differences(), strict=True) if b is not None and a > 0 and b > 0]
+        pairs = [
+            (a, b)
+            for a, b in zip(moved, other.differences(), strict=True)
+            if b is not None and a > 0 and b > 0
+        ]
         ratios = {round(a / b, 6) for a, b in pairs}
         if len(pairs) < 2 or len(ratios) != 1:
             continue
         ratio = ratios.pop()
         if ratio >= 2 and ratio == int(ratio):
-            numbers = f"{words or 'its number'!r} grows by {pairs[0][0]:g} a line, {other.label!r} by {pairs[0][1]:g}"
-            return f"{numbers}: these are parts of a step. Read {other.label!r}, or say parts_per_step: {ratio:g}"
+            numbers = (
+                f"{words or 'its number'!r} grows by {pairs[0][0]:g} a line, {other.label!r} by"
+                f" {pairs[0][1]:g}"
+            )
+            return (
+                f"{numbers}: these are parts of a step. Read {other.label!r}, or say"
+                f" parts_per_step: {ratio:g}"
+            )
     return None
 
 
 def _not_samples(values: Sequence[float], words: str, called: bool, batch: int) -> str | None:
-    """Return why these are no samples: they are called steps, or grow by no multiples of the batch."""
+    """Return why these are no samples: they are called steps, or grow by no multiples of the
+    batch.
+    """
     apart = [b - a for a, b in itertools.pairwise(values) if b > a]
     odd = [distance for distance in apart if distance % batch]
     if log_text.STEPS.search(words) and not called:
@@ -349,6 +441,7 @@ def _not_samples(values: Sequence[float], words: str, called: bool, batch: int) 
 def called_samples(texts: Sequence[str], spans: Sequence[tuple[int, int]]) -> bool:
     """Return whether words beside the numbers say that they count samples."""
     return all(
-        log_text.SAMPLES.search(log_text.label(text[: span[0]])) or _after_total(text[span[1] : span[1] + 24])
+        log_text.SAMPLES.search(log_text.label(text[: span[0]]))
+        or _after_total(text[span[1] : span[1] + 24])
         for text, span in zip(texts, spans, strict=True)
     )

@@ -1,4 +1,6 @@
-"""What a reading gets and what it gives: lines and files of a program, steps and validations of a run."""
+"""What a reading gets and what it gives: lines and files of a program, steps and validations of a
+run.
+"""
 
 import re
 from collections.abc import Sequence
@@ -30,7 +32,9 @@ class NotFiniteError(UnreadError):
 
 
 class Line(NamedTuple):
-    """A line that a rank of the program printed, and when it was read [s since 1970]; rank 0 if nobody says which."""
+    """A line that a rank of the program printed, and when it was read [s since 1970]; rank 0 if
+    nobody says which.
+    """
 
     time_s: float
     text: str
@@ -77,28 +81,35 @@ class Output:
     again_s: Sequence[float] = ()
 
     def files(self, pattern: str) -> list[Path]:
-        """Return the files of this name that the run wrote: below the program's folder, and where it ran. There links
-        are of files that were there before."""
+        """Return the files of this name that the run wrote: below the program's folder, and where
+        it ran. There links are of files that were there before.
+        """
         ran_in = self.folder.with_name(WORK)
         own = [path for path in self.folder.rglob(pattern) if path.is_file()]
-        return own + [path for path in ran_in.rglob(pattern) if path.is_file() and not path.is_symlink()]
+        return own + [
+            path for path in ran_in.rglob(pattern) if path.is_file() and not path.is_symlink()
+        ]
 
     def newest(self, pattern: str) -> Path:
         """Return the file of this name that was written last. Raises UnreadError without one."""
         there = self.files(pattern)
         if not there:
-            raise UnreadError(f"no {pattern} in its folder: does the command write into {{folder}}?")
+            raise UnreadError(
+                f"no {pattern} in its folder: does the command write into {{folder}}?"
+            )
         return max(there, key=lambda path: path.stat().st_mtime)
 
 
 @dataclass
 class Reading:
-    """Steps of a run. `began_s` is when the first one began [s since 1970]; `rows` holds each rank's row of each step.
+    """Steps of a run. `began_s` is when the first one began [s since 1970]; `rows` holds each
+    rank's row of each step.
 
-    `not_known` gives reasons by column of `steps.parquet`; such a column is NaN, but that the whole of a step stands in
-    `forward_s` where its parts are not known. `remarks` go into the record, and `ranks`: columns of each rank's memory.
-    `proof` says what else agrees with the steps. `told` is what each rank told of its steps, of one `one_clock` or of
-    each host's; `says` is how many ranks train together by the program's own word.
+    `not_known` gives reasons by column of `steps.parquet`; such a column is NaN, but that the whole
+    of a step stands in `forward_s` where its parts are not known. `remarks` go into the record, and
+    `ranks`: columns of each rank's memory. `proof` says what else agrees with the steps. `told` is
+    what each rank told of its steps, of one `one_clock` or of each host's; `says` is how many ranks
+    train together by the program's own word.
     """
 
     began_s: float

@@ -1,7 +1,8 @@
 """lines: steps from lines that the program prints, by patterns with named groups.
 
-Times are those at which the supervisor read the lines. What else stands in the same lines, such as other counters, a
-rate or the time of a step, is compared with what was read, and contradicts or confirms it.
+Times are those at which the supervisor read the lines. What else stands in the same lines, such as
+other counters, a rate or the time of a step, is compared with what was read, and contradicts or
+confirms it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,17 @@ from dataclasses import dataclass
 from ddlbench.core.program import COUNTS, Program
 from ddlbench.core.spec import RunSpec
 from ddlbench.run import log_text, together
-from ddlbench.run.readings import Evaluation, Line, Output, Reading, StepEnd, UnreadError, _proof, as_fractions, reading
+from ddlbench.run.readings import (
+    Evaluation,
+    Line,
+    Output,
+    Reading,
+    StepEnd,
+    UnreadError,
+    _proof,
+    as_fractions,
+    reading,
+)
 
 number = log_text.number
 EVERY_LINE = re.compile("")
@@ -46,15 +57,18 @@ class Match:
 
 
 def read(source: Output) -> Reading:
-    """Return the steps. Raises UnreadError, which names a pattern that did not match and a line that it did not match,
-    or the numbers that contradict each other."""
+    """Return the steps. Raises UnreadError, which names a pattern that did not match and a line
+    that it did not match, or the numbers that contradict each other.
+    """
     program, patterns = source.spec.program, patterns_of(source.spec)
     assert program is not None
     found = _found(source.lines, patterns)
     _check_workers(found, source.spec)
     of_steps = [match for match in found if _counts(match, program)]
     told = _told(of_steps, source.spec)
-    says = source.spec.workers if any(match.value("workers") is not None for match in found) else None
+    says = (
+        source.spec.workers if any(match.value("workers") is not None for match in found) else None
+    )
     first = min((match.line.rank for match in of_steps), default=None)
     found = [match for match in found if first is None or match.line.rank == first]
     of_steps, others_s = _of_training([match for match in found if _counts(match, program)])
@@ -73,7 +87,8 @@ def read(source: Output) -> Reading:
         **_evidence(of_steps, points, source.spec),
         printed_rates=_rates([match.value("samples_per_s") for match in found]),
         rate_of=_rate_of(found, program),
-        counts_samples=source.spec.workers > 1 and all(_counter_of(m) in ("seen", "seen_all") for m in of_steps),
+        counts_samples=source.spec.workers > 1
+        and all(_counter_of(m) in ("seen", "seen_all") for m in of_steps),
     )
     run.told, run.says = told, says
     return run
@@ -95,7 +110,9 @@ def _counts(match: Match, program: Program) -> bool:
     names = {*match.pattern.groupindex}
     if program.steps_per_line and not {*COUNTS} & names:
         return "loss" in names and match.value("loss") is not None
-    return any(match.value(name) is not None and math.isfinite(match.value(name) or 0.0) for name in COUNTS)
+    return any(
+        match.value(name) is not None and math.isfinite(match.value(name) or 0.0) for name in COUNTS
+    )
 
 
 def _is_pause(match: Match, program: Program) -> bool:
@@ -108,8 +125,13 @@ def _check_workers(found: Sequence[Match], spec: RunSpec) -> None:
     """Raise UnreadError if a rank printed another number of ranks than the run has."""
     for match in found:
         if (workers := match.value("workers")) not in (None, spec.workers):
-            alone = f"rank {match.line.rank} printed {match.line.text.strip()[:200]!r}: {workers:g} workers, and not"
-            raise UnreadError(f"{alone} {spec.workers}; it must join the ranks of RANK and WORLD_SIZE")
+            alone = (
+                f"rank {match.line.rank} printed {match.line.text.strip()[:200]!r}: {workers:g}"
+                " workers, and not"
+            )
+            raise UnreadError(
+                f"{alone} {spec.workers}; it must join the ranks of RANK and WORLD_SIZE"
+            )
 
 
 def _told(of_steps: Sequence[Match], spec: RunSpec) -> dict[int, list[together.Told]]:
@@ -135,7 +157,9 @@ def _counter_of(match: Match) -> str | None:
 
 
 def _total(match: Match) -> float | None:
-    """Return the total beside the count: that of group `of`, or what stands behind the number (`100/600`)."""
+    """Return the total beside the count: that of group `of`, or what stands behind the number
+    (`100/600`).
+    """
     if match.value("of") is not None:
         return match.value("of")
     name = _counter_of(match)
@@ -145,21 +169,29 @@ def _total(match: Match) -> float | None:
 
 
 def _of_training(matches: list[Match]) -> tuple[list[Match], list[float]]:
-    """Return the lines of the training loop, and when lines of other loops were printed, such as bars of a validation:
-    these have another total. Raises UnreadError where nobody can tell which is which."""
+    """Return the lines of the training loop, and when lines of other loops were printed, such as
+    bars of a validation: these have another total. Raises UnreadError where nobody can tell which
+    is which.
+    """
     totals = [_total(match) for match in matches]
     how_many = Counter(total for total in totals if total is not None)
     if len(how_many) < 2 or len(how_many) > len(matches) / 4:
         return matches, []
     most, _ = how_many.most_common(1)[0]
-    main = {log_text.kind(m.found.text) for m, total in zip(matches, totals, strict=True) if total == most}
-    others = [(m, total) for m, total in zip(matches, totals, strict=True) if total not in (most, None)]
+    main = {
+        log_text.kind(m.found.text)
+        for m, total in zip(matches, totals, strict=True)
+        if total == most
+    }
+    others = [
+        (m, total) for m, total in zip(matches, totals, strict=True) if total not in (most, None)
+    ]
     alike = next(((m, total) for m, total in others if log_text.kind(m.found.text) in main), None)
     if alike:
         text = alike[0].line.text.strip()[:120]
         raise UnreadError(
-            f"it prints counts of {most:g} and of {alike[1]:g} in lines that look alike ({text!r}): which of them "
-            "train? The pattern must hold a word of these"
+            f"it prints counts of {most:g} and of {alike[1]:g} in lines that look alike ({text!r}):"
+            " which of them train? The pattern must hold a word of these"
         )
     kept = [m for m, total in zip(matches, totals, strict=True) if total in (most, None)]
     return kept, [m.line.time_s for m, _ in others]
@@ -200,8 +232,12 @@ def epoch_steps(spec: RunSpec, program: Program) -> int | None:
     return -(-program.samples_per_epoch // spec.global_batch) if program.samples_per_epoch else None
 
 
-def _points(of_steps: Sequence[Match], found: Sequence[Match], spec: RunSpec, program: Program) -> list[StepEnd]:
-    """Return the ends of steps in the order of their lines; a loss of a line of its own belongs to the step before."""
+def _points(
+    of_steps: Sequence[Match], found: Sequence[Match], spec: RunSpec, program: Program
+) -> list[StepEnd]:
+    """Return the ends of steps in the order of their lines; a loss of a line of its own belongs to
+    the step before.
+    """
     seen = _seen(of_steps, spec)
     counted = {id(match) for match in of_steps}
     points: list[StepEnd] = []
@@ -217,7 +253,11 @@ def _points(of_steps: Sequence[Match], found: Sequence[Match], spec: RunSpec, pr
 
 
 def _step(
-    match: Match, lines: int, seen: dict[int, tuple[float, float | None]], spec: RunSpec, program: Program
+    match: Match,
+    lines: int,
+    seen: dict[int, tuple[float, float | None]],
+    spec: RunSpec,
+    program: Program,
 ) -> tuple[float, float | None]:
     """Return how many steps a line says, and how many its epoch has if it says that."""
     name, total = _counter_of(match), _total(match)
@@ -231,7 +271,10 @@ def _step(
         return float((lines + 1) * program.steps_per_line), None
     per_epoch = epoch_steps(spec, program)
     if per_epoch is None:
-        raise UnreadError(f"(?P<{name}>...) needs the steps of an epoch: say steps_per_epoch, or samples_per_epoch")
+        raise UnreadError(
+            f"(?P<{name}>...) needs the steps of an epoch: say steps_per_epoch, or"
+            " samples_per_epoch"
+        )
     if name == "epoch":
         return (match.value("epoch") or 0.0) * per_epoch, None
     share = match.value("percent") or 0.0
@@ -242,8 +285,8 @@ def _step(
 def _seen(of_steps: Sequence[Match], spec: RunSpec) -> dict[int, tuple[float, float | None]]:
     """Return step and steps of an epoch of each line that counts samples.
 
-    The last batch of an epoch may be smaller. Programs that print the number of a batch times its own size then say
-    less than before: the number of that batch follows from the size of the epoch.
+    The last batch of an epoch may be smaller. Programs that print the number of a batch times its
+    own size then say less than before: the number of that batch follows from the size of the epoch.
     """
     matches = [match for match in of_steps if _counter_of(match) in ("seen", "seen_all")]
     steps: dict[int, tuple[float, float | None]] = {}
@@ -269,7 +312,9 @@ def _seen(of_steps: Sequence[Match], spec: RunSpec) -> dict[int, tuple[float, fl
     return steps
 
 
-def _last_of_epoch(value: float, before: float, batch: int, size: float | None, match: Match) -> float:
+def _last_of_epoch(
+    value: float, before: float, batch: int, size: float | None, match: Match
+) -> float:
     """Return the number of an epoch's last batch, of which a line says number times size.
 
     Raises UnreadError if that does not fit.
@@ -284,8 +329,8 @@ def _last_of_epoch(value: float, before: float, batch: int, size: float | None, 
     if value % following == 0 and value / following < batch:
         return float(following)
     raise UnreadError(
-        f"line {match.line.text.strip()[:120]!r} counts {value:g} samples behind {before:g}, in batches of {batch}: "
-        "it cannot be used"
+        f"line {match.line.text.strip()[:120]!r} counts {value:g} samples behind {before:g}, in"
+        f" batches of {batch}: it cannot be used"
     )
 
 
@@ -295,7 +340,9 @@ def _evaluations(found: Sequence[Match]) -> tuple[list[Evaluation], bool]:
     for match in found:
         top1, loss = match.value("top1"), match.value("eval_loss")
         if top1 is not None or loss is not None:
-            evaluations.append(Evaluation(match.line.time_s, top1, loss if loss and math.isfinite(loss) else None))
+            evaluations.append(
+                Evaluation(match.line.time_s, top1, loss if loss and math.isfinite(loss) else None)
+            )
             end = match.found.spans["top1"][1] if top1 is not None else 0
             if top1 is not None and match.found.said["top1"].strip().endswith("%"):
                 percent = True
@@ -306,8 +353,9 @@ def _evaluations(found: Sequence[Match]) -> tuple[list[Evaluation], bool]:
 
 
 def _rates(printed: Sequence[float | None]) -> tuple[float, ...]:
-    """Return what the printed rates say as one: their median, and samples over time, where each line stands for as
-    many. The first line is of time before the first interval."""
+    """Return what the printed rates say as one: their median, and samples over time, where each
+    line stands for as many. The first line is of time before the first interval.
+    """
     told = [one for one in printed if one is not None and math.isfinite(one)]
     later = [one for one in told[1:] if one > 0]
     mean = (statistics.harmonic_mean(later),) if later else ()
@@ -320,43 +368,60 @@ def _rate_of(found: Sequence[Match], program: Program) -> str | None:
     Raises UnreadError where they contradict each other.
     """
     rates = [match for match in found if match.value("samples_per_s") is not None]
-    of_one = [match for match in rates if log_text.of_one_worker(match.found.text, match.found.spans["samples_per_s"])]
+    of_one = [
+        match
+        for match in rates
+        if log_text.of_one_worker(match.found.text, match.found.spans["samples_per_s"])
+    ]
     if not of_one:
         return program.rate_of
     if program.rate_of == "all":
         text = of_one[0].line.text.strip()[:120]
-        raise UnreadError(f"rate_of says all, and the line says that the rate is one worker's: {text!r}")
+        raise UnreadError(
+            f"rate_of says all, and the line says that the rate is one worker's: {text!r}"
+        )
     return "worker"
 
 
 def _clock(points: Sequence[StepEnd]) -> list[float | None]:
     """Return the time of a step between each point and the next [s]; None over an epoch's end."""
     return [
-        (b.time_s - a.time_s) / (b.step - a.step) if b.step > a.step and b.time_s > a.time_s else None
+        (
+            (b.time_s - a.time_s) / (b.step - a.step)
+            if b.step > a.step and b.time_s > a.time_s
+            else None
+        )
         for a, b in itertools.pairwise(points)
     ]
 
 
 def _step_s(of_steps: Sequence[Match], points: Sequence[StepEnd]) -> float | None:
-    """Return how long a step takes by what its lines print; of several numbers the one that is next to the clock's,
-    then one that differs by a whole factor all the time. None if none does."""
+    """Return how long a step takes by what its lines print; of several numbers the one that is next
+    to the clock's, then one that differs by a whole factor all the time. None if none does.
+    """
     clock = _clock(points)
     if len(of_steps) != len(points) or sum(one is not None for one in clock) < 2:
         return None
     usual = statistics.median(one for one in clock if one is not None)
     told = []
     for name, series in log_text.seconds_of_a_step([match.found.text for match in of_steps]):
-        ratios = [s / c for s, c in zip(series[1:], clock, strict=True) if s is not None and c is not None]
+        ratios = [
+            s / c for s, c in zip(series[1:], clock, strict=True) if s is not None and c is not None
+        ]
         if len(ratios) < max(2, len(points) / 4):
             continue
         ratio = statistics.median(ratios)
         steady = statistics.median(abs(one - ratio) for one in ratios) <= 0.07 * ratio
-        if abs(ratio - 1) <= _proof.SAME or (steady and log_text.STEPS.search(name.replace("(t)", "").strip())):
+        if abs(ratio - 1) <= _proof.SAME or (
+            steady and log_text.STEPS.search(name.replace("(t)", "").strip())
+        ):
             told.append((abs(math.log(ratio)), ratio * usual))
     return min(told)[1] if told else None
 
 
-def _evidence(of_steps: Sequence[Match], points: Sequence[StepEnd], spec: RunSpec) -> dict[str, float | None]:
+def _evidence(
+    of_steps: Sequence[Match], points: Sequence[StepEnd], spec: RunSpec
+) -> dict[str, float | None]:
     """Return fields of `_proof.Facts` that other numbers of the lines give."""
     if len(of_steps) != len(points) or len(of_steps) < 3:
         return {}
@@ -371,20 +436,34 @@ def _evidence(of_steps: Sequence[Match], points: Sequence[StepEnd], spec: RunSpe
         if not counter.whole:
             continue
         if log_text.SAMPLES.search(counter.label):
-            steps = [d / m for d, m in zip(counter.differences(), moved, strict=True) if d and d > 0 and m > 0]
+            steps = [
+                d / m
+                for d, m in zip(counter.differences(), moved, strict=True)
+                if d and d > 0 and m > 0
+            ]
             if len(steps) >= len(moved) / 2 and max(steps) - min(steps) <= 0.01 * max(steps):
                 evidence["printed_samples_per_step"] = statistics.median(steps)
-        if re.search(r"(global|total)[ _]batch([ _]size)?$", counter.label) and len({*counter.values}) == 1:
+        if (
+            re.search(r"(global|total)[ _]batch([ _]size)?$", counter.label)
+            and len({*counter.values}) == 1
+        ):
             evidence["printed_batch"] = counter.values[0]
     counts = [match.value("seen") for match in of_steps] if names == {"seen"} else []
     counts = [match.value("seen_all") for match in of_steps] if names == {"seen_all"} else counts
     totals = {total for match in of_steps if (total := _total(match))}
     if counts and spec.global_batch > 1:
         name = next(iter(names)) or ""
-        known = _proof.called_samples([m.found.text for m in of_steps], [m.found.spans[name] for m in of_steps])
+        known = _proof.called_samples(
+            [m.found.text for m in of_steps], [m.found.spans[name] for m in of_steps]
+        )
         batch = _batch(name, spec)
-        known |= any(point.step != (value or 0.0) / batch for point, value in zip(points, counts, strict=True))
-        evidence |= _evidence_of_samples([one or 0.0 for one in counts], totals, spec, names == {"seen_all"}, known)
+        known |= any(
+            point.step != (value or 0.0) / batch
+            for point, value in zip(points, counts, strict=True)
+        )
+        evidence |= _evidence_of_samples(
+            [one or 0.0 for one in counts], totals, spec, names == {"seen_all"}, known
+        )
     return evidence
 
 
@@ -398,7 +477,11 @@ def _evidence_of_samples(
     Raises UnreadError if they are those of others than the group says.
     """
     if spec.workers == 1:
-        return {"printed_samples_per_step": float(spec.global_batch)} if known else _declared(totals, spec)
+        return (
+            {"printed_samples_per_step": float(spec.global_batch)}
+            if known
+            else _declared(totals, spec)
+        )
     falls = any(b < a for a, b in itertools.pairwise(counts))
     if not falls or len(totals) != 1:
         return {}
@@ -407,14 +490,18 @@ def _evidence_of_samples(
     per_rank = abs(high - total / spec.workers) <= 0.15 * total / spec.workers
     if declared == total and of_all == per_rank:
         whose = (
-            "one rank's: (?P<seen>...)" if of_all else "those of all ranks, (?P<seen_all>...), or each trains on all"
+            "one rank's: (?P<seen>...)"
+            if of_all
+            else "those of all ranks, (?P<seen_all>...), or each trains on all"
         )
         raise UnreadError(
-            f"an epoch counts to {high:g} of {total:g} on {spec.workers} ranks: these are samples of {whose}"
+            f"an epoch counts to {high:g} of {total:g} on {spec.workers} ranks: these are samples"
+            f" of {whose}"
         )
     if of_all and per_rank:
         raise UnreadError(
-            f"an epoch counts to {high:g} of {total:g} on {spec.workers} ranks: one rank's: (?P<seen>...)"
+            f"an epoch counts to {high:g} of {total:g} on {spec.workers} ranks: one rank's:"
+            " (?P<seen>...)"
         )
     return {"printed_samples_per_epoch": total} if per_rank or declared == total else {}
 

@@ -1,6 +1,7 @@
 """recorder: rows that `ddlbench_recorder` left, one file per rank.
 
-It knows each rank's wait for data and the rest of a step. What that rest consists of it cannot know.
+It knows each rank's wait for data and the rest of a step. What that rest consists of it cannot
+know.
 """
 
 import json
@@ -15,10 +16,25 @@ from ddlbench.core.files import read_bytes
 from ddlbench.core.spec import RunSpec
 from ddlbench.core.step_rows import StepRow
 from ddlbench.run import together
-from ddlbench.run.readings import Evaluation, NotFiniteError, Output, Reading, UnreadError, prove, share, unsplit
+from ddlbench.run.readings import (
+    Evaluation,
+    NotFiniteError,
+    Output,
+    Reading,
+    UnreadError,
+    prove,
+    share,
+    unsplit,
+)
 
-REST = "the recorder knows the wait for data and the rest of a step: all of that rest stands in forward_s"
-FIELDS = [("step", "<i8"), *((name, "<f8") for name in ("began_s", "end_s", "wait_s", "samples", "loss", "lr"))]
+REST = (
+    "the recorder knows the wait for data and the rest of a step: all of that rest stands in"
+    " forward_s"
+)
+FIELDS = [
+    ("step", "<i8"),
+    *((name, "<f8") for name in ("began_s", "end_s", "wait_s", "samples", "loss", "lr")),
+]
 
 
 def wanted(spec: RunSpec) -> list[re.Pattern[str]]:
@@ -33,14 +49,21 @@ def read(source: Output) -> Reading:
     workers, there = source.spec.workers, sorted(source.partial.glob("recorder-*.jsonl"))
     logs = {int(path.stem.split("-")[1]): _said(path) for path in there}
     if not logs:
-        raise UnreadError("no Recorder was made: rec = Recorder(), rec.step(loss, samples) in the program")
+        raise UnreadError(
+            "no Recorder was made: rec = Recorder(), rec.step(loss, samples) in the program"
+        )
     worlds = {line["world"] for lines in logs.values() for line in lines if "world" in line}
     if max(*logs, *(world - 1 for world in worlds)) >= workers:
-        raise UnreadError(f"it was told {workers} workers, and ran with {max(*worlds, max(logs) + 1)}: use {{workers}}")
+        raise UnreadError(
+            f"it was told {workers} workers, and ran with {max(*worlds, max(logs) + 1)}: use"
+            " {workers}"
+        )
     tables = {rank: _table(source.partial / f"recorder-{rank}.steps") for rank in logs}
     tables = {rank: table for rank, table in tables.items() if table}
     if not tables:
-        raise UnreadError("a Recorder was made and no step recorded: call rec.step(loss, samples) after each step")
+        raise UnreadError(
+            "a Recorder was made and no step recorded: call rec.step(loss, samples) after each step"
+        )
     common = set.intersection(*(set(table) for table in tables.values()))
     if not common:
         raise UnreadError(f"no step was recorded by all of ranks {', '.join(map(str, tables))}")
@@ -49,7 +72,9 @@ def read(source: Output) -> Reading:
     run = Reading(min(table[steps[0]]["began_s"] for table in tables.values()), [])
     for rank in range(workers):  # a rank that recorded nothing goes with the first
         began = [line["began_s"] for line in logs.get(rank, logs[min(logs)]) if "began_s" in line]
-        run.rows += _rows(rank, [tables.get(rank, first)[step] for step in steps], began, source.spec)
+        run.rows += _rows(
+            rank, [tables.get(rank, first)[step] for step in steps], began, source.spec
+        )
     if len(tables) < workers:
         run.remarks["ranks_recorded"] = sorted(tables)
     if all(row["samples"] != row["samples"] for row in first.values()):
@@ -58,10 +83,17 @@ def read(source: Output) -> Reading:
         total = [0] * len(steps)
         for row in run.rows:
             total[row.step] += row.images
-        run.rows = [row._replace(loss=row.loss * workers * row.images / max(total[row.step], 1)) for row in run.rows]
-    run.not_known = dict.fromkeys(("forward_s", "backward_s", "communication_s", "optimizer_s"), REST)
+        run.rows = [
+            row._replace(loss=row.loss * workers * row.images / max(total[row.step], 1))
+            for row in run.rows
+        ]
+    run.not_known = dict.fromkeys(
+        ("forward_s", "backward_s", "communication_s", "optimizer_s"), REST
+    )
     if all(row["wait_s"] != row["wait_s"] for row in first.values()):
-        run.not_known["data_wait_s"] = "the program does not take its batches from rec.batches(loader)"
+        run.not_known["data_wait_s"] = (
+            "the program does not take its batches from rec.batches(loader)"
+        )
     for name in ("loss", "lr"):
         if all(row[name] != row[name] for row in first.values()):
             run.not_known[name] = "the program does not say it"
@@ -72,10 +104,17 @@ def read(source: Output) -> Reading:
             peaks |= {name: max(number, peaks.get(name, 0)) for name, number in memory.items()}
     run.evaluations = [Evaluation(line["time_s"], **line["evaluated"]) for line in ends]
     _check_losses(logs, first)
-    waits_for_gpu = source.spec.device == "cpu" or "loss" not in run.not_known  # else steps end when they are queued
+    waits_for_gpu = (
+        source.spec.device == "cpu" or "loss" not in run.not_known
+    )  # else steps end when they are queued
     run.told = {rank: _told(table, steps) for rank, table in tables.items() if waits_for_gpu}
-    run.one_clock = len({line["host"] for lines in logs.values() for line in lines if "host" in line}) == 1
-    run.says = next((int(line["together"]) for lines in logs.values() for line in lines if "together" in line), None)
+    run.one_clock = (
+        len({line["host"] for lines in logs.values() for line in lines if "host" in line}) == 1
+    )
+    run.says = next(
+        (int(line["together"]) for lines in logs.values() for line in lines if "together" in line),
+        None,
+    )
     train_s = sum(row.took_s for row in run.rows if row.rank == 0)
     counted = "samples" not in run.remarks
     prove(run, source.spec, train_s, by_construction="the recorder" if counted else None)
@@ -87,7 +126,9 @@ def _told(table: dict[int, dict[str, float]], steps: list[int]) -> list[together
     return [together.Told(step, table[step]["end_s"], table[step]["loss"]) for step in steps]
 
 
-def _check_losses(logs: dict[int, list[dict[str, Any]]], first: dict[int, dict[str, float]]) -> None:
+def _check_losses(
+    logs: dict[int, list[dict[str, Any]]], first: dict[int, dict[str, float]]
+) -> None:
     """Raise NotFiniteError if the program told a loss that is not finite."""
     for lines in logs.values():
         for line in lines:
@@ -123,7 +164,9 @@ def _table(path: Path) -> dict[int, dict[str, float]]:
     return {int(row[0]): dict(zip(names, row, strict=True)) for row in rows.tolist()}
 
 
-def _rows(rank: int, recorded: list[dict[str, float]], began: list[float], spec: RunSpec) -> Iterable[StepRow]:
+def _rows(
+    rank: int, recorded: list[dict[str, float]], began: list[float], spec: RunSpec
+) -> Iterable[StepRow]:
     """Yield a rank's rows, whose clock stands still from the end of an interrupted process to the
     next one's first step.
     """

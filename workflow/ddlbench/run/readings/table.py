@@ -1,8 +1,9 @@
-"""table: a CSV file or JSON lines that the program writes: key `file` names it, `columns` says which column is what.
+"""table: a CSV file or JSON lines that the program writes: key `file` names it, `columns` says
+which column is what.
 
-Without `columns`, a column is what its own name says: step, epoch, loss, lr, time. Times are those of the file (seconds
-since 1970 or since the start, or dates); a file without them cannot be timed. What the program counts is said by the
-same names as in lines: step, epoch, seen, seen_all.
+Without `columns`, a column is what its own name says: step, epoch, loss, lr, time. Times are those
+of the file (seconds since 1970 or since the start, or dates); a file without them cannot be timed.
+What the program counts is said by the same names as in lines: step, epoch, seen, seen_all.
 """
 
 from __future__ import annotations
@@ -19,7 +20,15 @@ from typing import Any
 from ddlbench.core.program import COUNTS, Program
 from ddlbench.core.spec import RunSpec
 from ddlbench.run.log_text import number
-from ddlbench.run.readings import Evaluation, Output, Reading, StepEnd, UnreadError, as_fractions, reading
+from ddlbench.run.readings import (
+    Evaluation,
+    Output,
+    Reading,
+    StepEnd,
+    UnreadError,
+    as_fractions,
+    reading,
+)
 from ddlbench.run.readings.lines import epoch_steps, steps_per_number
 
 FILES = ("*.csv", "*.jsonl", "*.json")
@@ -42,7 +51,9 @@ def wanted(spec: RunSpec) -> list[re.Pattern[str]]:
 
 
 def read(source: Output) -> Reading:
-    """Return the steps. Raises UnreadError without a file, or columns that say how far training was and when."""
+    """Return the steps. Raises UnreadError without a file, or columns that say how far training was
+    and when.
+    """
     program = source.spec.program
     assert program is not None
     path = source.newest(program.file) if program.file else _only(source)
@@ -57,14 +68,18 @@ def read(source: Output) -> Reading:
     evaluations: list[Evaluation] = []
     for row in rows:
         at_s = _seconds(row.get(columns[TIME]))
-        values = {group: _value(row.get(column)) for group, column in columns.items() if group != TIME}
+        values = {
+            group: _value(row.get(column)) for group, column in columns.items() if group != TIME
+        }
         if at_s is None:
             continue
         if values.get("top1") is not None or values.get("eval_loss") is not None:
             evaluations.append(Evaluation(at_s, values.get("top1"), values.get("eval_loss")))
         step = _step(values, counts, source.spec, program)
         if step is not None and (values.get("loss") is not None or "loss" not in columns):
-            points.append(StepEnd(at_s, step, values.get("loss"), values.get("lr"), values.get("samples")))
+            points.append(
+                StepEnd(at_s, step, values.get("loss"), values.get("lr"), values.get("samples"))
+            )
     if not points:
         raise UnreadError(f"{path.name}: {len(rows)} rows, and none with a step and a time")
     evaluations = as_fractions(evaluations, program.top1_in)
@@ -74,12 +89,18 @@ def read(source: Output) -> Reading:
 
 
 def _only(source: Output) -> Path:
-    """Return the only table in the program's folder. Raises UnreadError where there are none or several."""
+    """Return the only table in the program's folder. Raises UnreadError where there are none or
+    several.
+    """
     found = sorted(path for pattern in FILES for path in source.files(pattern))
     if len(found) != 1:
         below = [path.relative_to(source.folder.parent) for path in found[:8]]
-        names = ", ".join(str(path).removeprefix(f"{source.folder.name}/") for path in below) or "none"
-        raise UnreadError(f"key file must say which table in its folder is read; there are: {names}")
+        names = (
+            ", ".join(str(path).removeprefix(f"{source.folder.name}/") for path in below) or "none"
+        )
+        raise UnreadError(
+            f"key file must say which table in its folder is read; there are: {names}"
+        )
     return found[0]
 
 
@@ -89,7 +110,10 @@ def _rows(path: Path) -> list[Row]:
     if text.lstrip().startswith(("{", "[")):
         return _of_json(path, text)
     lines = [line for line in text.splitlines() if line.strip()]
-    return [{(name or "").strip(): value for name, value in row.items()} for row in csv.DictReader(lines)]
+    return [
+        {(name or "").strip(): value for name, value in row.items()}
+        for row in csv.DictReader(lines)
+    ]
 
 
 def _of_json(path: Path, text: str) -> list[Row]:
@@ -118,13 +142,19 @@ def _columns(path: Path, rows: Iterable[Row], program: Program) -> dict[str, str
     columns = {group: str(name) for group, name in program.columns}
     for group, name in columns.items():
         if name not in there:
-            raise UnreadError(f"{path.name}: has no column {name!r} (columns.{group}); there are: {', '.join(there)}")
+            raise UnreadError(
+                f"{path.name}: has no column {name!r} (columns.{group}); there are:"
+                f" {', '.join(there)}"
+            )
     for group, pattern in NAMES.items():
         fit = [name for name in there if re.fullmatch(pattern, name, re.I)]
         if group in columns or not fit:
             continue
         if len(fit) > 1 and group in ("step", "loss"):
-            raise UnreadError(f"{path.name}: several columns may be {group}: {', '.join(fit)}; say columns.{group}")
+            raise UnreadError(
+                f"{path.name}: several columns may be {group}: {', '.join(fit)}; say"
+                f" columns.{group}"
+            )
         columns[group] = fit[0]
     return columns
 
@@ -137,7 +167,11 @@ def _value(said: Any) -> float | None:
 
 def _seconds(said: Any) -> float | None:
     """Return a time as seconds: a number, or a date. None of else."""
-    value = _value(said) if not isinstance(said, str) or re.fullmatch(r"\s*[-+\d.eE]+\s*", said) else None
+    value = (
+        _value(said)
+        if not isinstance(said, str) or re.fullmatch(r"\s*[-+\d.eE]+\s*", said)
+        else None
+    )
     if value is not None:
         return value / 1e3 if value > 1e11 else value
     try:
@@ -146,7 +180,9 @@ def _seconds(said: Any) -> float | None:
         return None
 
 
-def _step(values: Mapping[str, float | None], counts: list[str], spec: RunSpec, program: Program) -> float | None:
+def _step(
+    values: Mapping[str, float | None], counts: list[str], spec: RunSpec, program: Program
+) -> float | None:
     """Return how many steps a row says."""
     name = next((name for name in counts if values.get(name) is not None), None)
     value = values.get(name) if name else None
@@ -158,5 +194,7 @@ def _step(values: Mapping[str, float | None], counts: list[str], spec: RunSpec, 
         return value / (spec.global_batch if name == "seen_all" else spec.batch_per_worker)
     per_epoch = epoch_steps(spec, program)
     if per_epoch is None:
-        raise UnreadError(f"column {name} needs the steps of an epoch: say steps_per_epoch, or samples_per_epoch")
+        raise UnreadError(
+            f"column {name} needs the steps of an epoch: say steps_per_epoch, or samples_per_epoch"
+        )
     return value * per_epoch / (100 if name == "percent" else 1)

@@ -1,4 +1,5 @@
-"""One file per figure: what it needs, its data, its picture; its docstring is its caption. Shared helpers have a `_`.
+"""One file per figure: what it needs, its data, its picture; its docstring is its caption. Shared
+helpers have a `_`.
 
 `workflow/rules/analysis.smk` makes those that a study names.
 """
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-# The rows of the runs to show of each table in the figure's TABLES, by the table's name (`analysis/tables.py`).
+# The rows of the runs to show of each table in the figure's TABLES, by the table's name
+# (`analysis/tables.py`).
 Tables = Mapping[str, "pd.DataFrame"]
 
 
@@ -23,10 +25,10 @@ Tables = Mapping[str, "pd.DataFrame"]
 class Options:
     """The options of a figure, besides its data.
 
-    `frameworks` are the names of all frameworks that it is to show, those of failed runs too: a framework keeps its
-    colour. `reference` has the columns of a file in `config/references`. `basis`, `target`: see the study's schema.
-    `sample` is what a step counts: images, or what a program's file says. `about` stands below the picture: of what
-    study, machine and day it is.
+    `frameworks` are the names of all frameworks that it is to show, those of failed runs too: a
+    framework keeps its colour. `reference` has the columns of a file in `config/references`.
+    `basis`, `target`: see the study's schema. `sample` is what a step counts: images, or what a
+    program's file says. `about` stands below the picture: of what study, machine and day it is.
     """
 
     title: str
@@ -45,11 +47,12 @@ class FigureMember(Protocol):
 
     Its docstring is the caption that people read below the figure in the report.
 
-    The planner reads docstring and constants without importing it (`registry.constant`), so they are plain text there.
-    Three constants may be left out. PUBLISHED: what it can draw of a reference (quantities in it; of a file without,
-    its columns). SETTINGS: keys of a figure in a study that it takes and not all do: `basis`, `target`. MACHINE: what
-    its tables have of the machine's file: `terms` (prices and interruptions, in table costs), `peaks` (column mfu).
-    Others know nothing of these, and are not drawn again when they change.
+    The planner reads docstring and constants without importing it (`registry.constant`), so they
+    are plain text there. Three constants may be left out. PUBLISHED: what it can draw of a
+    reference (quantities in it; of a file without, its columns). SETTINGS: keys of a figure in a
+    study that it takes and not all do: `basis`, `target`. MACHINE: what its tables have of the
+    machine's file: `terms` (prices and interruptions, in table costs), `peaks` (column mfu). Others
+    know nothing of these, and are not drawn again when they change.
     """
 
     TABLES: tuple[str, ...]  # that its data is made from
@@ -58,7 +61,8 @@ class FigureMember(Protocol):
         """Return what the picture is drawn from, one row per point or bar or run: all that is in
         `<figure>.csv`.
 
-        Rows are in an order that depends on nothing but the runs, so that the same runs give the same bytes.
+        Rows are in an order that depends on nothing but the runs, so that the same runs give the
+        same bytes.
         """
 
     def draw(self, data: pd.DataFrame, options: Options) -> Figure:

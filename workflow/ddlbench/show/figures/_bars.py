@@ -1,4 +1,6 @@
-"""What figures of stacked bars share: one lying bar per framework and worker count, so that long names can be read."""
+"""What figures of stacked bars share: one lying bar per framework and worker count, so that long
+names can be read.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,20 @@ from ddlbench.show.figure_data import distinguishing
 from ddlbench.show.figures import Options, _style
 
 # Colour and hatch of a part by its place; neighbours differ in grey print too.
-FILLS: tuple[tuple[str, str], ...] = (("#ddaa33", ""), ("#004488", ""), ("#88ccee", "//"), ("#bb5566", ""))
-FILLS += (("white", "---"), ("0.9", ""), ("#117733", "\\\\"), ("#66ccee", "++"), ("#222222", ""), ("#999933", "xx"))
+FILLS: tuple[tuple[str, str], ...] = (
+    ("#ddaa33", ""),
+    ("#004488", ""),
+    ("#88ccee", "//"),
+    ("#bb5566", ""),
+)
+FILLS += (
+    ("white", "---"),
+    ("0.9", ""),
+    ("#117733", "\\\\"),
+    ("#66ccee", "++"),
+    ("#222222", ""),
+    ("#999933", "xx"),
+)
 EDGE: dict[str, Any] = {"edgecolor": "black", "linewidth": 0.5}
 LONG = 12  # letters of a name, with which panels do not stand side by side
 BAR, GAP = 0.22, 0.6  # inches that a bar takes, bars that the space between worker counts takes
@@ -28,7 +42,12 @@ OTHERS = settings(
     without=("machine", "framework", "options", "workers", "interrupt_steps"),
     first=("model", "loader", "form", "global_batch"),
 )
-NAMES = ("run", "framework", "workers", *OTHERS)  # what the data of these figures have beside their parts
+NAMES = (
+    "run",
+    "framework",
+    "workers",
+    *OTHERS,
+)  # what the data of these figures have beside their parts
 
 
 def finished(
@@ -42,15 +61,27 @@ def finished(
     """Finish the figure with the names of its axes, its legend, and its result: `result`, or else
     the longest and the shortest bar, and of several parts the largest of all bars together.
     """
-    rows = pd.concat([some.assign(panel=axes.get_title()) for axes, some in panels]) if panels else pd.DataFrame()
+    rows = (
+        pd.concat([some.assign(panel=axes.get_title()) for axes, some in panels])
+        if panels
+        else pd.DataFrame()
+    )
     if not result and len(rows) and len(rows := rows[~rows["published"]]):
-        names = [", ".join(filter(None, map(str, row))) for row in rows[["framework", "workers", "panel"]].to_numpy()]
+        names = [
+            ", ".join(filter(None, map(str, row)))
+            for row in rows[["framework", "workers", "panel"]].to_numpy()
+        ]
         lengths = dict(zip(names, rows[list(parts)].sum(axis=1), strict=True))
         quantity, unit = x.split(" [")[0], x.partition("[")[2].rstrip("]")
-        result = f"{quantity[:1].upper()}{quantity[1:]}, middle values: {_style.ranked(lengths, unit)}."
+        result = (
+            f"{quantity[:1].upper()}{quantity[1:]}, middle values: {_style.ranked(lengths, unit)}."
+        )
         sums = rows[list(parts)].sum()
         if len(parts) > 1 and sums.sum() > 0:
-            result += f" Of all bars together, {parts[str(sums.idxmax())]} is {100 * sums.max() / sums.sum():.0f} %."
+            result += (
+                f" Of all bars together, {parts[str(sums.idxmax())]} is"
+                f" {100 * sums.max() / sums.sum():.0f} %."
+            )
     return _style.finished(figure, x, f"framework, {_style.worker_label(options)}", result)
 
 
@@ -65,7 +96,10 @@ def beside(axes: Axes, rows: pd.DataFrame, words: Sequence[str]) -> None:
     for word, end, place in zip(words, ends, rows["bar"], strict=True):
         _style.beside(axes, word, end, place, fontsize=_style.SMALL)
     width = 3.4 if _style.grid(axes).ncols == 1 else 1.1  # inches, about
-    reach(axes, float(ends.max()) / max(0.3, 1 - (0.1 + 0.07 * max(map(len, words), default=0)) / width))
+    reach(
+        axes,
+        float(ends.max()) / max(0.3, 1 - (0.1 + 0.07 * max(map(len, words), default=0)) / width),
+    )
 
 
 def unknown(axes: Axes, label: str) -> None:
@@ -99,7 +133,9 @@ def stacks(
         a_worker = table["global_batch"] // table["workers"]
         if a_worker.nunique() <= table["global_batch"].nunique():
             table = table.drop(columns="global_batch").assign(batch_per_worker=a_worker)
-            others = ["batch_per_worker" if column == "global_batch" else column for column in others]
+            others = [
+                "batch_per_worker" if column == "global_batch" else column for column in others
+            ]
     keys = [*others, "workers", "published", "framework"]
     values = [column for column in table.select_dtypes("number") if column not in keys]
     groups = table.groupby(keys, dropna=False)
@@ -107,25 +143,38 @@ def stacks(
     intervals = [_interval(group[list(parts)].sum(axis=1)) for _, group in groups]
     each: Any = [group[list(parts)].sum(axis=1).tolist() for _, group in groups]
     rows = rows.assign(each=pd.Series(each, rows.index, "object"))
-    rows = rows.assign(low=[low for low, _ in intervals], high=[high for _, high in intervals]).reset_index()
+    rows = rows.assign(
+        low=[low for low, _ in intervals], high=[high for _, high in intervals]
+    ).reset_index()
     by = distinguishing(rows, ["framework", "workers", "published"], others)
-    by += [column for column in ALWAYS if column not in by and column in others and rows[column].nunique() > 1]
+    by += [
+        column
+        for column in ALWAYS
+        if column not in by and column in others and rows[column].nunique() > 1
+    ]
     if "of_epochs" in rows:
         part = rows["epochs"] < rows["of_epochs"]
         rows["framework"] = [
-            f"{name}{MARK}" if some else name for name, some in zip(rows["framework"], part, strict=True)
+            f"{name}{MARK}" if some else name
+            for name, some in zip(rows["framework"], part, strict=True)
         ]
     longest = rows["framework"].astype(str).str.len().max()
-    figure, panels = _style.panels(rows, by, options, share_y=False, across=1 if longest > LONG else across)
+    figure, panels = _style.panels(
+        rows, by, options, share_y=False, across=1 if longest > LONG else across
+    )
     panels = [(axes, _places(group, list(parts) if by_size else [])) for axes, group in panels]
     ends = [_stack(axes, group, parts, fills, dots) for axes, group in panels]
     if panels:
         for axes, group in panels:
             axes.set_ylim(group["bar"].max() + 0.7, -0.7)
-            if _style.grid(axes).ncols > 1:  # a long title goes on over the names of bars, not beyond the picture
+            if (
+                _style.grid(axes).ncols > 1
+            ):  # a long title goes on over the names of bars, not beyond the picture
                 axes.title.set(x=1.0, horizontalalignment="right")
         # Panels share the x axis: one limit, once all bars are known.
-        panels[0][0].set_xlim(1.08 * min(left for left, _ in ends), 1.08 * max(right for _, right in ends) or 1)
+        panels[0][0].set_xlim(
+            1.08 * min(left for left, _ in ends), 1.08 * max(right for _, right in ends) or 1
+        )
         _style.heights(figure, [float(group["bar"].max()) + 1.4 for _, group in panels], BAR)
     return figure, panels
 
@@ -135,34 +184,58 @@ def _interval(whole: pd.Series[float]) -> tuple[float, float]:
     if len(whole) < 2 or not (whole > 0).all():
         return math.nan, math.nan
     ends = over_repeats(whole.tolist())
-    return (ends.low, ends.high) if ends.low is not None and ends.high is not None else (math.nan, math.nan)
+    return (
+        (ends.low, ends.high)
+        if ends.low is not None and ends.high is not None
+        else (math.nan, math.nan)
+    )
 
 
 def _places(rows: pd.DataFrame, parts: Sequence[str]) -> pd.DataFrame:
-    """Give bars their places from above, those of a worker count together: by name, or by the sum of `parts`."""
+    """Give bars their places from above, those of a worker count together: by name, or by the sum
+    of `parts`.
+    """
     size = rows[[*parts]].sum(axis=1)  # 0 without parts
-    rows = rows.assign(size=size).sort_values(["workers", "published", "size", "framework"]).drop(columns="size")
+    rows = (
+        rows.assign(size=size)
+        .sort_values(["workers", "published", "size", "framework"])
+        .drop(columns="size")
+    )
     count = rows["workers"].rank(method="dense") - 1
     return rows.assign(bar=[float(place) for place in range(len(rows))] + GAP * count)
 
 
 def _stack(
-    axes: Axes, rows: pd.DataFrame, parts: Mapping[str, str], fills: Sequence[tuple[str, str]], dots: bool
+    axes: Axes,
+    rows: pd.DataFrame,
+    parts: Mapping[str, str],
+    fills: Sequence[tuple[str, str]],
+    dots: bool,
 ) -> tuple[float, float]:
     """Draw the bars, and return how far they reach, to the left and to the right."""
-    right, left = pd.Series(0.0, index=rows.index), pd.Series(0.0, index=rows.index)  # what is below 0 goes left
+    right, left = (
+        pd.Series(0.0, index=rows.index),
+        pd.Series(0.0, index=rows.index),
+    )  # what is below 0 goes left
     for (column, label), (colour, hatch) in zip(parts.items(), fills, strict=False):
         width = rows[column].fillna(0.0).astype("float64")
         begins = right.where(width >= 0, left)
         named = label if len(parts) > 1 else f"_{label}"  # else the axis says it
-        bars = axes.barh(rows["bar"], width, left=begins, label=named, color=colour, hatch=hatch, **EDGE)
+        bars = axes.barh(
+            rows["bar"], width, left=begins, label=named, color=colour, hatch=hatch, **EDGE
+        )
         for bar, pale in zip(bars, rows["published"], strict=True):
             bar.set_alpha(0.45 if pale else 1.0)
         right, left = right + width.clip(lower=0.0), left + width.clip(upper=0.0)
-    names = [f"{framework}, {workers}" for framework, workers in zip(rows["framework"], rows["workers"], strict=True)]
+    names = [
+        f"{framework}, {workers}"
+        for framework, workers in zip(rows["framework"], rows["workers"], strict=True)
+    ]
     reached = float(right.max())
     for several in rows[dots & (rows["repeats"] > 1)].to_dict("records"):
-        axes.plot(several["each"], [several["bar"]] * len(several["each"]), **_style.DOT, color="white")
+        axes.plot(
+            several["each"], [several["bar"]] * len(several["each"]), **_style.DOT, color="white"
+        )
         reached = max(reached, *several["each"])
     axes.set_yticks(rows["bar"], names)
     axes.grid(False, axis="y")
@@ -181,7 +254,9 @@ def whiskers(axes: Axes, rows: pd.DataFrame, low: str = "", high: str = "") -> N
             about: dict[str, Any] = {"fmt": "none", "ecolor": "black", "elinewidth": 1.2}
             about["capsize"] = 3 if left == "low" else 0
             middle = (group[left] + group[right]) / 2
-            drawn = axes.errorbar(middle, group["bar"], xerr=(group[right] - group[left]) / 2, **about)
+            drawn = axes.errorbar(
+                middle, group["bar"], xerr=(group[right] - group[left]) / 2, **about
+            )
             if left != "low":
                 drawn[2][0].set_linestyle(":")
             reach(axes, 1.05 * min(float(group[right].max()), _style.BEYOND * most))

@@ -1,4 +1,6 @@
-"""What the maps share: a cell per setting (model, and data set with recipe), with what a framework changes there."""
+"""What the maps share: a cell per setting (model, and data set with recipe), with what a framework
+changes there.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -22,8 +24,20 @@ OTHERS = together.settings(  # panels, where they tell cells apart
     without=("machine", "dataset", "model", "recipe", "framework", "options"),
     first=("workers", "loader", "form", "schedule", "of_epochs"),
 )
-COLUMNS = (*CELL, "framework", "base", *OTHERS, "flops_per_image", "repeats", "value", "low", "high", "told")
-COLOURS = "RdBu"  # white where nothing changes; numbers and ends of the scale tell the sides apart in grey
+COLUMNS = (
+    *CELL,
+    "framework",
+    "base",
+    *OTHERS,
+    "flops_per_image",
+    "repeats",
+    "value",
+    "low",
+    "high",
+    "told",
+)
+# white where nothing changes; numbers and ends of the scale tell the sides apart in grey
+COLOURS = "RdBu"
 MISSING: dict[str, Any] = {"facecolor": "white", "edgecolor": "0.5", "hatch": "xxxx"}
 CELL_WIDTH, CELL_HEIGHT = 1.15, 0.44  # inches: a bold interval
 Compare = Callable[[Mapping[Any, float], Mapping[Any, float]], Ratio]
@@ -46,7 +60,9 @@ def data(tables: Tables, column: str, compare: Compare, same: float = 1.0) -> pd
     rows: list[dict[str, Any]] = []
     apart: list[Ratio] = []
     for settings, alike in runs.groupby([*CELL, *OTHERS], dropna=False):
-        sides = {str(name): together.by_repeat(side, column) for name, side in alike.groupby("framework")}
+        sides = {
+            str(name): together.by_repeat(side, column) for name, side in alike.groupby("framework")
+        }
         shared = dict(zip((*CELL, *OTHERS), settings, strict=True))
         shared |= {"base": base, "flops_per_image": float(alike["flops_per_image"].median())}
         for name in sorted(sides.keys() - {base}) if base in sides else ():
@@ -58,7 +74,9 @@ def data(tables: Tables, column: str, compare: Compare, same: float = 1.0) -> pd
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def draw(table: pd.DataFrame, options: Options, scale: Normalize, number: str, label: str, what: str) -> _style.Drawing:
+def draw(
+    table: pd.DataFrame, options: Options, scale: Normalize, number: str, label: str, what: str
+) -> _style.Drawing:
     """Draw one panel per framework and worker count; a row of cells per model, those with the
     fewest operations above.
 
@@ -73,29 +91,46 @@ def draw(table: pd.DataFrame, options: Options, scale: Normalize, number: str, l
     figure, panels = _style.panels(table, by, options)
     flops = table.groupby("model")["flops_per_image"].median().sort_values(kind="stable")
     as_written = EngFormatter(sep="").format_eng  # operations of one picture, forward and backward
-    models = [f"{model}, {'?' if pd.isna(n) else as_written(float(f'{n:.3g}'))}" for model, n in flops.items()]
+    models = [
+        f"{model}, {'?' if pd.isna(n) else as_written(float(f'{n:.3g}'))}"
+        for model, n in flops.items()
+    ]
     columns = sorted(set(table["column"]))
     for axes, rows in panels:
         rows = rows.assign(says=[_says(row, number) for row in rows.to_dict("records")])
         values, says, decided = (
-            rows.pivot(index="model", columns="column", values=name).reindex(flops.index, columns=columns)
+            rows.pivot(index="model", columns="column", values=name).reindex(
+                flops.index, columns=columns
+            )
             for name in ("value", "says", "told")
         )
         axes.patch.set(**MISSING)  # is seen where there is no cell
-        look: dict[str, Any] = {"cmap": COLOURS, "norm": scale, "linewidths": 1, "annot_kws": {"size": _style.SMALL}}
+        look: dict[str, Any] = {
+            "cmap": COLOURS,
+            "norm": scale,
+            "linewidths": 1,
+            "annot_kws": {"size": _style.SMALL},
+        }
         seaborn.heatmap(values, annot=says, fmt="", cbar=False, ax=axes, yticklabels=models, **look)
         axes.set_ylabel("")
-        axes.tick_params(axis="y", labelrotation=0)  # seaborn turns them by the size that the figure has so far
+        axes.tick_params(
+            axis="y", labelrotation=0
+        )  # seaborn turns them by the size that the figure has so far
         axes.set_xticks(axes.get_xticks(), columns, rotation=60, ha="right", rotation_mode="anchor")
         for text, apart in zip(axes.texts, decided.stack().dropna(), strict=True):
             text.set_fontweight("bold" if apart else "normal")
     _style.labels(figure, "data set, recipe" if at[1:] else "recipe", "model, operations per image")
     if not panels:
         return figure
-    spec, cells = _style.grid(figure.axes[0]), (CELL_WIDTH * len(columns), CELL_HEIGHT * len(models))
+    spec, cells = (
+        _style.grid(figure.axes[0]),
+        (CELL_WIDTH * len(columns), CELL_HEIGHT * len(models)),
+    )
     width, height = 3.4 + spec.ncols * (0.3 + cells[0]), 2.7 + spec.nrows * (0.6 + cells[1])
     figure.set_size_inches(max(_style.WIDTH, width), max(4.0, height))
-    bar = figure.colorbar(ScalarMappable(scale, COLOURS), ax=[axes for axes, _ in panels], shrink=0.8, pad=0.02)
+    bar = figure.colorbar(
+        ScalarMappable(scale, COLOURS), ax=[axes for axes, _ in panels], shrink=0.8, pad=0.02
+    )
     bar.ax.set_gid("colours")  # the page keeps them in the dark
     bar.set_label(label)
     if isinstance(scale, LogNorm):
@@ -106,12 +141,18 @@ def draw(table: pd.DataFrame, options: Options, scale: Normalize, number: str, l
     n = sorted({int(n) for n in table["repeats"]})
     below = f"below: 95 % interval, n = {n[0]}" + (f" to {n[-1]}" if n[1:] else "")
     handles = [Patch(**MISSING, label="not run, or failed")]
-    for word in (below if n[-1] > 1 else "n = 1: one pair of runs", "bold: sure, all cells judged at once"):
+    for word in (
+        below if n[-1] > 1 else "n = 1: one pair of runs",
+        "bold: sure, all cells judged at once",
+    ):
         handles.append(Patch(alpha=0, label=word))
     figure.legend(handles=handles, loc="outside lower left", frameon=False, handlelength=1.6)
     names = [", ".join(row) for row in table[["framework", "model", *at]].to_numpy()]
     ranked = _style.ranked(dict(zip(names, table["value"], strict=True)), "")
-    figure.result = f"{what}, middle values: {ranked}; {table['told'].sum()} of {len(table)} differ by a verdict."
+    figure.result = (
+        f"{what}, middle values: {ranked}; {table['told'].sum()} of {len(table)} differ by a"
+        " verdict."
+    )
     return figure
 
 

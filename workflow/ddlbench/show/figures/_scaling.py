@@ -1,4 +1,6 @@
-"""What the figures over worker counts share: their data, panels, and one line per framework and loader in each."""
+"""What the figures over worker counts share: their data, panels, and one line per framework and
+loader in each.
+"""
 
 import json
 from collections.abc import Iterator
@@ -11,7 +13,7 @@ from matplotlib.figure import Figure
 
 from ddlbench.analysis.scaling import compared_s, placed, scaling
 from ddlbench.analysis.together import SERIES, by_repeat, title
-from ddlbench.core.plural import count_of, rounded, worker
+from ddlbench.core.formatting import count_of, rounded, worker
 from ddlbench.core.registry import OWN
 from ddlbench.show.figure_data import distinguishing, references
 from ddlbench.show.figures import Options, Tables, _bars, _looks, _style
@@ -40,7 +42,9 @@ def data(tables: Tables, options: Options, measure: str) -> pd.DataFrame:
     ends = [measure, f"{measure}_low", f"{measure}_high"]
     runs = placed(tables["runs"], options.basis)
     table["each"] = _each(runs.assign(compared_s=compared_s(runs, options.basis)), table, measure)
-    return table[[*SERIES, "workers", "ref_workers", "repeats", *ends, "each", "spread_low", "spread_high"]]
+    return table[
+        [*SERIES, "workers", "ref_workers", "repeats", *ends, "each", "spread_low", "spread_high"]
+    ]
 
 
 def _each(runs: pd.DataFrame, table: pd.DataFrame, measure: str) -> list[str]:
@@ -52,7 +56,9 @@ def _each(runs: pd.DataFrame, table: pd.DataFrame, measure: str) -> list[str]:
     """
     values: list[list[float]] = []
     base: dict[int | str, float] = {}
-    for row, (_, group) in zip(table.to_dict("records"), runs.groupby([*SERIES, "workers"], dropna=False), strict=True):
+    for row, (_, group) in zip(
+        table.to_dict("records"), runs.groupby([*SERIES, "workers"], dropna=False), strict=True
+    ):
         if measure == "throughput_images_per_s":
             values.append(group[measure].tolist())
             continue
@@ -81,28 +87,41 @@ def panels(table: pd.DataFrame, options: Options) -> tuple[_style.Drawing, Panel
     runs that trained only some of their epochs are labelled so.
     """
     table, shared = table.copy(), ""
-    others = not table.empty and table["loader"].isna().all()  # records of others: a line per submitter and system
+    others = (
+        not table.empty and table["loader"].isna().all()
+    )  # records of others: a line per submitter and system
     members = ["machine"] if others else ["framework", "loader"]
     by = distinguishing(table, [*members, "workers"], [key for key in SERIES if key not in members])
     if others:
         by = [key for key in by if key == "model"]
         lines = sorted(table["machine"].unique())
-        table = _looks.styled(table, table["machine"], [_looks.nth_style(lines.index(m)) for m in table["machine"]])
+        table = _looks.styled(
+            table, table["machine"], [_looks.nth_style(lines.index(m)) for m in table["machine"]]
+        )
     elif by and len(table[members].drop_duplicates()) == 1:
         line = by.pop(0)
-        shared = ", ".join(name for name in table[members].iloc[0] if name != OWN)  # a program has no loader of ours
+        shared = ", ".join(
+            name for name in table[members].iloc[0] if name != OWN
+        )  # a program has no loader of ours
         # resnet50 before resnet101
         values = sorted(table[line].dropna().unique(), key=lambda value: (len(str(value)), value))
-        table["at"] = [len(values) if pd.isna(value) else values.index(value) for value in table[line]]
+        table["at"] = [
+            len(values) if pd.isna(value) else values.index(value) for value in table[line]
+        ]
         table = table.sort_values("at", kind="stable")
         styles = [_looks.nth_style(place) for place in table.pop("at")]
         table = _looks.styled(table, [title(line, value) for value in table[line]], styles)
     else:
-        if (table[members].nunique() > 1).all() and len(table[members].drop_duplicates()) > MOST_LINES:
+        if (table[members].nunique() > 1).all() and len(
+            table[members].drop_duplicates()
+        ) > MOST_LINES:
             by.append("loader")
         table, shared = _looks.name_lines(table, by, options)
     part = (table["epochs"] < table["of_epochs"]).fillna(False)
-    table["line"] = [f"{line} (extrapolated)" if some else line for line, some in zip(table["line"], part, strict=True)]
+    table["line"] = [
+        f"{line} (extrapolated)" if some else line
+        for line, some in zip(table["line"], part, strict=True)
+    ]
     alone = one_count(table, options)  # then names of lines take the room of a second panel
     return *_style.panels(table, by, options, share_y=not alone, across=1 if alone else 2), shared
 
@@ -119,7 +138,14 @@ def one_count(table: pd.DataFrame, options: Options) -> bool:
     return measured and len(counts) == 1
 
 
-def lying(figure: _style.Drawing, places: Panels, measure: str, x: str, options: Options, quantity: str = "") -> None:
+def lying(
+    figure: _style.Drawing,
+    places: Panels,
+    measure: str,
+    x: str,
+    options: Options,
+    quantity: str = "",
+) -> None:
     """Draw one lying bar per line, the best first, with its runs and its confidence interval;
     published numbers are hollow bars.
     """
@@ -131,7 +157,9 @@ def lying(figure: _style.Drawing, places: Panels, measure: str, x: str, options:
         rows = rows.sort_values(measure, ascending=measure == "reached_s")
         spread = {f"steps_{end}": rows[measure] * rows[f"spread_{end}"] for end in ("low", "high")}
         ends = {end: rows[f"{measure}_{end}"] for end in ("low", "high")}
-        rows = rows.assign(bar=range(len(rows)), each=rows["each"].map(json.loads), **ends, **spread)
+        rows = rows.assign(
+            bar=range(len(rows)), each=rows["each"].map(json.loads), **ends, **spread
+        )
         colours = [style["color"] for style in rows["style"]]
         axes.barh(rows["bar"], rows[measure], color=colours, label="_", **_bars.EDGE)
         axes.set_yticks(rows["bar"], rows["line"])
@@ -145,15 +173,22 @@ def lying(figure: _style.Drawing, places: Panels, measure: str, x: str, options:
         _bars.beside(axes, rows, [rounded(value, 3) for value in rows[measure]])
     _style.heights(figure, heights, _bars.BAR)
     count = count_of(int(places[0][1]["workers"].iloc[0]), worker(options.device))
-    how = "Bars are medians, dots single runs, lines at their ends 95 % intervals; the frame cuts those that are wide."
+    how = (
+        "Bars are medians, dots single runs, lines at their ends 95 % intervals; the frame cuts"
+        " those that are wide."
+    )
     figure.instead = f"{x.split(' [')[0].capitalize()} on {count}. {how}"
 
 
-def published_bars(rows: pd.DataFrame, measure: str, quantity: str, options: Options) -> pd.DataFrame:
+def published_bars(
+    rows: pd.DataFrame, measure: str, quantity: str, options: Options
+) -> pd.DataFrame:
     """Return the published numbers of a quantity that fit the rows of a panel, as rows of it
     without repeats.
     """
-    points = references(options, quantity, rows.drop(columns="schedule")) if quantity else pd.DataFrame()
+    points = (
+        references(options, quantity, rows.drop(columns="schedule")) if quantity else pd.DataFrame()
+    )
     if points.empty:
         return points
     values = points["value"].astype("float64")
@@ -198,7 +233,9 @@ def result(places: Panels, measure: str, unit: str, options: Options) -> str:
     return f"{where}: {_style.ranked(values, unit)}." if values else ""
 
 
-def draw(data: pd.DataFrame, options: Options, measure: str, y_label: str, quantity: str = "") -> Figure:
+def draw(
+    data: pd.DataFrame, options: Options, measure: str, y_label: str, quantity: str = ""
+) -> Figure:
     """Draw a measure over worker counts, with published numbers of a quantity.
 
     Efficiency has no log axis.
@@ -216,7 +253,9 @@ def draw(data: pd.DataFrame, options: Options, measure: str, y_label: str, quant
             axes.plot(at, values, label="ideal", **_style.IDEAL)
     seen = published(places, quantity, options) if quantity else set()
     if seen:
-        figure.note("Colourless hollow markers are published numbers; triangles are published limits.")
+        figure.note(
+            "Colourless hollow markers are published numbers; triangles are published limits."
+        )
     if measure == "speed_up":
         _style.ratio_y(figure)
     elif measure != "efficiency":
@@ -228,7 +267,9 @@ def draw(data: pd.DataFrame, options: Options, measure: str, y_label: str, quant
     return _style.finished(figure, _style.worker_label(options), y_label, words, shared)
 
 
-def _ideal(rows: pd.DataFrame, measure: str, counts: list[int]) -> Iterator[tuple[list[int], list[float]]]:
+def _ideal(
+    rows: pd.DataFrame, measure: str, counts: list[int]
+) -> Iterator[tuple[list[int], list[float]]]:
     """Yield points of the ideal: for efficiency 1; for speed-up a line from each baseline; else a
     line from the best on the fewest workers, along which images per joule stay.
     """
@@ -243,7 +284,10 @@ def _ideal(rows: pd.DataFrame, measure: str, counts: list[int]) -> Iterator[tupl
         fewest = rows["workers"].min()
         first = rows[rows["workers"] == fewest][measure]
         slower = measure == "reached_s"
-        yield counts, [first.min() * fewest / n if slower else first.max() * n / fewest for n in counts]
+        yield (
+            counts,
+            [first.min() * fewest / n if slower else first.max() * n / fewest for n in counts],
+        )
 
 
 def published(panels: Panels, quantity: str, options: Options) -> set[int]:

@@ -1,6 +1,8 @@
-"""One look for all figures: colours, markers and lines that also read in grey, axes, legends, files.
+"""One look for all figures: colours, markers and lines that also read in grey, axes, legends,
+files.
 
-Importing this sets matplotlib's look for the process; members of `figures/` import it when they draw.
+Importing this sets matplotlib's look for the process; members of `figures/` import it when they
+draw.
 """
 
 import math
@@ -19,17 +21,25 @@ from matplotlib.figure import Figure
 from matplotlib.gridspec import GridSpecBase
 from matplotlib.patheffects import withStroke
 from matplotlib.text import Annotation
-from matplotlib.ticker import FixedLocator, Locator, LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
+from matplotlib.ticker import (
+    FixedLocator,
+    Locator,
+    LogLocator,
+    MaxNLocator,
+    NullLocator,
+    StrMethodFormatter,
+)
 from matplotlib.transforms import Bbox, ScaledTranslation, Transform
 
 from ddlbench.analysis import together
 from ddlbench.core.files import aside
-from ddlbench.core.plural import listed, rounded, worker
+from ddlbench.core.formatting import listed, rounded, worker
 from ddlbench.show.figures import Options
 from ddlbench.show.figures._looks import Style
 
-# White with a grey grid: seaborn's style as matplotlib ships it. A figure is at most WIDTH wide [inches], no letter is
-# smaller than SMALL [points], so that a phone of 390 pixels shows it whole, with letters of 7 points.
+# White with a grey grid: seaborn's style as matplotlib ships it. A figure is at most WIDTH wide
+# [inches], no letter is smaller than SMALL [points], so that a phone of 390 pixels shows it whole,
+# with letters of 7 points.
 WIDTH, SMALL = 4.9, 9.2
 ASIDE, LINE = 6.0, 11.0  # of a published point its label, and of a label the next one [points]
 MOST_LINES = 6  # by which a label may be moved
@@ -38,26 +48,51 @@ matplotlib.rcParams.update(
     matplotlib.style.library["seaborn-v0_8-whitegrid"]
     | dict.fromkeys(("font.size", "axes.labelsize", "axes.titlesize", "legend.title_fontsize"), 9.6)
     | dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize"), SMALL)
-    | {"font.sans-serif": ["DejaVu Sans", "Verdana", "Arial", "sans-serif"], "figure.titlesize": 10.5}
+    | {
+        "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial", "sans-serif"],
+        "figure.titlesize": 10.5,
+    }
     | {"legend.frameon": True, "grid.linewidth": 0.8, "lines.linewidth": 1.5, "lines.markersize": 6}
-    | {"patch.edgecolor": "w", "patch.force_edgecolor": True, "patch.linewidth": 0.8, "hatch.linewidth": 0.8}
+    | {
+        "patch.edgecolor": "w",
+        "patch.force_edgecolor": True,
+        "patch.linewidth": 0.8,
+        "hatch.linewidth": 0.8,
+    }
     | {"xtick.bottom": False, "ytick.left": False}
     | {"svg.hashsalt": "ddlbench", "svg.fonttype": "none", "pdf.fonttype": 42}
 )
-DOT: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 3.6, "markeredgecolor": "black", "zorder": 3.5}
+DOT: dict[str, Any] = {
+    "linestyle": "none",
+    "marker": "o",
+    "markersize": 3.6,
+    "markeredgecolor": "black",
+    "zorder": 3.5,
+}
 BEYOND = 1.5  # times the outermost point: so far an interval may stretch an axis
 MOST_NAMED = 4  # values in the first sentence of a caption
 IDEAL: dict[str, Any] = {"color": "0.55", "linewidth": 1.2, "linestyle": (0, (1, 1)), "zorder": 1}
-ONE: dict[str, Any] = {"color": "0.3", "linewidth": 1.2, "zorder": 1.5}  # where a ratio says: as before
+ONE: dict[str, Any] = {
+    "color": "0.3",
+    "linewidth": 1.2,
+    "zorder": 1.5,
+}  # where a ratio says: as before
 RELATIONS = {"approx": ("o", "about"), "above": ("^", "more than"), "below": ("v", "less than")}
-REFERENCE: dict[str, Any] = {"linestyle": "none", "markersize": 7, "markerfacecolor": "none", "zorder": 4}
+REFERENCE: dict[str, Any] = {
+    "linestyle": "none",
+    "markersize": 7,
+    "markerfacecolor": "none",
+    "zorder": 4,
+}
 REFERENCE |= {"markeredgecolor": "black", "markeredgewidth": 1.2}
 
 Values = Any  # a column, or the index of a table
 
 
 class Drawing(Figure):
-    """A figure with its caption: what these runs say, and how to read it. It goes into the files (`save`)."""
+    """A figure with its caption: what these runs say, and how to read it. It goes into the files
+    (`save`).
+    """
 
     result = ""
     instead = ""  # of the words of its kind on how to read it
@@ -70,18 +105,27 @@ class Drawing(Figure):
 
 
 def panels(
-    rows: pd.DataFrame, by: Sequence[str], options: Options, share_y: bool = True, share_x: bool = True, across: int = 2
+    rows: pd.DataFrame,
+    by: Sequence[str],
+    options: Options,
+    share_y: bool = True,
+    share_x: bool = True,
+    across: int = 2,
 ) -> tuple[Drawing, list[tuple[Axes, pd.DataFrame]]]:
     """Return a figure with one panel for each combination of the columns `by` in `rows`: (figure,
     [(axes, its rows)]).
 
     No rows give an empty panel that says so, and an empty list.
     """
-    groups: list[tuple[Any, pd.DataFrame]] = list(rows.groupby(list(by), dropna=False)) if by else []
+    groups: list[tuple[Any, pd.DataFrame]] = (
+        list(rows.groupby(list(by), dropna=False)) if by else []
+    )
     groups = groups or [((), rows)]
     across = min(len(groups), across)
     down = math.ceil(len(groups) / across)
-    figure = Drawing(figsize=(WIDTH, 4.0 if len(groups) == 1 else 1.3 + 1.9 * down), layout="constrained")
+    figure = Drawing(
+        figsize=(WIDTH, 4.0 if len(groups) == 1 else 1.3 + 1.9 * down), layout="constrained"
+    )
     figure.suptitle(options.title, wrap=True)
     places = figure.subplots(down, across, squeeze=False, sharex=share_x, sharey=share_y).ravel()
     for empty in places[len(groups) :]:
@@ -103,12 +147,20 @@ def nothing(axes: Axes) -> None:
 
 
 def labels(figure: Figure, x: str, y: str) -> None:
-    """Name the axes at the figure's left and lower edge; y once for several rows of panels, which may be low, x on
-    lines as wide as panels that stand side by side."""
-    first = [axes for axes in figure.axes if (place := axes.get_subplotspec()) is not None and place.is_first_col()]
+    """Name the axes at the figure's left and lower edge; y once for several rows of panels, which
+    may be low, x on lines as wide as panels that stand side by side.
+    """
+    first = [
+        axes
+        for axes in figure.axes
+        if (place := axes.get_subplotspec()) is not None and place.is_first_col()
+    ]
     if len(first) > 1:
         figure.supylabel(y, fontsize=matplotlib.rcParams["axes.labelsize"])
-    beside = any((place := axes.get_subplotspec()) is not None and place.colspan.start for axes in figure.axes)
+    beside = any(
+        (place := axes.get_subplotspec()) is not None and place.colspan.start
+        for axes in figure.axes
+    )
     for axes in figure.axes:
         if axes in first[:1] and len(first) == 1:
             axes.set_ylabel(fill(y, 20) if figure.get_figheight() < 3.5 else y)  # a low panel
@@ -137,7 +189,9 @@ def _are_close(counts: Sequence[float], width: float) -> bool:
     doubled = [math.log2(count) for count in counts]
     inch = 0.7 * width / (doubled[-1] - doubled[0] + 0.8)
     pairs = zip(doubled, doubled[1:], counts[1:], strict=False)
-    return any((after - before) * inch < 0.05 + 0.085 * len(str(count)) for before, after, count in pairs)
+    return any(
+        (after - before) * inch < 0.05 + 0.085 * len(str(count)) for before, after, count in pairs
+    )
 
 
 def _ticks(axis: XAxis | YAxis, at: Locator, form: str = ",.10g") -> None:
@@ -149,7 +203,11 @@ def _ticks(axis: XAxis | YAxis, at: Locator, form: str = ",.10g") -> None:
 
 def worker_label(options: Options) -> str:
     """Return the name of the axis of worker counts."""
-    return f"workers ({options.device_name})" if options.device == "cpu" else f"{worker(options.device)}s"
+    return (
+        f"workers ({options.device_name})"
+        if options.device == "cpu"
+        else f"{worker(options.device)}s"
+    )
 
 
 def logarithmic(figure: Figure, which: str = "y") -> None:
@@ -161,7 +219,10 @@ def logarithmic(figure: Figure, which: str = "y") -> None:
     for axes in figure.axes:  # only now all limits, which panels may share, are known
         low, high = axes.get_ylim() if which == "y" else axes.get_xlim()
         subs = (1,) if high > 1000 * low else (1, 3) if high > 100 * low else (1, 2, 5)
-        _ticks(getattr(axes, f"{which}axis"), LogLocator(subs=subs) if high > 10 * low else MaxNLocator(6))
+        _ticks(
+            getattr(axes, f"{which}axis"),
+            LogLocator(subs=subs) if high > 10 * low else MaxNLocator(6),
+        )
 
 
 def ratio_y(figure: Figure) -> None:
@@ -171,7 +232,10 @@ def ratio_y(figure: Figure) -> None:
     for axes in figure.axes:
         low, high = (math.log2(end) for end in axes.get_ylim())
         every = math.ceil((high - low) / 7)
-        _ticks(axes.yaxis, FixedLocator([2.0 ** (every * n) for n in range(-30, 31) if low <= every * n <= high]))
+        _ticks(
+            axes.yaxis,
+            FixedLocator([2.0 ** (every * n) for n in range(-30, 31) if low <= every * n <= high]),
+        )
         axes.axhline(1.0, **ONE)
 
 
@@ -196,7 +260,9 @@ def whole_numbers(axis: Axis) -> None:
 
 
 def side_by_side(axes: Axes, lines: int) -> Iterator[Transform]:
-    """Yield where the bars and dots of each of so many lines are drawn: a little aside, so that none hides another."""
+    """Yield where the bars and dots of each of so many lines are drawn: a little aside, so that
+    none hides another.
+    """
     figure = axes.get_figure(root=True)
     assert figure is not None  # axes that are drawn have one
     step = min(5.0, 20.0 / max(1, lines - 1))  # points
@@ -205,7 +271,15 @@ def side_by_side(axes: Axes, lines: int) -> Iterator[Transform]:
         yield axes.transData + aside
 
 
-def bars(axes: Axes, x: Values, middle: Values, low: Values, high: Values, style: Style, steps: bool = False) -> None:
+def bars(
+    axes: Axes,
+    x: Values,
+    middle: Values,
+    low: Values,
+    high: Values,
+    style: Style,
+    steps: bool = False,
+) -> None:
     """Draw a bar with caps from `low` to `high` at each point that has them; a dotted one without
     caps where it is not a confidence interval, but the spread of a single run's `steps`. A wide one
     does not stretch the axis: the frame cuts it.
@@ -216,21 +290,33 @@ def bars(axes: Axes, x: Values, middle: Values, low: Values, high: Values, style
     x, middle, low, high = (values[there].astype(float) for values in (x, middle, low, high))
     ends = ((middle - low).clip(lower=0.0), (high - middle).clip(lower=0.0))
     before = axes.dataLim.frozen().get_points()
-    look: dict[str, Any] = {"transform": style.get("transform", axes.transData), "capsize": 0 if steps else 3}
-    drawn = axes.errorbar(x, middle, ends, fmt="none", ecolor=style["color"], elinewidth=1.2, **look)
+    look: dict[str, Any] = {
+        "transform": style.get("transform", axes.transData),
+        "capsize": 0 if steps else 3,
+    }
+    drawn = axes.errorbar(
+        x, middle, ends, fmt="none", ecolor=style["color"], elinewidth=1.2, **look
+    )
     if steps:
         drawn[2][0].set_linestyle(":")
     axes.dataLim.set_points(before)
     low, high = (end.clip(middle.min() / BEYOND, middle.max() * BEYOND) for end in (low, high))
-    axes.update_datalim([*zip(x, middle, strict=True), *zip(x, low, strict=True), *zip(x, high, strict=True)])
+    axes.update_datalim(
+        [*zip(x, middle, strict=True), *zip(x, low, strict=True), *zip(x, high, strict=True)]
+    )
     axes.autoscale_view()
 
 
 def dots(axes: Axes, x: Values, values: Iterable[Sequence[float]], style: Style) -> None:
     """Draw a dot for each repeat of the points, where there are several."""
-    several = [(at, value) for at, runs in zip(x, values, strict=True) for value in runs if len(runs) > 1]
+    several = [
+        (at, value) for at, runs in zip(x, values, strict=True) for value in runs if len(runs) > 1
+    ]
     if several:
-        look = {"markeredgecolor": style["color"], "transform": style.get("transform", axes.transData)}
+        look = {
+            "markeredgecolor": style["color"],
+            "transform": style.get("transform", axes.transData),
+        }
         axes.plot(*zip(*several, strict=True), **DOT | look, color="white")
         axes.update_datalim(several)
         axes.autoscale_view()
@@ -245,9 +331,14 @@ def curves(panels: Sequence[tuple[Axes, pd.DataFrame]], x: str, y: str) -> dict[
     last = {}
     for axes, rows in panels:
         for name, points in rows.groupby("line"):
-            look = points["style"].iloc[0] | {"markevery": max(1, points[x].nunique() // 10), "label": name}
+            look = points["style"].iloc[0] | {
+                "markevery": max(1, points[x].nunique() // 10),
+                "label": name,
+            }
             band = ("pi", 100) if points["run"].nunique() > 1 else None
-            seaborn.lineplot(points, x=x, y=y, ax=axes, estimator="median", errorbar=band, legend=False, **look)
+            seaborn.lineplot(
+                points, x=x, y=y, ax=axes, estimator="median", errorbar=band, legend=False, **look
+            )
             end = points.loc[points[x] == points[x].max(), y]
             last[", ".join(filter(None, (str(name), axes.get_title())))] = float(end.median())
         axes.set(xlabel="", ylabel="")
@@ -259,20 +350,32 @@ INTERVAL, SPREAD, RANGE = "95 % interval", "5 % to 95 % of its steps", "lowest t
 
 
 def say_bars(
-    axes: Axes, repeats: Iterable[int], bar: str = "", single: str = "", lying: bool = False, dot: str = "run"
+    axes: Axes,
+    repeats: Iterable[int],
+    bar: str = "",
+    single: str = "",
+    lying: bool = False,
+    dot: str = "run",
 ) -> None:
     """Add to the legend what dots, bars and bands are, and of how many repeats: each as it is
     drawn.
 
-    `bar`: what a bar or a band of several runs is, "" where there are dots only; `single`: of points of a single run;
-    `dot`: what each dot is.
+    `bar`: what a bar or a band of several runs is, "" where there are dots only; `single`: of
+    points of a single run; `dot`: what each dot is.
     """
     counts, empty = sorted({int(n) for n in repeats}), [math.nan]
-    end: dict[str, Any] = {"xerr" if lying else "yerr": empty, "fmt": "none", "ecolor": "black", "elinewidth": 1.2}
+    end: dict[str, Any] = {
+        "xerr" if lying else "yerr": empty,
+        "fmt": "none",
+        "ecolor": "black",
+        "elinewidth": 1.2,
+    }
     if several := [n for n in counts if n > 1]:
         n = " to ".join(map(str, sorted({several[0], several[-1]})))
         if bar == RANGE:
-            axes.fill_between([], [], color="black", alpha=0.2, linewidth=0, label=f"n = {n}: {bar}")
+            axes.fill_between(
+                [], [], color="black", alpha=0.2, linewidth=0, label=f"n = {n}: {bar}"
+            )
         else:
             axes.plot([], [], **DOT, color="white", label=f"n = {n}: one {dot} each")
         if bar == INTERVAL:
@@ -287,7 +390,10 @@ def ranked(values: Mapping[Any, float], unit: str) -> str:
     """Format middle values from the highest on, as `3 (a), 2 (b) and 1 (c) images/s`; of many, both
     ends.
     """
-    order = [f"{rounded(values[name], 3)} ({name})" for name in sorted(values, key=lambda name: -values[name])]
+    order = [
+        f"{rounded(values[name], 3)} ({name})"
+        for name in sorted(values, key=lambda name: -values[name])
+    ]
     if len(order) > MOST_NAMED:
         return f"from {order[0]} down to {order[-1]} {unit}".rstrip()
     return f"{listed(order)} {unit}".rstrip()
@@ -305,7 +411,11 @@ def reference_points(axes: Axes, points: pd.DataFrame, x: str, y: str = "value")
         axes.plot(group[x], group[y], label=f"{name}: {says}", **REFERENCE | {"marker": marker})
     if y != "value":
         return
-    look = {"fontsize": SMALL, "path_effects": [withStroke(linewidth=2, foreground="white")], "zorder": 3.9}
+    look = {
+        "fontsize": SMALL,
+        "path_effects": [withStroke(linewidth=2, foreground="white")],
+        "zorder": 3.9,
+    }
     named = points.sort_values([x, "value"])
     labels = [
         beside(axes, note, at, value, aside=-ASIDE, ha="right", **look)
@@ -321,21 +431,27 @@ def beside(axes: Axes, text: str, x: Any, y: Any, aside: float = 4, **look: Any)
 
 
 def apart(figure: Drawing) -> None:
-    """Move labels of published points that would lie on one another or on such a point: to the other side, or some
-    lines up or down, then with a thin line to their point. Where nothing is free, a label stays."""
+    """Move labels of published points that would lie on one another or on such a point: to the
+    other side, or some lines up or down, then with a thin line to their point. Where nothing is
+    free, a label stays.
+    """
     if not figure.published:
         return
     figure.draw_without_rendering()
     placed = [_marker(label) for label in figure.published]
     for label in (label for label in figure.published if label.get_text()):
         places = [*_around()]
-        free = next((place for place in places if _is_free(figure, label, place, placed)), places[0])
+        free = next(
+            (place for place in places if _is_free(figure, label, place, placed)), places[0]
+        )
         _put(label, free)
         if free[1]:
             axes = label.axes
             assert isinstance(axes, Axes)
             line = {"arrowstyle": "-", "linewidth": 0.5, "color": "0.4", "shrinkA": 0, "shrinkB": 2}
-            axes.annotate("", label.xy, free, textcoords="offset points", arrowprops=line, zorder=3.8)
+            axes.annotate(
+                "", label.xy, free, textcoords="offset points", arrowprops=line, zorder=3.8
+            )
         placed.append(label.get_window_extent())
 
 
@@ -348,7 +464,9 @@ def _marker(label: Annotation) -> Bbox:
 
 
 def _around() -> Iterator[tuple[float, float]]:
-    """Where a label may be [points from its point]: left or right of it, then more and more lines up and down."""
+    """Where a label may be [points from its point]: left or right of it, then more and more lines
+    up and down.
+    """
     for lines in sorted(range(-MOST_LINES, MOST_LINES + 1), key=abs):
         yield from ((-ASIDE, lines * LINE), (ASIDE, lines * LINE))
 
@@ -358,8 +476,12 @@ def _put(label: Annotation, place: tuple[float, float]) -> None:
     label.set_horizontalalignment("right" if place[0] < 0 else "left")
 
 
-def _is_free(figure: Figure, label: Annotation, place: tuple[float, float], placed: Sequence[Bbox]) -> bool:
-    """Return whether a label would lie within the figure's sides there, and on nothing that is placed."""
+def _is_free(
+    figure: Figure, label: Annotation, place: tuple[float, float], placed: Sequence[Bbox]
+) -> bool:
+    """Return whether a label would lie within the figure's sides there, and on nothing that is
+    placed.
+    """
     _put(label, place)
     box = label.get_window_extent()
     within = figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1
@@ -374,19 +496,31 @@ def legend(figure: Figure) -> None:
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             entries.setdefault(label, handle)
-    for last in [label for label in entries if label == "ideal" or ": " in label or " not " in label]:
-        entries[last] = entries.pop(last)  # ours first, then what bars are, the ideal and what others published
+    for last in [
+        label for label in entries if label == "ideal" or ": " in label or " not " in label
+    ]:
+        entries[last] = entries.pop(
+            last
+        )  # ours first, then what bars are, the ideal and what others published
     if entries:
         width, height = figure.get_size_inches()
         spec, long = grid(figure.axes[0]), 0.55 + 0.067 * max(map(len, entries))  # inches, about
         across = min(len(entries), max(1, int(width / long)))
         ratios: Any = spec.get_height_ratios()
-        low = height * ratios[-1] / sum(ratios) - 0.6  # inches that a hole in the last row has below the panel above
+        low = (
+            height * ratios[-1] / sum(ratios) - 0.6
+        )  # inches that a hole in the last row has below the panel above
         look: dict[str, Any] = {"handlelength": 2.6, "columnspacing": 1.0, "handletextpad": 0.5}
-        if len(figure.axes) < spec.nrows * spec.ncols and long < 0.45 * width and 0.19 * len(entries) < low:
+        if (
+            len(figure.axes) < spec.nrows * spec.ncols
+            and long < 0.45 * width
+            and 0.19 * len(entries) < low
+        ):
             look |= {"loc": "center", "bbox_to_anchor": (0.54, 0.02, 0.45, low / height)}
         else:
-            figure.set_size_inches(width, height + 0.19 * max(0, math.ceil(len(entries) / across) - 3))  # its rows
+            figure.set_size_inches(
+                width, height + 0.19 * max(0, math.ceil(len(entries) / across) - 3)
+            )  # its rows
             look |= {"loc": "outside lower center", "ncols": across}
         figure.legend(list(entries.values()), list(entries), frameon=False, **look)
 
@@ -407,8 +541,10 @@ def finished(figure: Drawing, x: str, y: str, result: str = "", shared: str = ""
 
 
 def caption(figure: Figure, how_to_read: str, device: str = "") -> str:
-    """Return what people read below the picture: its result and a sentence on how to read it; on a second line the rest
-    of how to read it, without sentences on the other kind of `device`, and what of that only this one has."""
+    """Return what people read below the picture: its result and a sentence on how to read it; on a
+    second line the rest of how to read it, without sentences on the other kind of `device`, and
+    what of that only this one has.
+    """
     others = {"cpu": "On GPUs ", "cuda": "On CPUs "}.get(device, "\n")
     how_to_read = getattr(figure, "instead", "") or how_to_read
     sentences = re.split(r"(?<=\.) ", " ".join(how_to_read.split()))
@@ -430,9 +566,13 @@ def save(figure: Figure, prefix: Path, text: str = "", about: str = "") -> None:
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # what has its place keeps it
     for legend in figure.legends:
-        if legend.get_bbox_to_anchor().bounds == figure.bbox.bounds:  # else it would move to the lower edge of the file
+        if (
+            legend.get_bbox_to_anchor().bounds == figure.bbox.bounds
+        ):  # else it would move to the lower edge of the file
             legend.set_bbox_to_anchor((0, 0, 1, 1), figure.transFigure)
-    figure.text(0.99, (0.06 - below) / height, about, ha="right", va="bottom", fontsize=SMALL, color="0.4")
+    figure.text(
+        0.99, (0.06 - below) / height, about, ha="right", va="bottom", fontsize=SMALL, color="0.4"
+    )
     whole = Bbox.from_bounds(0, -below, width, height + below)
     files: tuple[tuple[str, dict[str, Any]], ...] = (
         (".svg", {"Date": None, "Description": words}),

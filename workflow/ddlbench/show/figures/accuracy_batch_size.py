@@ -1,5 +1,6 @@
-"""Top-1 accuracy on the validation images after the last epoch, over the global batch size (images per step over all
-workers, logarithmic); a line per learning-rate schedule. Points are medians, dots single runs.
+"""Top-1 accuracy on the validation images after the last epoch, over the global batch size (images
+per step over all workers, logarithmic); a line per learning-rate schedule. Points are medians, dots
+single runs.
 """
 
 import math
@@ -8,7 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ddlbench.analysis.together import settings, successful
-from ddlbench.core.plural import rounded
+from ddlbench.core.formatting import rounded
 from ddlbench.core.roles import AXIS, EXTENT, SETTING
 from ddlbench.show.figure_data import distinguishing, references
 from ddlbench.show.figures import Options, Tables, _looks, _style
@@ -20,7 +21,17 @@ APART = 0.5  # labels of the axis need so many doublings between them
 WITHIN = settings(  # panels, where they tell points apart
     *(SETTING, AXIS, EXTENT),
     without=("machine", "schedule", "options", "interrupt_steps"),
-    first=("model", "dataset", "recipe", "epochs", "of_epochs", "framework", "loader", "form", "workers"),
+    first=(
+        "model",
+        "dataset",
+        "recipe",
+        "epochs",
+        "of_epochs",
+        "framework",
+        "loader",
+        "form",
+        "workers",
+    ),
 )
 
 
@@ -34,7 +45,9 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
     """Draw one panel for each model, framework, ... if there are several."""
-    figure, panels = _style.panels(data, distinguishing(data, ["schedule", "global_batch"], WITHIN), options)
+    figure, panels = _style.panels(
+        data, distinguishing(data, ["schedule", "global_batch"], WITHIN), options
+    )
     sizes = set(data["global_batch"])
     for axes, rows in panels:
         for schedule, line in rows.groupby("schedule"):
@@ -56,6 +69,8 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     _style.count_axis(figure, sizes)
     ends = sorted({data["global_batch"].min(), data["global_batch"].max()}) if panels else []
     middle = data.groupby("global_batch")["top1_percent"].median()
-    result = " and ".join(f"{rounded(float(middle[size]), 3)} % with batches of {int(size):,}" for size in ends)
+    result = " and ".join(
+        f"{rounded(float(middle[size]), 3)} % with batches of {int(size):,}" for size in ends
+    )
     result = f"Middle top-1 accuracy: {result}." if result else ""
     return _style.finished(figure, "global batch size [images]", "top-1 accuracy [%]", result)

@@ -1,6 +1,6 @@
-"""Top-1 accuracy on the validation images after each epoch of training; a line per learning-rate schedule or, where
-there is one schedule, per framework and loader. Lines are medians of repeats, bands reach from the lowest to the
-highest.
+"""Top-1 accuracy on the validation images after each epoch of training; a line per learning-rate
+schedule or, where there is one schedule, per framework and loader. Lines are medians of repeats,
+bands reach from the lowest to the highest.
 """
 
 import pandas as pd
@@ -30,7 +30,9 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
 def draw(data: pd.DataFrame, options: Options) -> Figure:
     """Draw one panel for each global batch size, and whatever else distinguishes runs."""
     line = ["schedule"] if data["schedule"].nunique() > 1 else MEMBERS
-    by = distinguishing(data, line, [*OTHERS, *(column for column in MEMBERS if column not in line)])
+    by = distinguishing(
+        data, line, [*OTHERS, *(column for column in MEMBERS if column not in line)]
+    )
     table, shared = data.assign(percent=100 * data["top1"]), ""
     if line == MEMBERS:
         table, shared = _looks.name_lines(table, by, options)

@@ -1,7 +1,8 @@
-"""Cost of the whole training: its node hours, at the machine's price where its file names one, and the expected loss by
-interruptions with the chosen interval between checkpoints. The loss is computed from what a checkpoint and a restart
-took in interrupted runs of the same settings, and from the machine's mean time between interruptions (table costs;
-Daly 2006, doi:10.1016/j.future.2004.11.016).
+"""Cost of the whole training: its node hours, at the machine's price where its file names one, and
+the expected loss by interruptions with the chosen interval between checkpoints. The loss is
+computed from what a checkpoint and a restart took in interrupted runs of the same settings, and
+from the machine's mean time between interruptions (table costs; Daly 2006,
+doi:10.1016/j.future.2004.11.016).
 """
 
 import pandas as pd
@@ -33,7 +34,11 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     unit = "node hours" if data["currency"].isna().all() else str(data["currency"].dropna().iloc[0])
     figure, panels = _bars.stacks(data.drop(columns=["currency", "why"]), PARTS, options)
     for axes, rows in panels:
-        _bars.beside(axes, rows, ["?" if pd.isna(share) else f"+{share:.2g} %" for share in rows["loss_percent"]])
+        _bars.beside(
+            axes,
+            rows,
+            ["?" if pd.isna(share) else f"+{share:.2g} %" for share in rows["loss_percent"]],
+        )
         axes.locator_params(axis="x", nbins=4)  # small costs have long numbers
         if rows["loss_percent"].isna().any():
             figure.note("At a question mark the loss is not known, which is not zero.")

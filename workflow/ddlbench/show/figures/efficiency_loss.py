@@ -1,8 +1,9 @@
-"""Where the efficiency went. A bar is the efficiency of the whole training, and then what took the rest: for each part
-the worker-seconds per image beyond those on the fewest workers. Efficiency and parts add up to 1; a part that takes
-less time than on the fewest workers reaches below 0. Parts are the times of the median worker of each step, so the
-cost of a slow worker is waiting. Where a framework cannot tell waiting, transfer and compute apart, they are one part.
-Bars are of the total times of all repeats.
+"""Where the efficiency went. A bar is the efficiency of the whole training, and then what took the
+rest: for each part the worker-seconds per image beyond those on the fewest workers. Efficiency and
+parts add up to 1; a part that takes less time than on the fewest workers reaches below 0. Parts are
+the times of the median worker of each step, so the cost of a slow worker is waiting. Where a
+framework cannot tell waiting, transfer and compute apart, they are one part. Bars are of the total
+times of all repeats.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,19 +40,31 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
 def draw(data: pd.DataFrame, options: Options) -> Figure:
     """Draw one panel per loader, model, batch, ...; one bar per framework and worker count."""
     # A part that is nothing anywhere needs no place in the legend.
-    parts = {name: label for name, label in PARTS.items() if data[name].abs().max() >= 0.0005 or name == "efficiency"}
+    parts = {
+        name: label
+        for name, label in PARTS.items()
+        if data[name].abs().max() >= 0.0005 or name == "efficiency"
+    }
     batch = data["global_batch"].fillna(data["batch_per_worker"] * data["workers"])
     table = data.assign(global_batch=batch).drop(columns=["repeats", "batch_per_worker"])
     figure, panels = _bars.stacks(table, parts, options)
     for axes, _ in panels:
         axes.axvline(1.0, **_style.IDEAL)
         axes.axvline(0.0, color="black", linewidth=0.8)
-    return _bars.finished(figure, "share of workers' time", options, parts, panels, lost(panels, parts))
+    return _bars.finished(
+        figure, "share of workers' time", options, parts, panels, lost(panels, parts)
+    )
 
 
 def lost(panels: Sequence[tuple[Axes, pd.DataFrame]], parts: Mapping[str, str]) -> str:
     """Describe which parts took most of the workers' time, over all bars."""
-    sums = pd.concat([rows[list(parts)] for _, rows in panels]).mean() if panels else pd.Series(dtype="float64")
+    sums = (
+        pd.concat([rows[list(parts)] for _, rows in panels]).mean()
+        if panels
+        else pd.Series(dtype="float64")
+    )
     largest = sums.drop("efficiency").nlargest(2) if len(sums) > 1 else sums[:0]
-    taken = " and ".join(f"{parts[str(name)]} {100 * share:.0f} %" for name, share in largest.items() if share > 0)
+    taken = " and ".join(
+        f"{parts[str(name)]} {100 * share:.0f} %" for name, share in largest.items() if share > 0
+    )
     return f"Of the workers' time, on average over the bars, {taken} went." if taken else ""

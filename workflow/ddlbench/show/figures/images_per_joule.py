@@ -1,7 +1,8 @@
-"""Images trained per joule over the number of workers; both axes logarithmic. The energy is that of the whole training,
-validation included, as the computers' own counters have it. Along the dotted grey line, from the highest value on the
-fewest workers, more workers train as many images per joule. Points are medians, dots single runs, bars with caps 95 %
-intervals; the frame cuts those that are wide. A run whose energy is not known has no point.
+"""Images trained per joule over the number of workers; both axes logarithmic. The energy is that of
+the whole training, validation included, as the computers' own counters have it. Along the dotted
+grey line, from the highest value on the fewest workers, more workers train as many images per
+joule. Points are medians, dots single runs, bars with caps 95 % intervals; the frame cuts those
+that are wide. A run whose energy is not known has no point.
 """
 
 import pandas as pd
@@ -21,7 +22,9 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
     table = _scaling.data({"runs": known}, options, RATE)
     # Steps have no energy of their own, and so no spread.
     table = table.assign(spread_low=float("nan"), spread_high=float("nan"))
-    return table.rename(columns={f"{RATE}{end}": f"{_scaling.PER_JOULE}{end}" for end in ("", "_low", "_high")})
+    return table.rename(
+        columns={f"{RATE}{end}": f"{_scaling.PER_JOULE}{end}" for end in ("", "_low", "_high")}
+    )
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:

@@ -1,7 +1,8 @@
-"""What profiled runs spent their kernel time on: communication (all-reduce), input (loading, decoding, copies to the
-device), computation (convolutions, matrix products), element-wise operations (with normalisation, pooling, loss and
-optimiser) and other kernels. Kernels that run at the same time all count, so communication behind computation is in it.
-Without a GPU the shares are of the operators' CPU time.
+"""What profiled runs spent their kernel time on: communication (all-reduce), input (loading,
+decoding, copies to the device), computation (convolutions, matrix products), element-wise
+operations (with normalisation, pooling, loss and optimiser) and other kernels. Kernels that run at
+the same time all count, so communication behind computation is in it. Without a GPU the shares are
+of the operators' CPU time.
 """
 
 import math
@@ -10,7 +11,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ddlbench.core import registry
-from ddlbench.core.plural import listed
+from ddlbench.core.formatting import listed
 from ddlbench.show.figure_data import finished
 from ddlbench.show.figures import Options, Tables, _bars, _style
 
@@ -32,13 +33,18 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
     """Draw one panel per model, loader, ...; one bar per framework and worker count."""
-    table = data.drop(columns=["run", "epochs", "of_epochs"], errors="ignore").assign(published=False)
+    table = data.drop(columns=["run", "epochs", "of_epochs"], errors="ignore").assign(
+        published=False
+    )
     table = pd.concat([table, published(table, options.reference)], ignore_index=True)
     shown, left_out = chosen(table)
     table = table[table["workers"].isin(shown)]
     figure, panels = _bars.stacks(table, PARTS, options, OTHERS, dots=False)  # all bars end at 100
     if left_out:
-        figure.note(f"Not drawn: {listed([str(count) for count in left_out])} workers; the CSV file has all of ours.")
+        figure.note(
+            f"Not drawn: {listed([str(count) for count in left_out])} workers; the CSV file has all"
+            " of ours."
+        )
     for axes, rows in panels:
         axes.set_xlim(0, 100)
         if rows["published"].any():
@@ -49,15 +55,18 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
 
 
 def chosen(table: pd.DataFrame) -> tuple[list[int], list[int]]:
-    """Return the worker counts that are drawn, and those that are left out: some five of all, and of each panel the
-    largest of ours and of the published ones, of which sources speak most."""
+    """Return the worker counts that are drawn, and those that are left out: some five of all, and
+    of each panel the largest of ours and of the published ones, of which sources speak most.
+    """
     counts = sorted({*table["workers"]})
     if not counts:
         return [], []
     panels = [name for name in OTHERS if name in table]
     largest = table.groupby([*panels, "published"], dropna=False)["workers"].max()
     shown = {*counts[:: -math.ceil(len(counts) / MOST)], *largest}
-    return [count for count in counts if count in shown], [count for count in counts if count not in shown]
+    return [count for count in counts if count in shown], [
+        count for count in counts if count not in shown
+    ]
 
 
 def published(shown: pd.DataFrame, reference: pd.DataFrame | None) -> pd.DataFrame:
@@ -71,7 +80,11 @@ def published(shown: pd.DataFrame, reference: pd.DataFrame | None) -> pd.DataFra
         return shown[:0]
     pairs = shown[[*OTHERS]].drop_duplicates()
     pairs = pairs.assign(theirs=pairs["loader"].map(registry.family))
-    shares = pairs.merge(reference.rename(columns={"loader": "theirs"} | OURS), on=["model", "theirs"])
+    shares = pairs.merge(
+        reference.rename(columns={"loader": "theirs"} | OURS), on=["model", "theirs"]
+    )
     doubt = shares.get("doubt", pd.Series(None, shares.index))
     shares["framework"] = doubt.isna().map({True: "published", False: "in doubt"})
-    return shares.assign(published=True).drop(columns=["theirs", "source", "doubt"], errors="ignore")
+    return shares.assign(published=True).drop(
+        columns=["theirs", "source", "doubt"], errors="ignore"
+    )

@@ -1,7 +1,8 @@
-"""Inference: latency and throughput over the pictures in one request; both axes are logarithmic. Above, the latency: a
-point is the median over processes of the time within which half of a process's requests got their response, sent one at
-a time after warm-up; dots are single processes. A bar reaches up to the time within which 95 % got theirs. Below, the
-throughput of the same requests. A model whose layers are sliced over several workers says their number. A way to serve
+"""Inference: latency and throughput over the pictures in one request; both axes are logarithmic.
+Above, the latency: a point is the median over processes of the time within which half of a
+process's requests got their response, sent one at a time after warm-up; dots are single processes.
+A bar reaches up to the time within which 95 % got theirs. Below, the throughput of the same
+requests. A model whose layers are sliced over several workers says their number. A way to serve
 that could not be measured has no marks.
 """
 
@@ -16,7 +17,21 @@ from ddlbench.show.figures import Options, Tables, _looks, _style
 
 TABLES = ("inference",)
 P50, P95, RATE = "latency_p50_s", "latency_p95_s", "throughput_images_per_s"
-SHOWN = ["run", "model", "recipe", "precision", "member", "workers", "repeat", "batch", P50, P95, RATE, "cpu", "gpu"]
+SHOWN = [
+    "run",
+    "model",
+    "recipe",
+    "precision",
+    "member",
+    "workers",
+    "repeat",
+    "batch",
+    P50,
+    P95,
+    RATE,
+    "cpu",
+    "gpu",
+]
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
@@ -24,7 +39,9 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
     nothing was measured.
     """
     table = tables["inference"][SHOWN]
-    return table.sort_values(["model", "recipe", "member", "workers", "batch", "repeat"]).reset_index(drop=True)
+    return table.sort_values(
+        ["model", "recipe", "member", "workers", "batch", "repeat"]
+    ).reset_index(drop=True)
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
@@ -34,7 +51,9 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     columns = ["model", "recipe"] if data["recipe"].nunique() > 1 else ["model"]
     measured = data.dropna(subset=[P50])
     groups = list(data.groupby(columns)) if len(measured) else [(("",), data)]
-    figure = _style.Drawing(figsize=(max(_style.WIDTH, 0.8 + 2.0 * len(groups)), 6.0), layout="constrained")
+    figure = _style.Drawing(
+        figsize=(max(_style.WIDTH, 0.8 + 2.0 * len(groups)), 6.0), layout="constrained"
+    )
     figure.suptitle(options.title, wrap=True)
     if measured.empty:
         axes = figure.subplots()
@@ -59,13 +78,25 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     least = measured[measured["batch"] == measured["batch"].min()]
     p50 = 1e3 * least.groupby([*columns, "member", "workers"], sort=False)[P50].median()
     values = {", ".join(map(str, names)): value for names, value in p50.items()}
-    figure.result = f"Latency of {int(least['batch'].iloc[0])} at once, middle values: {_style.ranked(values, 'ms')}."
-    n = sorted({len(rows) for _, rows in measured.groupby(["model", "recipe", "member", "workers", "batch"])})
+    figure.result = (
+        f"Latency of {int(least['batch'].iloc[0])} at once, middle values:"
+        f" {_style.ranked(values, 'ms')}."
+    )
+    n = sorted(
+        {
+            len(rows)
+            for _, rows in measured.groupby(["model", "recipe", "member", "workers", "batch"])
+        }
+    )
     counts = " to ".join(map(str, sorted({n[0], n[-1]})))
     end: dict[str, Any] = {"fmt": "none", "ecolor": "black", "elinewidth": 1, "capsize": 3}
-    places[0, 0].errorbar([nan], [nan], [[0.0], [1.0]], **end, label=f"n = {counts}: up to 95 % of requests")
+    places[0, 0].errorbar(
+        [nan], [nan], [[0.0], [1.0]], **end, label=f"n = {counts}: up to 95 % of requests"
+    )
     _style.legend(figure)
-    figure.suptitle(f"{options.title}\n{_hardware(measured, options)}", wrap=True)  # below, the legend would hide it
+    figure.suptitle(
+        f"{options.title}\n{_hardware(measured, options)}", wrap=True
+    )  # below, the legend would hide it
     return figure
 
 
@@ -76,7 +107,15 @@ def _way(above: Axes, below: Axes, rows: pd.DataFrame, name: str, style: dict[st
     above.plot(medians.index, medians["p50"], label=name, **style)
     below.plot(medians.index, medians[RATE], label=name, **style)
     ends = (0.0 * medians["p50"], medians["p95"] - medians["p50"])
-    above.errorbar(medians.index, medians["p50"], ends, fmt="none", ecolor=style["color"], elinewidth=1, capsize=3)
+    above.errorbar(
+        medians.index,
+        medians["p50"],
+        ends,
+        fmt="none",
+        ecolor=style["color"],
+        elinewidth=1,
+        capsize=3,
+    )
     _style.dots(above, medians.index, at["p50"].agg(list), style)
 
 

@@ -1,17 +1,23 @@
-"""Learning rate over epochs of training, as it was logged at each step; a line per schedule. It rises linearly during
-warm-up. Its peak grows with the batch size, so each panel has its own scale.
+"""Learning rate over epochs of training, as it was logged at each step; a line per schedule. It
+rises linearly during warm-up. Its peak grows with the batch size, so each panel has its own scale.
 """
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ddlbench.core.plural import rounded
+from ddlbench.core.formatting import rounded
 from ddlbench.show.figure_data import distinguishing, finished
 from ddlbench.show.figures import Options, Tables, _looks, _style
 
 TABLES = ("runs", "learning_rates")
 
-BY = ["global_batch", "recipe", "settings", "epochs", "of_epochs"]  # on which rates depend, and the schedule
+BY = [
+    "global_batch",
+    "recipe",
+    "settings",
+    "epochs",
+    "of_epochs",
+]  # on which rates depend, and the schedule
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
@@ -27,7 +33,9 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     """Draw one line per run: runs with the same recipe, batch, epochs and schedule have the same
     rates.
     """
-    figure, panels = _style.panels(data, distinguishing(data, ["schedule"], BY), options, share_y=False)
+    figure, panels = _style.panels(
+        data, distinguishing(data, ["schedule"], BY), options, share_y=False
+    )
     for axes, rows in panels:
         for schedule, runs in rows.groupby("schedule"):
             steps = runs[runs["run"] == runs["run"].min()]

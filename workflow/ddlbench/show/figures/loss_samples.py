@@ -1,5 +1,6 @@
-"""Mean training loss of each epoch's steps, at the epoch's end, over the images, or other samples, that were
-trained on; a line per framework and loader. Lines are medians of repeats, bands reach from the lowest to the highest.
+"""Mean training loss of each epoch's steps, at the epoch's end, over the images, or other samples,
+that were trained on; a line per framework and loader. Lines are medians of repeats, bands reach
+from the lowest to the highest.
 """
 
 import pandas as pd
@@ -24,7 +25,9 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
     """Return one row per run and epoch; `samples` are the images trained on by its end, over all
     workers.
     """
-    table = finished(tables, "epochs", [*MEMBERS, *OTHERS, "images"]).dropna(subset=["loss", "images"])
+    table = finished(tables, "epochs", [*MEMBERS, *OTHERS, "images"]).dropna(
+        subset=["loss", "images"]
+    )
     table = table.assign(samples=table["epoch"] * table["images"].astype("int64"))
     return table[["run", *MEMBERS, *OTHERS, "samples", "loss"]]
 
@@ -36,4 +39,6 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     figure, panels = _style.panels(table, by, options)
     last = _style.curves(panels, "thousands", "loss")
     result = f"At the end, middle values: {_style.ranked(last, '')}." if last else ""
-    return _style.finished(figure, f"{options.sample} trained on [thousands]", "mean training loss", result, shared)
+    return _style.finished(
+        figure, f"{options.sample} trained on [thousands]", "mean training loss", result, shared
+    )

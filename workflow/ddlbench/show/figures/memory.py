@@ -1,15 +1,16 @@
-"""Memory of the worker that needed most: its part of the parameters, gradients and optimizer state, and what else it
-took at its peak. On GPUs that is the most that tensors took in training, activations included. On CPUs it is the most
-that the whole process took; most of it is PyTorch itself and the loader's buffers. Numbers are the peak and, of it,
-the state (parameters, gradients, optimizer). The size of the gradients is computed from that of the model; of a user's
-program it is what that says. Bars are medians, dots single runs.
+"""Memory of the worker that needed most: its part of the parameters, gradients and optimizer state,
+and what else it took at its peak. On GPUs that is the most that tensors took in training,
+activations included. On CPUs it is the most that the whole process took; most of it is PyTorch
+itself and the loader's buffers. Numbers are the peak and, of it, the state (parameters, gradients,
+optimizer). The size of the gradients is computed from that of the model; of a user's program it is
+what that says. Bars are medians, dots single runs.
 """
 
 import pandas as pd
 from matplotlib.figure import Figure
 
 from ddlbench.analysis.together import successful
-from ddlbench.core.plural import memory_unit, rounded
+from ddlbench.core.formatting import memory_unit, rounded
 from ddlbench.show.figures import Options, Tables, _bars
 
 PARTS = {
@@ -41,9 +42,14 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     table[[*PARTS, peak]] /= size
     table["rest"] = (table[peak] - state / size).clip(lower=0.0)
     parts = PARTS | {"rest": REST[options.device]}
-    figure, panels = _bars.stacks(table, parts, options, fills=(*_bars.FILLS[:3], ("white", "")), across=1)
+    figure, panels = _bars.stacks(
+        table, parts, options, fills=(*_bars.FILLS[:3], ("white", "")), across=1
+    )
     for axes, rows in panels:
         held = zip(rows[peak], rows[list(PARTS)].sum(axis=1), strict=True)
-        words = [f"{rounded(size, 3)} {unit}, state {rounded(state, 2)}" if size > 0 else "" for size, state in held]
+        words = [
+            f"{rounded(size, 3)} {unit}, state {rounded(state, 2)}" if size > 0 else ""
+            for size, state in held
+        ]
         _bars.beside(axes, rows, words)
     return _bars.finished(figure, f"memory [{unit}]", options, parts, panels)

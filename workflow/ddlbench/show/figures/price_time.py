@@ -1,6 +1,7 @@
-"""Price of the whole training over its time, without interruptions: at the machine's price where its file names one,
-else in node hours; both axes logarithmic. A line per framework and loader joins its numbers of workers, which stand
-beside the points, where there is room. What lies further left and further down than another is faster and cheaper.
+"""Price of the whole training over its time, without interruptions: at the machine's price where
+its file names one, else in node hours; both axes logarithmic. A line per framework and loader joins
+its numbers of workers, which stand beside the points, where there is room. What lies further left
+and further down than another is faster and cheaper.
 """
 
 import numpy as np
@@ -46,7 +47,11 @@ def _with_room(rows: pd.DataFrame) -> pd.DataFrame:
 def draw(data: pd.DataFrame, options: Options) -> Figure:
     """Draw one panel per model, batch of a worker, ...; a point per number of workers."""
     table = data.assign(batch_per_worker=data["global_batch"] // data["workers"])
-    others = ["batch_per_worker" if name == "global_batch" else name for name in _bars.OTHERS if name not in MEMBERS]
+    others = [
+        "batch_per_worker" if name == "global_batch" else name
+        for name in _bars.OTHERS
+        if name not in MEMBERS
+    ]
     by = distinguishing(table, [*MEMBERS, "workers"], others)
     table, shared = _looks.name_lines(table, by, options)
     figure, panels = _style.panels(table, by, options)

@@ -1,9 +1,10 @@
-"""Where a training step's time goes: waiting for data, forward and backward pass, waiting for gradients
-(communication), and the optimizer. On GPUs these are times of the stream that computes. Communication is what it
-waits for: with ddp what the backward pass did not hide, with horovod its synchronize(), with deepspeed (stages 0
-to 2) the whole reduction, of which nothing is hidden; so compare whole steps between frameworks. Each part is its
-median over the steps and workers after warm-up, and of that the median over repeats. Dots are single runs, lines
-at the ends of bars 95 % intervals.
+"""Where a training step's time goes: waiting for data, forward and backward pass, waiting for
+gradients (communication), and the optimizer. On GPUs these are times of the stream that computes.
+Communication is what it waits for: with ddp what the backward pass did not hide, with horovod its
+synchronize(), with deepspeed (stages 0 to 2) the whole reduction, of which nothing is hidden; so
+compare whole steps between frameworks. Each part is its median over the steps and workers after
+warm-up, and of that the median over repeats. Dots are single runs, lines at the ends of bars 95 %
+intervals.
 """
 
 import pandas as pd
@@ -33,7 +34,9 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     for axes, rows in panels:
         _bars.whiskers(axes, rows, *SPREAD)
         if (unknown := rows["communication_s"].isna()).any():
-            figure.note("At a question mark communication was not measured; it is within the other parts.")
+            figure.note(
+                "At a question mark communication was not measured; it is within the other parts."
+            )
             _bars.beside(axes, rows, ["?" if missing else "" for missing in unknown])
             _bars.unknown(axes, "communication not measured")
     return _bars.finished(figure, "median step [ms]", options, PARTS, panels)

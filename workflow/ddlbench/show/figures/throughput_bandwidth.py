@@ -1,6 +1,6 @@
-"""Throughput over the bandwidth of the cable between two workers; both axes logarithmic. Steps before an optimizer
-begins to compress are among those that are timed. Points are medians, dots single runs, bars with caps 95 %
-intervals; the frame cuts those that are wide.
+"""Throughput over the bandwidth of the cable between two workers; both axes logarithmic. Steps
+before an optimizer begins to compress are among those that are timed. Points are medians, dots
+single runs, bars with caps 95 % intervals; the frame cuts those that are wide.
 """
 
 import pandas as pd
@@ -36,6 +36,12 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     _style.count_axis(figure, drawn["bandwidth_mbit"])
     _style.logarithmic(figure)
     least = drawn[drawn["bandwidth_mbit"] == drawn["bandwidth_mbit"].min()]
-    values = _style.ranked(dict(zip(least["line"], least[RATE], strict=True)), f"{options.sample}/s")
-    result = f"At {least['bandwidth_mbit'].iloc[0]:g} Mbit/s, middle values: {values}." if panels else ""
-    return _style.finished(figure, "bandwidth [Mbit/s]", f"throughput [{options.sample}/s]", result, shared)
+    values = _style.ranked(
+        dict(zip(least["line"], least[RATE], strict=True)), f"{options.sample}/s"
+    )
+    result = (
+        f"At {least['bandwidth_mbit'].iloc[0]:g} Mbit/s, middle values: {values}." if panels else ""
+    )
+    return _style.finished(
+        figure, "bandwidth [Mbit/s]", f"throughput [{options.sample}/s]", result, shared
+    )

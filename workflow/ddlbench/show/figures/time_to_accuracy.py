@@ -1,6 +1,7 @@
-"""Time from the start of the training, with validation, to the end of the first validation with the accuracy that the
-axis names, or to the end of the training; both axes logarithmic. Runs that reached it are shown. Along the dotted grey
-line twice the workers need half the time. Points are medians, dots single runs, bars with caps 95 % intervals.
+"""Time from the start of the training, with validation, to the end of the first validation with the
+accuracy that the axis names, or to the end of the training; both axes logarithmic. Runs that
+reached it are shown. Along the dotted grey line twice the workers need half the time. Points are
+medians, dots single runs, bars with caps 95 % intervals.
 """
 
 import json
@@ -24,14 +25,20 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
     runs = in_series(successful(tables["runs"]))
     reached = runs["full_train_s"]
     if options.target is not None:
-        first = tables["epochs"][tables["epochs"]["top1"] >= options.target].groupby("run")["validated_s"].min()
+        first = (
+            tables["epochs"][tables["epochs"]["top1"] >= options.target]
+            .groupby("run")["validated_s"]
+            .min()
+        )
         reached = runs["run"].map(first).astype("float64")
     rows = []
     timed = runs.assign(reached_s=reached)[reached.notna()]
     keys = [*SERIES, "workers"]
     for _, repeats in timed.groupby(keys, dropna=False):
         interval = over_repeats(repeats["reached_s"].tolist())
-        rows.append([*repeats[keys].iloc[0], len(repeats), interval.middle, interval.low, interval.high])
+        rows.append(
+            [*repeats[keys].iloc[0], len(repeats), interval.middle, interval.low, interval.high]
+        )
         rows[-1] += [json.dumps(repeats[name].tolist()) for name in ("reached_s", "run")]
     columns = [*keys, "repeats", "reached_s", "reached_s_low", "reached_s_high", "each", "runs"]
     return pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(BATCH, "Int64"))
@@ -40,5 +47,9 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
 def draw(data: pd.DataFrame, options: Options) -> Figure:
     """Draw one panel per model and batch."""
     data[["spread_low", "spread_high"]] = float("nan")
-    what = "time of the training" if options.target is None else f"time to {100 * options.target:.3g} % top-1 accuracy"
+    what = (
+        "time of the training"
+        if options.target is None
+        else f"time to {100 * options.target:.3g} % top-1 accuracy"
+    )
     return _scaling.draw(data, options, "reached_s", f"{what} [s]")

@@ -1,5 +1,6 @@
-"""Time of the whole training, with validation and warm-up and without interruptions. Bars are medians, dots single
-runs; lines at the ends of bars are 95 % intervals. The shortest time of a worker count stands first.
+"""Time of the whole training, with validation and warm-up and without interruptions. Bars are
+medians, dots single runs; lines at the ends of bars are 95 % intervals. The shortest time of a
+worker count stands first.
 """
 
 import pandas as pd
@@ -32,14 +33,21 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     figure, panels = _bars.stacks(table, PARTS, options, by_size=True)
     for axes, rows in panels:
         _bars.whiskers(axes, rows)
-        points = references(options, "runtime", rows.drop(columns=["framework", "schedule"], errors="ignore"))
+        points = references(
+            options, "runtime", rows.drop(columns=["framework", "schedule"], errors="ignore")
+        )
         if len(points):
             points["time"] = points["value"] * points["unit"].map(dict(UNITS)) / seconds
             figure.note("Colourless hollow markers are published times for so many workers.")
-            points["bar"] = points["workers"].map(rows.groupby("workers")["bar"].mean())  # amid those of as many
+            points["bar"] = points["workers"].map(
+                rows.groupby("workers")["bar"].mean()
+            )  # amid those of as many
             points = points.dropna(subset="bar")
             _style.reference_points(axes, points, "time", "bar")
             _bars.reach(axes, 1.05 * points["time"].max())
     if (data["epochs"] < data["of_epochs"]).any():
-        figure.note("Of runs that trained some of their epochs (extrapolated), the others are added at their rate.")
+        figure.note(
+            "Of runs that trained some of their epochs (extrapolated), the others are added at"
+            " their rate."
+        )
     return _bars.finished(figure, f"training time [{unit}]", options, PARTS, panels)

@@ -10,7 +10,7 @@ from ddlbench.analysis.price import FREE, Tariff, tariff
 from ddlbench.answers import Goal
 from ddlbench.answers.wording import Nouns
 from ddlbench.core import kinds, layout, registry
-from ddlbench.core.plural import worker
+from ddlbench.core.formatting import worker
 from ddlbench.core.program import IMAGES
 from ddlbench.plan import budget, rounds
 from ddlbench.plan import runs as plan_runs
@@ -101,14 +101,22 @@ class PageStudy:
         return f"of results that others published ({self.device})"
 
 
-def from_plan(plan: Plan, bill: Sequence[Row], planned: Mapping[str, float | None], partial: str = "") -> PageStudy:
+def from_plan(
+    plan: Plan, bill: Sequence[Row], planned: Mapping[str, float | None], partial: str = ""
+) -> PageStudy:
     """Return what the page of a plan's study is about, with the rows of its plan
     (`plan/bill.py`).
     """
     study, machine = plan.study, plan.machine
     device = study.records.kind if study.records else machine.device
     figures = tuple(_figure(plan, figure) for figure in study.figures)
-    settings = ["--profile", profile(machine), "--config", f"study={study.name}", f"machine={machine.name}"]
+    settings = [
+        "--profile",
+        profile(machine),
+        "--config",
+        f"study={study.name}",
+        f"machine={machine.name}",
+    ]
     whole = ["snakemake", *settings, "--force", "--", layout.page(plan.home)]
     again = shlex.join(["ddlbench", "partial", *settings] if partial else whole)
     named = (study.name, study.title, machine.name, device, machine.device_name)
@@ -148,8 +156,12 @@ def _figure(plan: Plan, figure: Figure) -> PageFigure:
 
 
 def profile(machine: Machine) -> str:
-    """Name the folder of the Snakemake profile that names this machine, else the one for its launcher."""
+    """Name the folder of the Snakemake profile that names this machine, else the one for its
+    launcher.
+    """
     for file in sorted(Path("profiles").glob("*/ddlbench.yaml")):
-        if re.search(rf"^machine: {re.escape(machine.name)}$", file.read_text(encoding="utf-8"), re.MULTILINE):
+        if re.search(
+            rf"^machine: {re.escape(machine.name)}$", file.read_text(encoding="utf-8"), re.MULTILINE
+        ):
             return str(file.parent)
     return "profiles/slurm" if machine.launcher == "slurm" else "profiles/local"

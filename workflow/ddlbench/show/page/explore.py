@@ -1,4 +1,6 @@
-"""Series over workers for people who explore them on the page: each point has its rate and speed-up."""
+"""Series over workers for people who explore them on the page: each point has its rate and
+speed-up.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ def series(runs: pd.DataFrame) -> list[dict[str, Any]]:
         points = []
         for row in rows.astype(object).where(rows.notna(), None).to_dict("records"):
             sides = {
-                short: [row[f"{measure}{end}"] for end in ("", "_low", "_high")] for short, measure in MEASURES.items()
+                short: [row[f"{measure}{end}"] for end in ("", "_low", "_high")]
+                for short, measure in MEASURES.items()
             }
             points.append({"workers": row["workers"], **sides})
         found.append({"name": name, "points": points})
@@ -36,4 +39,8 @@ def who(row: Any) -> str:
     if pd.isna(row["loader"]):
         return str(row["machine"])
     named = row.get("named", row["loader"])
-    return str(row["framework"]) if named in (OWN, row.get("model")) else f"{row['framework']} and {named}"
+    return (
+        str(row["framework"])
+        if named in (OWN, row.get("model"))
+        else f"{row['framework']} and {named}"
+    )

@@ -1,4 +1,5 @@
-"""`study.json`: what the page says, for programs. Its form has a version; `ddlbench export` is thin over it.
+"""`study.json`: what the page says, for programs. Its form has a version; `ddlbench export` is thin
+over it.
 
 version    FORM
 study      name, title, machine, the days between which runs began (UTC); partial: `7 of 9 runs`, null of all;
@@ -32,13 +33,25 @@ from ddlbench.show.page import rows
 from ddlbench.show.page.about import PageStudy
 
 FORM = 1
-VERSIONS = ("python_version", "torch_version", "framework_version", "loader_version", "driver", "kernel")
+VERSIONS = (
+    "python_version",
+    "torch_version",
+    "framework_version",
+    "loader_version",
+    "driver",
+    "kernel",
+)
 # When a run began is no quantity of it.
-QUANTITIES = tuple(c for c in summary.COLUMNS if c.type in ("float64", "Int64") and c.name != "started_s")
+QUANTITIES = tuple(
+    c for c in summary.COLUMNS if c.type in ("float64", "Int64") and c.name != "started_s"
+)
 
 
 def found(
-    study: PageStudy, read: Mapping[str, pd.DataFrame], audit: Sequence[Mapping[str, str]], first: First
+    study: PageStudy,
+    read: Mapping[str, pd.DataFrame],
+    audit: Sequence[Mapping[str, str]],
+    first: First,
 ) -> dict[str, Any]:
     """Return what a study found, as JSON has it, from its tables, its audit's findings and its
     first screen.
@@ -56,8 +69,13 @@ def found(
         "to": None if began.empty else rows.day(float(began.max())),
         "device_name": study.device_name,
         "system": {name: named(runs, name) for name in ("cpu", "gpu")},
-        "software": {name: named(runs, name) for name in VERSIONS}
-        | {f"{member}s": named(runs, member, f"{member}_version") for member in ("framework", "loader")},
+        "software": (
+            {name: named(runs, name) for name in VERSIONS}
+            | {
+                f"{member}s": named(runs, member, f"{member}_version")
+                for member in ("framework", "loader")
+            }
+        ),
         "points": _points(runs),
         "scaling": records(series),
         "budget": _budget(study),
@@ -72,7 +90,12 @@ def found(
 def _answer(study: PageStudy, answer: Answer) -> dict[str, Any]:
     """Return an answer in words, and its value."""
     told = wording.told(answer, study.nouns)
-    words = {"question": told.question, "take": told.take, "sure": wording.is_sure(answer), "words": told.words}
+    words = {
+        "question": told.question,
+        "take": told.take,
+        "sure": wording.is_sure(answer),
+        "words": told.words,
+    }
     return words | {"certainty": told.certainty, "value": plain(replace(answer, open=()))}
 
 
@@ -99,7 +122,12 @@ def _budget(study: PageStudy) -> dict[str, Any]:
         return sum(known) if len(known) == len(amounts) else None
 
     jobs = [{**vars(group), "estimate_by": [*group.estimate_by]} for group in study.groups]
-    return {"unit": study.budget_unit, "jobs": jobs, "done": total(True), "to_be_made": total(False)}
+    return {
+        "unit": study.budget_unit,
+        "jobs": jobs,
+        "done": total(True),
+        "to_be_made": total(False),
+    }
 
 
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:
@@ -112,14 +140,20 @@ def records(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 def named(runs: pd.DataFrame, *columns: str) -> list[str]:
     """Return each combination of these columns' values, in words."""
-    found = runs[[name for name in columns if name in runs]].drop_duplicates().itertuples(index=False)
-    return sorted({" ".join(str(value) for value in row if not pd.isna(value)) for row in found} - {""})
+    found = (
+        runs[[name for name in columns if name in runs]].drop_duplicates().itertuples(index=False)
+    )
+    return sorted(
+        {" ".join(str(value) for value in row if not pd.isna(value)) for row in found} - {""}
+    )
 
 
 def _points(runs: pd.DataFrame) -> list[dict[str, Any]]:
     """Return runs of the same settings, with each quantity over their repeats."""
     settings = runs[[name for name in SAME if name in runs]]
-    measured = runs[[column.name for column in QUANTITIES]].astype("float64").to_numpy()  # frames are slow by the cell
+    measured = (
+        runs[[column.name for column in QUANTITIES]].astype("float64").to_numpy()
+    )  # frames are slow by the cell
     alike = settings.groupby([*settings], dropna=False, sort=False).ngroup().to_numpy()
     points = []
     for number in dict.fromkeys(alike):
@@ -129,9 +163,16 @@ def _points(runs: pd.DataFrame) -> list[dict[str, Any]]:
             values = values[values == values].tolist()
             if values and all(value > 0 and math.isfinite(value) for value in values):
                 summary = over_repeats(values)
-                interval = {"n": summary.n, "median": summary.middle, "low": summary.low, "high": summary.high}
+                interval = {
+                    "n": summary.n,
+                    "median": summary.middle,
+                    "low": summary.low,
+                    "high": summary.high,
+                }
                 quantities[column.name] = {"unit": column.unit, **interval}
         (first,) = records(settings.iloc[at[:1]])
         first = {name: value for name, value in first.items() if value is not None}
-        points.append({"settings": first, "runs": runs["run"].iloc[at].tolist(), "quantities": quantities})
+        points.append(
+            {"settings": first, "runs": runs["run"].iloc[at].tolist(), "quantities": quantities}
+        )
     return points

@@ -11,8 +11,13 @@ from ddlbench.core import kinds
 from ddlbench.show.page import rows, sections, spent
 from ddlbench.show.page.about import PageStudy
 
-# Headings of the study's tables that are shown with the words and the columns that describe them everywhere.
-TITLES = {"comparisons": "Comparisons", "losses": "Where the time went", "kernels": "What kernels spend their time on"}
+# Headings of the study's tables that are shown with the words and the columns that describe them
+# everywhere.
+TITLES = {
+    "comparisons": "Comparisons",
+    "losses": "Where the time went",
+    "kernels": "What kernels spend their time on",
+}
 
 
 def every(
@@ -28,7 +33,9 @@ def every(
     """
     from ddlbench.analysis import failures, frameworks, kernels, refusals
 
-    def plain(name: str, title: str, means: str, table: pd.DataFrame, columns: dict[str, str]) -> rows.PageTable:
+    def plain(
+        name: str, title: str, means: str, table: pd.DataFrame, columns: dict[str, str]
+    ) -> rows.PageTable:
         return rows.plain(name, title, means, table, columns, ids, f"tables/{name}.csv")
 
     shown = {**tables, "kernels": _beside(study, tables["kernels"])}
@@ -43,7 +50,9 @@ def every(
         "took_s": "Wall time by its record [s].",
         "ratio": "Took over planned.",
     }
-    of_kinds = {rule.table: rule.table.capitalize() for rule in kinds.beside() if rule.table in EVERY}
+    of_kinds = {
+        rule.table: rule.table.capitalize() for rule in kinds.beside() if rule.table in EVERY
+    }
     page = [
         [rows.runs(tables["runs"], results, about, study.up)],
         *([plain(name, title, EVERY[name].means, shown[name], columns[name])] for name, title in TITLES.items()),
@@ -62,7 +71,9 @@ def every(
     ]  # fmt: skip
     placed = [(10 * number, some) for number, some in enumerate(page, 1)]
     given = sections.Given(study, tables, ids, results)
-    placed += [(section.place, [*section.tables(given)]) for section in sections.every() if section.tables]
+    placed += [
+        (section.place, [*section.tables(given)]) for section in sections.every() if section.tables
+    ]
     in_order = [table for _, some in sorted(placed, key=lambda pair: pair[0]) for table in some]
     return [table for table in in_order if table.rows or table.id == "runs"]
 
@@ -73,7 +84,11 @@ def _beside(study: PageStudy, shares: pd.DataFrame) -> pd.DataFrame:
     """
     from ddlbench.analysis import kernels
 
-    files = [figure.reference for figure in study.figures if figure.plot == "kernel-shares" and figure.reference]
+    files = [
+        figure.reference
+        for figure in study.figures
+        if figure.plot == "kernel-shares" and figure.reference
+    ]
     nothing = pd.DataFrame(columns=["model", "loader", "workers"])
     beside = kernels.beside(shares, pd.read_csv(files[0]) if files else nothing)
     return beside.dropna(axis="columns", how="all")

@@ -1,7 +1,8 @@
-"""What is there of a study, at any time: page, figures and tables of the runs that are done, in a folder of their own.
+"""What is there of a study, at any time: page, figures and tables of the runs that are done, in a
+folder of their own.
 
-`ddlbench partial` calls it. It starts no training and changes nothing of the whole study. Each figure says of how many
-of its runs it is; `<figure>.runs.csv` says of which.
+`ddlbench partial` calls it. It starts no training and changes nothing of the whole study. Each
+figure says of how many of its runs it is; `<figure>.runs.csv` says of which.
 """
 
 import json
@@ -38,7 +39,9 @@ from ddlbench.show.make_figure import draw, write_drawable
 from ddlbench.show.page import about, sections, spent, write
 
 
-def make(config: Mapping[str, Any], terms: Sequence[Any], results: Path = layout.RESULTS) -> list[str]:
+def make(
+    config: Mapping[str, Any], terms: Sequence[Any], results: Path = layout.RESULTS
+) -> list[str]:
     """Make all of it from the records that are there; return lines for people.
 
     `terms` are the fields of `Terms`.
@@ -48,7 +51,9 @@ def make(config: Mapping[str, Any], terms: Sequence[Any], results: Path = layout
     plan, images = reads.plan_of(config)
     study = plan.study
     if study.records:
-        raise ConfigError(f"{study.path}: records: are of others, and all there; ask for page in place of partial")
+        raise ConfigError(
+            f"{study.path}: records: are of others, and all there; ask for page in place of partial"
+        )
     out = Path(layout.partial(plan.home, results=results))
     out.parent.mkdir(parents=True, exist_ok=True)
     remove_left(out.parent)
@@ -79,7 +84,11 @@ def _tables_of(plan: Plan, terms: Sequence[Any], folder: Path, results: Path) ->
         if section.make:
             section.make(folder)
     frameworks.write(folder / "frameworks.csv")
-    write_csv(audit(of_study(folder, CONVERGENCE, further=plan.further)), finding_rows.COLUMNS, folder / "audit.csv")
+    write_csv(
+        audit(of_study(folder, CONVERGENCE, further=plan.further)),
+        finding_rows.COLUMNS,
+        folder / "audit.csv",
+    )
     for name, jobs in plan.by_kind().items():
         table = registry.member("kinds", name).RULE.table
         of_job = tables.BESIDE[table].of_job if table in tables.BESIDE else None
@@ -91,7 +100,9 @@ def _tables_of(plan: Plan, terms: Sequence[Any], folder: Path, results: Path) ->
             tables.write(table, rows, folder)
 
 
-def first_screen(config: Mapping[str, Any], terms: Sequence[Any], results: Path = layout.RESULTS) -> choose.First:
+def first_screen(
+    config: Mapping[str, Any], terms: Sequence[Any], results: Path = layout.RESULTS
+) -> choose.First:
     """Return the answers of the records that are there, without a page; nothing is left behind.
 
     `terms` as for `make`.
@@ -110,7 +121,10 @@ def first_screen(config: Mapping[str, Any], terms: Sequence[Any], results: Path 
 
 def _figure_data(plan: Plan, figure: Figure, home: Path) -> tuple[pd.DataFrame, Options]:
     """Write the data of a figure; return the runs that it shows, and how it is drawn."""
-    wanted, data = runs.figure_runs(plan, figure.name) or [], home / "figures" / f"{figure.name}.csv"
+    wanted, data = (
+        runs.figure_runs(plan, figure.name) or [],
+        home / "figures" / f"{figure.name}.csv",
+    )
     options = Options(**json.loads(runs.figure_options(plan, figure.name)))
     if figure.reference_file:
         options = replace(options, reference=pd.read_csv(figure.reference_file))
@@ -123,5 +137,10 @@ def _figure(plan: Plan, figure: Figure, home: Path) -> str:
     shown, options = _figure_data(plan, figure, home)
     figure_data.write(shown, path.with_name(f"{path.name}.runs.csv"))
     count = figure_data.counted(shown)
-    draw(figure.plot, path.with_name(f"{path.name}.csv"), path, replace(options, title=f"{options.title}\n{count}"))
+    draw(
+        figure.plot,
+        path.with_name(f"{path.name}.csv"),
+        path,
+        replace(options, title=f"{options.title}\n{count}"),
+    )
     return count

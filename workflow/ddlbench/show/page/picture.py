@@ -1,6 +1,8 @@
-"""A figure's files as parts of a page: its picture is an image of HTML, its other files are links to save them.
+"""A figure's files as parts of a page: its picture is an image of HTML, its other files are links
+to save them.
 
-The picture is the SVG file itself. Browsers show an image without running or loading anything that it contains.
+The picture is the SVG file itself. Browsers show an image without running or loading anything that
+it contains.
 """
 
 import base64
@@ -21,8 +23,8 @@ MIME = {".svg": "image/svg+xml", ".pdf": "application/pdf", ".csv": "text/csv;ch
 def image(path: Path, alternative: str) -> Markup:
     """Return an SVG file as an element of HTML; `alternative` is what those read who do not see it.
 
-    Class `wide` marks a picture that a phone scrolls, `colours` one whose colours have a meaning, as those of a map.
-    Raises ElementTree.ParseError or ValueError for a file that is no SVG.
+    Class `wide` marks a picture that a phone scrolls, `colours` one whose colours have a meaning,
+    as those of a map. Raises ElementTree.ParseError or ValueError for a file that is no SVG.
     """
     root = ElementTree.parse(path).getroot()
     if root.tag != f"{SVG}svg":

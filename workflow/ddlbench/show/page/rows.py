@@ -1,7 +1,7 @@
 """Tables of the page: cells with what people read, what sorting compares, and where a click leads.
 
-A run links to its record, its log, what failed of it, and the command that started it; each run that another table
-names links to its row. All links are relative to the page's folder.
+A run links to its record, its log, what failed of it, and the command that started it; each run
+that another table names links to its row. All links are relative to the page's folder.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ from ddlbench.analysis.tables import EVERY
 from ddlbench.analysis.together import of_programs, sample, settings
 from ddlbench.core import layout, spec
 from ddlbench.core.columns import Column
-from ddlbench.core.plural import count_of
+from ddlbench.core.formatting import count_of
 from ddlbench.core.record import MLLOG, STEPS
 from ddlbench.core.registry import OWN
 from ddlbench.core.roles import EXTENT, SETTING
@@ -45,7 +45,9 @@ class Cell:
 
 @dataclass(frozen=True)
 class PageTable:
-    """A table with its heading, what its rows are, its columns (heading, explanation) and rows (anchor, cells)."""
+    """A table with its heading, what its rows are, its columns (heading, explanation) and rows
+    (anchor, cells).
+    """
 
     id: str
     title: str
@@ -70,16 +72,26 @@ def cell(value: Any) -> Cell:
     if isinstance(value, int):
         return Cell(str(value), float(value))
     if isinstance(value, float):
-        return Cell(f"{value:,.4g}" if 1e-4 <= abs(value) < 1e6 or value == 0 else f"{value:.4g}", value)
+        return Cell(
+            f"{value:,.4g}" if 1e-4 <= abs(value) < 1e6 or value == 0 else f"{value:.4g}", value
+        )
     text = str(value)
-    return Cell(text if len(text) <= MOST_LETTERS else f"{text[:MOST_LETTERS]} ... ({len(text)} letters)")
+    return Cell(
+        text if len(text) <= MOST_LETTERS else f"{text[:MOST_LETTERS]} ... ({len(text)} letters)"
+    )
 
 
 def runs_cell(runs: Iterable[str], ids: set[str]) -> Cell:
     """Return the runs that a row rests on, as links to their rows."""
     names = [*runs]
-    links = tuple((f"{place}", f"#{quote(anchor(run))}") for place, run in enumerate(names[:MANY], 1) if run in ids)
-    named = "\n".join(names[:NAMED] + ([f"and {len(names) - NAMED} more"] if len(names) > NAMED else []))
+    links = tuple(
+        (f"{place}", f"#{quote(anchor(run))}")
+        for place, run in enumerate(names[:MANY], 1)
+        if run in ids
+    )
+    named = "\n".join(
+        names[:NAMED] + ([f"and {len(names) - NAMED} more"] if len(names) > NAMED else [])
+    )
     return Cell(count_of(len(names), "run"), float(len(names)), links, named)
 
 
@@ -93,13 +105,19 @@ def meanings(columns: Iterable[Column], *without: str) -> dict[str, str]:
 
 
 def plain(
-    id: str, title: str, means: str, table: pd.DataFrame, columns: Mapping[str, str], ids: set[str], file: str = ""
+    id: str,
+    title: str,
+    means: str,
+    table: pd.DataFrame,
+    columns: Mapping[str, str],
+    ids: set[str],
+    file: str = "",
 ) -> PageTable:
     """Return the rows of a table as they are, in these columns (name -> explanation); `runs`
     becomes links.
 
-    Settings that all rows share are told once, above the table; the others come after what the table is about. What
-    no row has is left out: the file has it.
+    Settings that all rows share are told once, above the table; the others come after what the
+    table is about. What no row has is left out: the file has it.
     """
     rows = []
     if len(table) > MOST_ROWS:
@@ -107,19 +125,31 @@ def plain(
         table = table.head(MOST_ROWS)
     settings_there = [name for name in columns if name in SHARED and name in table]
     if len(table) > 1:
-        shared = [name for name in settings_there if table[name].nunique() == 1 and table[name].notna().all()]
-        alike = ", ".join(f"{name} {table[name].iloc[0]}" for name in shared if table[name].iloc[0] != OWN)
+        shared = [
+            name
+            for name in settings_there
+            if table[name].nunique() == 1 and table[name].notna().all()
+        ]
+        alike = ", ".join(
+            f"{name} {table[name].iloc[0]}" for name in shared if table[name].iloc[0] != OWN
+        )
         columns = {name: text for name, text in columns.items() if name not in shared}
         means += f" All rows: {alike}." if alike else ""
     columns = {
-        name: text for name, text in columns.items() if name in table and (table.empty or table[name].notna().any())
+        name: text
+        for name, text in columns.items()
+        if name in table and (table.empty or table[name].notna().any())
     }
     columns = dict(sorted(columns.items(), key=lambda item: (item[0] == "runs", item[0] in SHARED)))
     for record in table[[*columns]].to_dict("records"):
         cells = []
         for name, value in record.items():
             if name == "runs":
-                cells.append(runs_cell(str(value).replace(";", " ").split() if isinstance(value, str) else (), ids))
+                cells.append(
+                    runs_cell(
+                        str(value).replace(";", " ").split() if isinstance(value, str) else (), ids
+                    )
+                )
             elif name == "run" and value in ids:
                 cells.append(Cell("", links=((str(value), f"#{quote(anchor(str(value)))}"),)))
             else:
@@ -137,19 +167,28 @@ def _head(name: str, means: str) -> str:
     return f"{name.replace('_', ' ')} {unit}".strip()
 
 
-# Columns of `runs` that people read, with their headings, and what a value is divided by for the heading's unit.
-HEADS = {name: name for name in ("model", "framework", "loader", "workers")} | {"global_batch": "batch"}
+# Columns of `runs` that people read, with their headings, and what a value is divided by for the
+# heading's unit.
+HEADS = {name: name for name in ("model", "framework", "loader", "workers")} | {
+    "global_batch": "batch"
+}
 HEADS |= {name: name for name in ("settings", "schedule", "repeat", "status")}
 HEADS |= {"throughput_images_per_s": "images/s", "epoch_s": "epoch [s]", "train_s": "training [s]"}
 HEADS |= {"final_top1": "top-1 [%]", "peak_resident_bytes": "memory [GB]"}
-HEADS |= {"peak_device_memory_bytes": "GPU memory [GB]", "energy_j": "energy [kJ]", "hosts": "hosts"}
+HEADS |= {
+    "peak_device_memory_bytes": "GPU memory [GB]",
+    "energy_j": "energy [kJ]",
+    "hosts": "hosts",
+}
 OF_PROGRAMS = {"reading_proved": "reading proved", "ranks_together": "ranks together"}
 PER = {"[%]": 0.01, "[GB]": 1e9, "[kJ]": 1e3}
 MEANS = {column.name: column.means for column in EVERY["runs"].columns}
 MEANS |= {name: role.means for name, role in spec.ROLES.items()}
 
 
-def runs(table: pd.DataFrame, results: Path, findings: Mapping[str, Sequence[str]], up: str = "../../") -> PageTable:
+def runs(
+    table: pd.DataFrame, results: Path, findings: Mapping[str, Sequence[str]], up: str = "../../"
+) -> PageTable:
     """Return one row per run that left a record.
 
     `findings`: rules of the audit with an error or a warning, by run.
@@ -166,14 +205,25 @@ def runs(table: pd.DataFrame, results: Path, findings: Mapping[str, Sequence[str
         files = [("record", MLLOG), ("steps", STEPS), ("log", "train.log"), ("failures", FAILED)]
         links = tuple((text, f"{here}/{name}") for text, name in files if (folder / name).exists())
         command = record.get("command")
-        about = [f"id       {run}", f"command  {command if isinstance(command, str) else 'not in its record'}"]
+        about = [
+            f"id       {run}",
+            f"command  {command if isinstance(command, str) else 'not in its record'}",
+        ]
         commit, changed = record.get("commit"), record.get("uncommitted_changes")
         if isinstance(commit, str):
-            about.append(f"commit   {commit}{' with uncommitted changes' if changed is True else ''}")
+            about.append(
+                f"commit   {commit}{' with uncommitted changes' if changed is True else ''}"
+            )
         broken = findings.get(run, ())
         scales = [(record[name], PER.get(heads[name].split()[-1], 1)) for name in shown]
-        cells = [cell(value if per == 1 or pd.isna(value) else float(value) / per) for value, per in scales]
-        first, last = Cell(run, links=links, more="\n".join(about)), Cell(", ".join(broken), float(len(broken)))
+        cells = [
+            cell(value if per == 1 or pd.isna(value) else float(value) / per)
+            for value, per in scales
+        ]
+        first, last = (
+            Cell(run, links=links, more="\n".join(about)),
+            Cell(", ".join(broken), float(len(broken))),
+        )
         rows.append((anchor(run), (first, *cells, last)))
     columns = [("run", "Its record, its steps, its log, what failed of it before.")]
     columns += [(heads[name], MEANS[name]) for name in shown]

@@ -1,4 +1,6 @@
-"""An answer as the page shows it: its words, and the small figure beside it, rows of values on one scale."""
+"""An answer as the page shows it: its words, and the small figure beside it, rows of values on one
+scale.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from dataclasses import dataclass
 from ddlbench.answers import Answer, Row, wording
 from ddlbench.answers.choose import First
 from ddlbench.answers.wording import Nouns, Told, ToldRow
-from ddlbench.core.plural import digits
+from ddlbench.core.formatting import digits
 
 NOISY = 10.0  # an interval whose ends are further apart than this factor stretches no axis
 LOG = 20.0  # values further apart than this factor are drawn on a logarithmic scale
@@ -58,7 +60,9 @@ class Scale:
 
     @classmethod
     def fit(cls, rows: Sequence[Row]) -> Scale:
-        """Return the scale that reaches over all dots, and over intervals up to half below and above them."""
+        """Return the scale that reaches over all dots, and over intervals up to half below and
+        above them.
+        """
         values = [value for row in rows for value in (*(dot.value for dot in row.dots), row.middle)]
         if not values:
             return cls(0.0, 1.0)
@@ -71,15 +75,29 @@ class Scale:
 
     @property
     def ticks(self) -> list[tuple[str, str]]:
-        """Return where round numbers stand, and what they are: two to five of 1, 2 and 5 times powers of ten."""
+        """Return where round numbers stand, and what they are: two to five of 1, 2 and 5 times
+        powers of ten.
+        """
         if self.log:
             decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-            found = [value for k in decades for n in (1, 2, 5) if self.low <= (value := float(f"{n}e{k}")) <= self.high]
-            found = [value for value in found if f"{value:e}"[0] == "1"] if len(found) > 5 else found
+            found = [
+                value
+                for k in decades
+                for n in (1, 2, 5)
+                if self.low <= (value := float(f"{n}e{k}")) <= self.high
+            ]
+            found = (
+                [value for value in found if f"{value:e}"[0] == "1"] if len(found) > 5 else found
+            )
         else:
             power = 10.0 ** math.floor(math.log10((self.high - self.low) / 2))
-            step = power * max((n for n in (1, 2, 5) if n * power * 2 <= self.high - self.low), default=1)
-            least, most = self.low / step - 1e-9, self.high / step + 1e-9  # an end that is round has a tick
+            step = power * max(
+                (n for n in (1, 2, 5) if n * power * 2 <= self.high - self.low), default=1
+            )
+            least, most = (
+                self.low / step - 1e-9,
+                self.high / step + 1e-9,
+            )  # an end that is round has a tick
             found = [n * step for n in range(math.ceil(least), math.floor(most) + 1)]
         return [(self.at(value), digits(value)) for value in found]
 

@@ -1,23 +1,30 @@
-"""The bill so far, and the plan beside what runs took, from the rows of `ddlbench plan` (`plan/bill.py`)."""
+"""The bill so far, and the plan beside what runs took, from the rows of `ddlbench plan`
+(`plan/bill.py`).
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ddlbench.core import kinds
-from ddlbench.core.plural import rounded, total
+from ddlbench.core.formatting import rounded, total
 from ddlbench.plan.estimate import Doubling, Estimator
 from ddlbench.plan.stale import DONE
 from ddlbench.plan.values import Plan, Row
 
 
-def tiles(rows: Sequence[Row], unit: str, before: Mapping[str, float | None]) -> list[tuple[str, str, str]]:
+def tiles(
+    rows: Sequence[Row], unit: str, before: Mapping[str, float | None]
+) -> list[tuple[str, str, str]]:
     """Return (what, how much, a remark): runs, hours, energy, price; what nobody knows is not among
     them.
 
     `before` is what a plan said of each run before there was any record [s].
     """
-    done, todo = [row for row in rows if row.state == DONE], [row for row in rows if row.state != DONE]
+    done, todo = (
+        [row for row in rows if row.state == DONE],
+        [row for row in rows if row.state != DONE],
+    )
     worker = unit.removesuffix("s")
     tiles = []
     for rule in kinds.rules():
@@ -25,17 +32,36 @@ def tiles(rows: Sequence[Row], unit: str, before: Mapping[str, float | None]) ->
         if jobs or kinds.trains(rule):
             missing = [row for row in jobs if row.state != DONE]
             name = f"{'s'.join(kinds.of_rule(rule).noun)} done"
-            states = ", ".join(f"{count} {state}" for state, count in Counter(row.state for row in missing).items())
-            tiles.append((name, f"{len(jobs) - len(missing)} of {len(jobs)}", states or "all of the study"))
-    tiles.append((f"{worker} hours used", _sum(row.gpu_hours for row in done), "of what is done, from records"))
+            states = ", ".join(
+                f"{count} {state}" for state, count in Counter(row.state for row in missing).items()
+            )
+            tiles.append(
+                (name, f"{len(jobs) - len(missing)} of {len(jobs)}", states or "all of the study")
+            )
+    tiles.append(
+        (
+            f"{worker} hours used",
+            _sum(row.gpu_hours for row in done),
+            "of what is done, from records",
+        )
+    )
     trained = [row for row in done if kinds.trains(row.rule)]
     if trained:
         tiles.append((f"{worker} hours planned", *_planned(trained, before)))
     if todo:
-        low, high = _sum(row.gpu_hours_low for row in todo), _sum(row.gpu_hours_high for row in todo)
-        tiles.append((f"{worker} hours to come", _sum(row.gpu_hours for row in todo), f"{low} to {high}"))
+        low, high = (
+            _sum(row.gpu_hours_low for row in todo),
+            _sum(row.gpu_hours_high for row in todo),
+        )
+        tiles.append(
+            (f"{worker} hours to come", _sum(row.gpu_hours for row in todo), f"{low} to {high}")
+        )
     if any(row.energy_kwh is not None for row in done):
-        how = "measured" if all(row.energy_measured for row in done) else "in part from the machine's design power"
+        how = (
+            "measured"
+            if all(row.energy_measured for row in done)
+            else "in part from the machine's design power"
+        )
         tiles.append(("energy [kWh]", _sum(row.energy_kwh for row in done), how))
     if any(row.price is not None for row in done):
         how = f"at the machine's price of a {worker} hour"
@@ -54,12 +80,16 @@ def _planned(done: Sequence[Row], before: Mapping[str, float | None]) -> tuple[s
     table = took(done, before)
     if not table:
         return "?", "no plan could tell before there were records"
-    hours = {name: _sum(row[f"{name}_worker_hours"] for row in table) for name in ("planned", "took")}
+    hours = {
+        name: _sum(row[f"{name}_worker_hours"] for row in table) for name in ("planned", "took")
+    }
     of_which = "for them" if len(table) == len(done) else f"for {len(table)} of them"
     return hours["planned"], f"{of_which}, before any record; they took {hours['took']}"
 
 
-def planned(plan: Plan, images: Mapping[str, int], published: Sequence[Doubling]) -> dict[str, float | None]:
+def planned(
+    plan: Plan, images: Mapping[str, int], published: Sequence[Doubling]
+) -> dict[str, float | None]:
     """Return what `ddlbench plan` would have said before there was any record, by run [s]; None
     where it knew nothing.
     """
@@ -74,7 +104,12 @@ def took(rows: Sequence[Row], before: Mapping[str, float | None]) -> list[dict[s
     for row in rows:
         plan = before.get(row.run)
         if row.state == DONE and row.wall_s and plan:
-            took = {"run": row.run, "workers": row.workers, "nodes": row.nodes, "ratio": row.wall_s / plan}
+            took = {
+                "run": row.run,
+                "workers": row.workers,
+                "nodes": row.nodes,
+                "ratio": row.wall_s / plan,
+            }
             for name, seconds in (("planned", plan), ("took", row.wall_s)):
                 took |= {f"{name}_s": seconds, f"{name}_worker_hours": seconds / 3600 * row.workers}
             table.append(took)

@@ -1,8 +1,9 @@
-"""Puts the page of a study together: tables, figures, and where each number comes from, in one file.
+"""Puts the page of a study together: tables, figures, and where each number comes from, in one
+file.
 
-The page's policy (Content-Security-Policy) allows its own script and style by their digests, pictures within it, and
-nothing else: no network, no script from a study. Jinja2 escapes whatever it is given. A picture is an image, of which a
-browser runs and loads nothing.
+The page's policy (Content-Security-Policy) allows its own script and style by their digests,
+pictures within it, and nothing else: no network, no script from a study. Jinja2 escapes whatever it
+is given. A picture is an image, of which a browser runs and loads nothing.
 """
 
 import base64
@@ -23,7 +24,7 @@ from ddlbench.answers import choose, wording
 from ddlbench.audit import finding_rows
 from ddlbench.core import layout
 from ddlbench.core.files import sha256, write_json, write_text
-from ddlbench.core.plural import between, count_of, listed
+from ddlbench.core.formatting import between, count_of, listed
 from ddlbench.core.registry import OWN
 from ddlbench.preflight.__main__ import summary
 from ddlbench.show.page import explore, numbers, page_tables, picture, rows, sections, shown, spent
@@ -53,7 +54,11 @@ def write(study: PageStudy, out: Path, results: Path = layout.RESULTS) -> None:
         return found, html(study, tables, findings, first, out.parent, results)
 
     (found, text), spoilers = refusals.sparing(runs, step)
-    print(*refusals.lines(refusals.spoiler_rows(folders, spoilers)), sep="\n", end="\n" * bool(spoilers))
+    print(
+        *refusals.lines(refusals.spoiler_rows(folders, spoilers)),
+        sep="\n",
+        end="\n" * bool(spoilers),
+    )
     write_json(out.with_name("study.json"), found)
     write_text(out, text)
 
@@ -83,18 +88,24 @@ def _only(
     few = {}
     for name, table in read.items():
         if name == "refused":
-            few[name] = pd.concat([table, pd.DataFrame([*refused], columns=table.columns)], ignore_index=True)
+            few[name] = pd.concat(
+                [table, pd.DataFrame([*refused], columns=table.columns)], ignore_index=True
+            )
         elif name == "failures" or not {"run", "runs"} & {*table.columns}:
             few[name] = table
         elif "run" in table:
             few[name] = table[table["run"].isin(runs)].reset_index(drop=True)
         else:  # a comparison names all of its runs
             of_these = [{*str(ids).split()} <= {*runs} for ids in table["runs"]]
-            few[name] = table[pd.Series(of_these, index=table.index, dtype=bool)].reset_index(drop=True)
+            few[name] = table[pd.Series(of_these, index=table.index, dtype=bool)].reset_index(
+                drop=True
+            )
     return few
 
 
-def read_tables(study: PageStudy, home: Path) -> tuple[dict[str, pd.DataFrame], list[dict[str, str]]]:
+def read_tables(
+    study: PageStudy, home: Path
+) -> tuple[dict[str, pd.DataFrame], list[dict[str, str]]]:
     """Read the tables that a page shows, by name, and the audit's findings."""
     folder = home / "tables"
     read = {name: pd.read_parquet(folder / f"{name}.parquet") for name in TABLES}
@@ -118,9 +129,14 @@ def html(
     runs = read["runs"]
     ids = set(runs["run"].head(rows.MOST_ROWS))  # those that have a row to lead to
     about = choose.rules_by_run(audit, "warning")
-    style, script = ((HERE / f"page.{suffix}").read_text(encoding="utf-8") for suffix in ("css", "js"))
+    style, script = (
+        (HERE / f"page.{suffix}").read_text(encoding="utf-8") for suffix in ("css", "js")
+    )
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(HERE), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
+        loader=jinja2.FileSystemLoader(HERE),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
     )
     environment.globals["anchor"] = rows.anchor
     environment.filters["code"] = _code
@@ -135,8 +151,10 @@ def html(
             sources += taken
     return environment.get_template("page.html.jinja").render(
         study=study,
-        policy=f"default-src 'none'; img-src data:; style-src {_digest(style)}; script-src {_digest(script)}; "
-        "base-uri 'none'; form-action 'none'",
+        policy=(
+            f"default-src 'none'; img-src data:; style-src {_digest(style)}; script-src"
+            f" {_digest(script)}; base-uri 'none'; form-action 'none'"
+        ),
         style=Markup(style),
         script=Markup(script),
         first=first,
@@ -164,15 +182,22 @@ def _reached(study: PageStudy, home: Path) -> pd.DataFrame:
     """Return the times to the accuracies that the study's figures name, with this accuracy: column
     `target`.
     """
-    named = [figure for figure in study.figures if figure.plot == "time-to-accuracy" and figure.target]
-    read = [pd.read_csv(home / f"figures/{figure.name}.csv").assign(target=figure.target) for figure in named]
+    named = [
+        figure for figure in study.figures if figure.plot == "time-to-accuracy" and figure.target
+    ]
+    read = [
+        pd.read_csv(home / f"figures/{figure.name}.csv").assign(target=figure.target)
+        for figure in named
+    ]
     return pd.concat(read) if read else pd.DataFrame()
 
 
 def _code(words: str) -> Markup:
     """Format words as HTML, with what stands between backticks as code."""
     parts = words.split("`")
-    return Markup("").join(Markup("<code>{}</code>").format(p) if n % 2 else escape(p) for n, p in enumerate(parts))
+    return Markup("").join(
+        Markup("<code>{}</code>").format(p) if n % 2 else escape(p) for n, p in enumerate(parts)
+    )
 
 
 def _digest(text: str) -> str:
@@ -188,17 +213,23 @@ def _figure(figure: PageFigure, runs: pd.DataFrame, ids: set[str], home: Path) -
         of_figure = successful(runs[runs["run"].isin(figure.runs) | (not figure.runs)])
         missing = len(figure.runs) - len(of_figure)
         lacks = f", {missing} more are missing or failed" if missing > 0 else ""
-        text = f"{len(of_figure)} runs{lacks}, up to {count_of(of_figure['repeat'].nunique(), 'repeat')}."
+        text = (
+            f"{len(of_figure)} runs{lacks}, up to"
+            f" {count_of(of_figure['repeat'].nunique(), 'repeat')}."
+        )
         linked = {*of_figure["run"]} & ids
         names = [run for run in figure.runs or of_figure["run"] if run in linked]
     # Its own words, which begin with what it shows, or else those of its kind.
     caption, _, how_to_read = (picture.caption(paths["svg"]) or figure.caption).partition("\n")
     return {
         "title": figure.title,
-        "image": picture.image(paths["svg"], " ".join(filter(None, [f"{figure.title}.", caption, how_to_read]))),
+        "image": picture.image(
+            paths["svg"], " ".join(filter(None, [f"{figure.title}.", caption, how_to_read]))
+        ),
         "picture": paths["svg"].name,
         "downloads": [
-            (suffix.upper(), paths[suffix].name, picture.data_url(paths[suffix])) for suffix in ("pdf", "csv")
+            (suffix.upper(), paths[suffix].name, picture.data_url(paths[suffix]))
+            for suffix in ("pdf", "csv")
         ],
         "caption": caption,
         "how_to_read": how_to_read,
@@ -209,11 +240,15 @@ def _figure(figure: PageFigure, runs: pd.DataFrame, ids: set[str], home: Path) -
 
 def _hardware(runs: pd.DataFrame) -> str:
     """Describe processors, GPUs and versions, in one sentence."""
-    devices = ", ".join([*numbers.named(runs, "cpu"), *numbers.named(runs, "gpu")]) or "unknown hardware"
+    devices = (
+        ", ".join([*numbers.named(runs, "cpu"), *numbers.named(runs, "gpu")]) or "unknown hardware"
+    )
     versions = [f"Python {version}" for version in numbers.named(runs, "python_version")]
     versions += [f"torch {version}" for version in numbers.named(runs, "torch_version")]
     for member in ("framework", "loader"):
-        versions += [f"{member} {version}" for version in numbers.named(runs, member, f"{member}_version")]
+        versions += [
+            f"{member} {version}" for version in numbers.named(runs, member, f"{member}_version")
+        ]
     return f"Hardware: {devices}. Versions: {'; '.join(versions) or 'unknown'}."
 
 

@@ -1,15 +1,16 @@
 """Who reduces the gradients: one file per framework, and the contract that every one of them keeps.
 
-`Framework` is what a file of this room offers, `Engine` what the training loop (`train/loop.py`) drives. A fourth
-framework is one more file: the planner, the launchers, the tables, the figures, the checkpoints and the tests ask the
-room for its members. `_common.py` has what frameworks share; begin there, and with `ddp.py` as the example.
+`Framework` is what a file of this room offers, `Engine` what the training loop (`train/loop.py`)
+drives. A fourth framework is one more file: the planner, the launchers, the tables, the figures,
+the checkpoints and the tests ask the room for its members. `_common.py` has what frameworks share;
+begin there, and with `ddp.py` as the example.
 
-A framework never touches learning rate, batch size, autocast or seed. The recipe owns them and the loop applies them,
-so that all frameworks train the same thing. Clipping and the loss scaling of fp16 belong to the engine, because they
-come between the reduction and the update.
+A framework never touches learning rate, batch size, autocast or seed. The recipe owns them and the
+loop applies them, so that all frameworks train the same thing. Clipping and the loss scaling of
+fp16 belong to the engine, because they come between the reduction and the update.
 
-Importing a member is cheap: torch, Horovod, DeepSpeed are imported inside functions, because the planner asks members
-on login nodes that have none of them.
+Importing a member is cheap: torch, Horovod, DeepSpeed are imported inside functions, because the
+planner asks members on login nodes that have none of them.
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ if TYPE_CHECKING:
     from ddlbench.core.spec import RunSpec
     from ddlbench.settings.machine import Machine
 
-PATIENCE = "DDLBENCH_PATIENCE_S"  # the variable that says how long a rank waits for another
+TIMEOUT = "DDLBENCH_TIMEOUT_S"  # the variable that says how long a rank waits for another
 # What a clock marks: seconds on a CPU, a recorded event on a GPU.
 Moment: TypeAlias = Any
 # An option's JSON schema, with a `description` and a `default`.
 Options: TypeAlias = dict[str, dict[str, Any]]
-# Makes the recipe's optimizer over a model's parameters, as the framework has laid them out by then.
+# Makes the recipe's optimizer over a model's parameters, as the framework has laid them out by
+# then.
 MakeOptimizer: TypeAlias = "Callable[[nn.Module], Optimizer]"
 
 
@@ -41,9 +43,11 @@ class Clock(Protocol):
 
 
 class Engine(Protocol):
-    """A model in training. One step is: for each micro-batch a forward and a backward pass, then `step`.
+    """A model in training. One step is: for each micro-batch a forward and a backward pass, then
+    `step`.
 
-    Micro-batches' gradients are added up on each rank. With the last one the sum is averaged over ranks.
+    Micro-batches' gradients are added up on each rank. With the last one the sum is averaged over
+    ranks.
     """
 
     @property
@@ -75,7 +79,9 @@ class Engine(Protocol):
         """
 
     def backward(self, loss: Tensor, last: bool) -> None:
-        """Add a micro-batch's gradients to those of this step; with the `last`, average them over ranks."""
+        """Add a micro-batch's gradients to those of this step; with the `last`, average them over
+        ranks.
+        """
 
     def step(self) -> None:
         """Clip the gradients if the recipe says so, update the model, and forget the gradients."""
@@ -98,9 +104,11 @@ class Engine(Protocol):
         What is measured is counted from tensors' storages, each once however many views it has.
 
         - `parameters_bytes`: the model's parameters and buffers.
-        - `optimizer_bytes`: the optimizer's state, with its own copy of the parameters, if it keeps one.
-        - `gradients_bytes`: gradients that it keeps for its update. It is not measured but computed, from the number
-          of parameters and from what ranks share out (`core/zero.py`), so that all frameworks are counted alike.
+        - `optimizer_bytes`: the optimizer's state, with its own copy of the parameters, if it keeps
+          one.
+        - `gradients_bytes`: gradients that it keeps for its update. It is not measured but
+          computed, from the number of parameters and from what ranks share out (`core/zero.py`), so
+          that all frameworks are counted alike.
         """
 
 
@@ -116,7 +124,9 @@ class Framework(Protocol):
     SPLITS: str  # what is shared out over ranks; for table `frameworks`
     COMMUNICATES: str  # what ranks send each other, when, and by which library
     OPTIONS: Options  # by name; those that all frameworks have are `_common.OPTIONS`
-    NOT_MEASURED: dict[str, str]  # {"communication_s": why}, where `waits` is None always or with some option
+    NOT_MEASURED: dict[
+        str, str
+    ]  # {"communication_s": why}, where `waits` is None always or with some option
 
     def refuses(self, spec: RunSpec) -> str | None:
         """Return why this run cannot be trained, naming the option and its allowed values; None if
@@ -144,7 +154,9 @@ class Framework(Protocol):
         set.
         """
 
-    def Engine(self, model: nn.Module, make_optimizer: MakeOptimizer, spec: RunSpec, clock: Clock) -> _Engine:
+    def Engine(
+        self, model: nn.Module, make_optimizer: MakeOptimizer, spec: RunSpec, clock: Clock
+    ) -> _Engine:
         """Wrap a model that lies on its device. All ranks begin with the same weights."""
 
     def average(self, tensor: Tensor) -> Tensor:
@@ -159,7 +171,9 @@ class Framework(Protocol):
         """
 
     def sync_batch_norm(self) -> type[nn.Module]:
-        """Return the class of batch norm that takes mean and variance over the images of all ranks, on GPUs."""
+        """Return the class of batch norm that takes mean and variance over the images of all ranks,
+        on GPUs.
+        """
 
     def close(self) -> None:
         """Leave the other ranks, at the end of a run that went well."""

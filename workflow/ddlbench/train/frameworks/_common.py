@@ -1,7 +1,8 @@
-"""What every framework has: options that hold for all, an engine around torch's own optimizer, and torch.distributed.
+"""What every framework has: options that hold for all, an engine around torch's own optimizer, and
+torch.distributed.
 
-`ddp.py`, `horovod.py` and `fsdp.py` build on `Engine` and say how gradients are reduced; `deepspeed.py` leaves
-that and the update to DeepSpeed.
+`ddp.py`, `horovod.py` and `fsdp.py` build on `Engine` and say how gradients are reduced;
+`deepspeed.py` leaves that and the update to DeepSpeed.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from ddlbench.core import beats, zero
-from ddlbench.mends import group_patience
-from ddlbench.mends.loss_scale import SkippedSteps
+from ddlbench.core import heartbeats, zero
+from ddlbench.patches import group_timeout
+from ddlbench.patches.loss_scale import SkippedSteps
 from ddlbench.train import checkpoint
-from ddlbench.train.frameworks import PATIENCE
+from ddlbench.train.frameworks import TIMEOUT
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -36,17 +37,21 @@ def one_of(description: str, *values: Any, **more: Any) -> dict[str, Any]:
     return {"description": description, "enum": [*values], "default": values[0], **more}
 
 
-def number(description: str, default: float, kind: str = "number", **limits: float) -> dict[str, Any]:
+def number(
+    description: str, default: float, kind: str = "number", **limits: float
+) -> dict[str, Any]:
     """Return the schema of an option that is a number, within JSON schema's limits; `kind` may be
     integer.
     """
     return {"description": description, "type": kind, **limits, "default": default}
 
 
-# A study's variants set these and the framework's own OPTIONS. The loop applies them (`train.prepare`), alike for all.
+# A study's variants set these and the framework's own OPTIONS. The loop applies them
+# (`train.prepare`), alike for all.
 OPTIONS: Options = {
     "channels_last": flag(
-        "Store pictures and weights with the channel as innermost dimension, which tensor cores prefer."
+        "Store pictures and weights with the channel as innermost dimension, which tensor cores"
+        " prefer."
     ),
     "compile": flag("Compile the model with torch.compile."),
     "compile_mode": one_of(
@@ -55,8 +60,9 @@ OPTIONS: Options = {
         "reduce-overhead",
     ),
     "cudnn_benchmark": flag(
-        "Let cuDNN time its algorithms for each new shape of a convolution and take the fastest. "
-        "Pictures have one size here, so that only first steps and last, smaller batches take longer. GPUs only."
+        "Let cuDNN time its algorithms for each new shape of a convolution and take the fastest."
+        " Pictures have one size here, so that only first steps and last, smaller batches take"
+        " longer. GPUs only."
     ),
 }
 
@@ -66,9 +72,14 @@ def refuses(spec: RunSpec) -> str | None:
 
     With CUDA graphs, the next micro-batch overwrites the gradients of the one before.
     """
-    if spec.option("compile_mode") == "reduce-overhead" and spec.option("compile") and spec.recipe.accumulation > 1:
+    if (
+        spec.option("compile_mode") == "reduce-overhead"
+        and spec.option("compile")
+        and spec.recipe.accumulation > 1
+    ):
         return (
-            "option compile_mode: reduce-overhead overwrites gradients of a recipe with accumulation; allowed: default"
+            "option compile_mode: reduce-overhead overwrites gradients of a recipe with"
+            " accumulation; allowed: default"
         )
     return None
 
@@ -99,7 +110,9 @@ class Engine:
         return scores
 
     def backward(self, loss: Tensor, last: bool) -> None:
-        """Add a micro-batch's gradients to those of this step; with the `last` they are averaged over ranks."""
+        """Add a micro-batch's gradients to those of this step; with the `last` they are averaged
+        over ranks.
+        """
         self.reduced_backward(self.scaler.scale(loss), last)
 
     def step(self) -> None:
@@ -176,26 +189,28 @@ def tensors_in(state: Any) -> list[Tensor]:
     return [tensor for _, tensor in checkpoint.tensors(state)]
 
 
-def patience_s(spec: RunSpec, machine: Machine) -> int:
+def timeout_s(spec: RunSpec, machine: Machine) -> int:
     """Return the timeout of a rank that waits for another, at the start and in every collective
     [s].
 
     It is not less than the time in which the supervisor calls a rank silent. Otherwise the rank
     that waits would end first, and the silent one, ended for it, would look killed.
     """
-    return max(machine.start_patience_s, round(2 * beats.noticed_s(machine.silent_s, spec.nodes)))
+    return max(
+        machine.start_timeout_s, round(2 * heartbeats.noticed_s(machine.silent_s, spec.nodes))
+    )
 
 
 def environment(spec: RunSpec, machine: Machine) -> dict[str, str]:
     """Return the variable that tells ranks on torch.distributed their timeout."""
-    return {PATIENCE: str(patience_s(spec, machine))}
+    return {TIMEOUT: str(timeout_s(spec, machine))}
 
 
-def be_patient() -> timedelta:
+def set_timeout() -> timedelta:
     """Set the timeout of ranks in torch.distributed's groups that are made from here on, and return
     it.
     """
-    return group_patience.be_patient(float(os.environ[PATIENCE]) if PATIENCE in os.environ else None)
+    return group_timeout.set_timeout(float(os.environ[TIMEOUT]) if TIMEOUT in os.environ else None)
 
 
 def average(tensor: Tensor) -> Tensor:
@@ -209,7 +224,9 @@ def average(tensor: Tensor) -> Tensor:
 
 
 def sync_batch_norm() -> type[nn.Module]:
-    """Return PyTorch's batch norm over the images of all ranks; for frameworks on torch.distributed."""
+    """Return PyTorch's batch norm over the images of all ranks; for frameworks on
+    torch.distributed.
+    """
     import torch
 
     return torch.nn.SyncBatchNorm
@@ -233,7 +250,10 @@ def lacks(device: str, options: Mapping[str, Any]) -> str | None:
         import torch.distributed as dist
 
         if not dist.is_nccl_available():
-            return "this PyTorch was built without NCCL, by which GPUs meet: install one for CUDA (docs/clusters.md)"
+            return (
+                "this PyTorch was built without NCCL, by which GPUs meet: install one for CUDA"
+                " (docs/clusters.md)"
+            )
     return None
 
 
@@ -249,4 +269,11 @@ def torchrun(spec: RunSpec, program: tuple[str, ...]) -> list[str]:
     every framework on torch.distributed.
     """
     assert program[:1] == ("python",), program
-    return ["python", "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={spec.workers}", *program[1:]]
+    return [
+        "python",
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        f"--nproc-per-node={spec.workers}",
+        *program[1:],
+    ]

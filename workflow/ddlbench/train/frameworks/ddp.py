@@ -1,11 +1,13 @@
-"""PyTorch DistributedDataParallel: gradients are averaged in buckets while the backward pass runs."""
+"""PyTorch DistributedDataParallel: gradients are averaged in buckets while the backward pass
+runs.
+"""
 
 from __future__ import annotations
 
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from ddlbench.mends import backward_end
+from ddlbench.patches import backward_end
 from ddlbench.train.frameworks import _common
 from ddlbench.train.frameworks._common import flag, number, one_of
 
@@ -20,10 +22,19 @@ DISTRIBUTION = "torch"
 INSTALL = "make install"
 NOT_MEASURED: dict[str, str] = {}
 SPLITS = "the batch"
-COMMUNICATES = "all-reduce of buckets of gradients during the backward pass; NCCL on GPUs, Gloo on CPUs"
-POWER = ("iter", "error_dict", "p_memory_dict", "q_memory_dict")  # what PowerSGD keeps, the last three by bucket
+COMMUNICATES = (
+    "all-reduce of buckets of gradients during the backward pass; NCCL on GPUs, Gloo on CPUs"
+)
+POWER = (
+    "iter",
+    "error_dict",
+    "p_memory_dict",
+    "q_memory_dict",
+)  # what PowerSGD keeps, the last three by bucket
 OPTIONS: Options = _common.OPTIONS | {
-    "bucket_mb": number("MiB of gradients that are reduced together, as one bucket.", 25, exclusiveMinimum=0),
+    "bucket_mb": number(
+        "MiB of gradients that are reduced together, as one bucket.", 25, exclusiveMinimum=0
+    ),
     "gradient_as_bucket_view": flag(
         "Keep gradients inside the buckets, not beside them. This saves one copy of all gradients."
     ),
@@ -34,9 +45,14 @@ OPTIONS: Options = _common.OPTIONS | {
         "fp16",
         "powersgd",
     ),
-    "powersgd_rank": number("With compression powersgd: columns of the thin matrices.", 1, "integer", minimum=1),
+    "powersgd_rank": number(
+        "With compression powersgd: columns of the thin matrices.", 1, "integer", minimum=1
+    ),
     "powersgd_start": number(
-        "With compression powersgd: the step from which on it compresses.", 1000, "integer", minimum=2
+        "With compression powersgd: the step from which on it compresses.",
+        1000,
+        "integer",
+        minimum=2,
     ),
     "static_graph": flag("Tell DDP that every step uses the same parameters in the same order."),
 }
@@ -52,18 +68,28 @@ def refuses(spec: RunSpec) -> str | None:
     On these combinations torch 2.13 fails within its reducer.
     """
     if spec.option("static_graph") and spec.recipe.accumulation > 1:
-        return "option static_graph: reduces every micro-batch, but the recipe has accumulation; allowed: false"
-    if spec.option("compression") == "powersgd" and (spec.recipe.precision == "fp16" or spec.option("static_graph")):
-        why = "keeps what it did not send: precision fp16 would spoil it by an overflow, static_graph by other buckets"
+        return (
+            "option static_graph: reduces every micro-batch, but the recipe has accumulation;"
+            " allowed: false"
+        )
+    if spec.option("compression") == "powersgd" and (
+        spec.recipe.precision == "fp16" or spec.option("static_graph")
+    ):
+        why = (
+            "keeps what it did not send: precision fp16 would spoil it by an overflow, static_graph"
+            " by other buckets"
+        )
         return f"option compression: powersgd {why}; allowed here: none, fp16"
     return _common.refuses(spec)
 
 
 def start(device: str) -> None:
-    """Join the process group: NCCL between GPUs, Gloo between CPU ranks. RANK, WORLD_SIZE, MASTER_* are set."""
+    """Join the process group: NCCL between GPUs, Gloo between CPU ranks. RANK, WORLD_SIZE, MASTER_*
+    are set.
+    """
     import torch.distributed as dist
 
-    _common.be_patient()
+    _common.set_timeout()
     dist.init_process_group("nccl" if device == "cuda" else "gloo")
 
 
@@ -76,7 +102,10 @@ def _compress(ddp: Any, spec: RunSpec) -> Any:
     if spec.option("compression") != "powersgd":
         return None
     power = powerSGD_hook.PowerSGDState(
-        None, spec.option("powersgd_rank"), spec.option("powersgd_start"), compression_stats_logging_frequency=10**9
+        None,
+        spec.option("powersgd_rank"),
+        spec.option("powersgd_start"),
+        compression_stats_logging_frequency=10**9,
     )
 
     def hook(state: Any, bucket: Any) -> Any:
@@ -99,8 +128,9 @@ def _compress(ddp: Any, spec: RunSpec) -> Any:
 def without_broadcasts(ddp: type) -> dict[str, Any]:
     """Return the keyword that keeps DDP from broadcasting rank 0's buffers at every forward pass.
 
-    The loop averages batch-norm statistics before validation, for every framework alike; DDP's broadcast would cost a
-    collective a step that the others do not pay. Torch 2.11 knows `broadcast_buffers` only, which 2.13 deprecates.
+    The loop averages batch-norm statistics before validation, for every framework alike; DDP's
+    broadcast would cost a collective a step that the others do not pay. Torch 2.11 knows
+    `broadcast_buffers` only, which 2.13 deprecates.
     """
     known = inspect.signature(ddp).parameters
     name = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
@@ -113,7 +143,9 @@ class Engine(_common.Engine):
     joined.
     """
 
-    def __init__(self, model: nn.Module, make_optimizer: MakeOptimizer, spec: RunSpec, clock: Clock) -> None:
+    def __init__(
+        self, model: nn.Module, make_optimizer: MakeOptimizer, spec: RunSpec, clock: Clock
+    ) -> None:
         import torch
         from torch.nn.parallel import DistributedDataParallel
 
@@ -124,8 +156,9 @@ class Engine(_common.Engine):
             bucket_cap_mb=spec.option("bucket_mb"),
             gradient_as_bucket_view=spec.option("gradient_as_bucket_view"),
             static_graph=spec.option("static_graph"),
-            # DDP deals its buckets anew after a process's first step, unless it looks for unused parameters. PowerSGD
-            # keeps errors by bucket, which a run that goes on must find where they were.
+            # DDP deals its buckets anew after a process's first step, unless it looks for unused
+            # parameters. PowerSGD keeps errors by bucket, which a run that goes on must find where
+            # they were.
             find_unused_parameters=spec.option("compression") == "powersgd",
         )
         self.power: Any = _compress(self.ddp, spec)
@@ -152,7 +185,8 @@ class Engine(_common.Engine):
         if torch.is_grad_enabled():
             self._forwards = self._forwards % self.accumulation + 1
             if self._forwards < self.accumulation:
-                # DDP is told before the forward pass that these gradients are not to be reduced yet.
+                # DDP is told before the forward pass that these gradients are not to be reduced
+                # yet.
                 with self.ddp.no_sync():
                     scores = self.ddp(images)
                 return scores
@@ -161,7 +195,9 @@ class Engine(_common.Engine):
 
     def reduced_backward(self, loss: Tensor, last: bool) -> None:
         if last != (self._forwards == self.accumulation):
-            raise RuntimeError(f"micro-batch {self._forwards} of {self.accumulation} cannot be last={last}")
+            raise RuntimeError(
+                f"micro-batch {self._forwards} of {self.accumulation} cannot be last={last}"
+            )
         if last:
             loss.register_hook(self._begins)
         loss.backward()
@@ -179,7 +215,10 @@ class Engine(_common.Engine):
         super().load(state)
         for name, value in state.get("power", {}).items():
             on_device = (
-                {bucket: tensor.to(next(self.model.parameters()).device) for bucket, tensor in value.items()}
+                {
+                    bucket: tensor.to(next(self.model.parameters()).device)
+                    for bucket, tensor in value.items()
+                }
                 if name != "iter"
                 else value
             )

@@ -1,8 +1,9 @@
 """DeepSpeed, whose engine owns the backward pass and the update.
 
-ZeRO shards what a rank holds. One-bit optimizers send less, layers can be dropped, and DeepSpeed can write tables of
-operations and of messages. `_deepspeed_options.py` has the options, which of them go together, and the configuration
-that they make. What is changed within DeepSpeed is in files `deepspeed_*.py` of `mends/`.
+ZeRO shards what a rank holds. One-bit optimizers send less, layers can be dropped, and DeepSpeed
+can write tables of operations and of messages. `_deepspeed_options.py` has the options, which of
+them go together, and the configuration that they make. What is changed within DeepSpeed is in files
+`deepspeed_*.py` of `patches/`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ddlbench.core import registry
 from ddlbench.core.files import write_json
 from ddlbench.core.record import COMMS, FLOPS
 from ddlbench.core.spec import RunSpec
-from ddlbench.mends import (
+from ddlbench.patches import (
     ReleaseError,
     deepspeed_devices,
     deepspeed_loss_scale,
@@ -27,7 +28,7 @@ from ddlbench.mends import (
     deepspeed_zero,
     timm_layer_dropping,
 )
-from ddlbench.mends.timm_layer_dropping import LayerDropping
+from ddlbench.patches.timm_layer_dropping import LayerDropping
 from ddlbench.train.frameworks import _common, _deepspeed_flops, _deepspeed_options
 from ddlbench.train.frameworks._common import bytes_of, tensors_in
 
@@ -40,15 +41,27 @@ if TYPE_CHECKING:
 PACKAGE = "deepspeed"
 DISTRIBUTION = "deepspeed"
 INSTALL = "make install"
-NOT_MEASURED = {"communication_s": "with zero_stage 3 weights and gradients are sent during both passes"}
-SPLITS = "the batch; ZeRO 1 the optimizer's state too, ZeRO 2 the gradients too, ZeRO 3 the parameters too"
+NOT_MEASURED = {
+    "communication_s": "with zero_stage 3 weights and gradients are sent during both passes"
+}
+SPLITS = (
+    "the batch; ZeRO 1 the optimizer's state too, ZeRO 2 the gradients too, ZeRO 3 the"
+    " parameters too"
+)
 COMMUNICATES = (
-    "ZeRO 0: all-reduce of gradients after the backward pass; ZeRO 1 and 2: reduction to the ranks that own them, "
-    "after it (1) or during it (2, and 1 with overlap_comm), and all-gather of parameters after the update; ZeRO 3: "
-    "all-gather of parameters during both passes; one-bit optimizers: compressed momentum; NCCL on GPUs, Gloo on CPUs"
+    "ZeRO 0: all-reduce of gradients after the backward pass; ZeRO 1 and 2: reduction to the ranks"
+    " that own them, after it (1) or during it (2, and 1 with overlap_comm), and all-gather of"
+    " parameters after the update; ZeRO 3: all-gather of parameters during both passes; one-bit"
+    " optimizers: compressed momentum; NCCL on GPUs, Gloo on CPUs"
 )
 PROFILED_STEP = 1  # from 0: the first may compile something
-COUNTERS = ("global_steps", "global_samples", "micro_steps", "skipped_steps", "gas_boundary_ctr")  # of the engine
+COUNTERS = (
+    "global_steps",
+    "global_samples",
+    "micro_steps",
+    "skipped_steps",
+    "gas_boundary_ctr",
+)  # of the engine
 OPTIONS, refuses = _deepspeed_options.OPTIONS, _deepspeed_options.refuses
 local_launcher, average, gather = _common.torchrun, _common.average, _common.gather
 sync_batch_norm = _common.sync_batch_norm
@@ -64,14 +77,20 @@ def environment(spec: RunSpec, machine: Machine) -> dict[str, str]:
     told = {"DS_ACCELERATOR": machine.device, **_common.environment(spec, machine)}
     given = {name for name, _ in machine.environment}
     trains = isinstance(spec, RunSpec)  # jobs of inference ask for these variables too
-    if machine.device == "cuda" and trains and spec.option("offload") != "none" and "OMP_NUM_THREADS" not in given:
+    if (
+        machine.device == "cuda"
+        and trains
+        and spec.option("offload") != "none"
+        and "OMP_NUM_THREADS" not in given
+    ):
         told["OMP_NUM_THREADS"] = str(max(1, machine.cores_per_worker - machine.loader_threads))
     return told
 
 
 def lacks(device: str, options: Mapping[str, Any]) -> str | None:
-    """Names another release than those that were tried, or that the options need; NCCL, or CuPy where a one-bit
-    optimizer needs it, if it is missing; None if nothing is."""
+    """Names another release than those that were tried, or that the options need; NCCL, or CuPy
+    where a one-bit optimizer needs it, if it is missing; None if nothing is.
+    """
     try:
         deepspeed_zero.guard()
         if options["compression"] != "none":
@@ -93,24 +112,30 @@ def start(device: str) -> None:
     if device == "cuda":
         import torch
 
-        # DeepSpeed takes the GPU of this number, which is not the rank's where each rank sees one GPU only.
+        # DeepSpeed takes the GPU of this number, which is not the rank's where each rank sees one
+        # GPU only.
         os.environ["LOCAL_RANK"] = str(torch.cuda.current_device())
         deepspeed_devices.number_visible()
     if device == "cpu":
         deepspeed_on_cpu.enable()
-    patience = _common.be_patient()
-    deepspeed.init_distributed("nccl" if device == "cuda" else "gloo", timeout=patience, verbose=False)
+    timeout = _common.set_timeout()
+    deepspeed.init_distributed(
+        "nccl" if device == "cuda" else "gloo", timeout=timeout, verbose=False
+    )
 
 
 class Engine(_common.Engine):
     """The model as DeepSpeed runs it, which owns the backward pass and the update.
 
-    `waits`: the reduction after the backward pass (zero_stage 0, 1), that of each full bucket and of the rest (2, and 1
-    with overlap_comm, where a bucket waits for the one before); the messages of the update, which gather the parameters
-    (1, 2); the compressed messages of a one-bit optimizer, compressing included; None with zero_stage 3.
+    `waits`: the reduction after the backward pass (zero_stage 0, 1), that of each full bucket and
+    of the rest (2, and 1 with overlap_comm, where a bucket waits for the one before); the messages
+    of the update, which gather the parameters (1, 2); the compressed messages of a one-bit
+    optimizer, compressing included; None with zero_stage 3.
     """
 
-    def __init__(self, model: nn.Module, make_optimizer: MakeOptimizer, spec: RunSpec, clock: Clock) -> None:
+    def __init__(
+        self, model: nn.Module, make_optimizer: MakeOptimizer, spec: RunSpec, clock: Clock
+    ) -> None:
         import deepspeed
 
         deepspeed_zero.guard()
@@ -119,9 +144,15 @@ class Engine(_common.Engine):
         optimizer = make_optimizer(model)
         numbers = sum(p.numel() for p in model.parameters())
         config = _deepspeed_options.settings(spec, numbers)
-        given = {"model_parameters": optimizer.param_groups} if self.compressed else {"optimizer": optimizer}
+        given = (
+            {"model_parameters": optimizer.param_groups}
+            if self.compressed
+            else {"optimizer": optimizer}
+        )
         self.engine, *_ = deepspeed.initialize(model=model, config=config, **given)
-        super().__init__(model, self.engine.basic_optimizer, spec, clock)  # with ZeRO, DeepSpeed counts skipped steps
+        super().__init__(
+            model, self.engine.basic_optimizer, spec, clock
+        )  # with ZeRO, DeepSpeed counts skipped steps
         self.numbers = numbers  # ZeRO 3 has left none in the parameters themselves
         self.zero: Any = self.engine.optimizer if self.stage else None
         self._part, self._last = 0, True
@@ -166,7 +197,9 @@ class Engine(_common.Engine):
         return super().skipped_steps + int(self.engine.skipped_steps)
 
     def _drop_layers(self, _model: Any, args: Any, kwargs: Any) -> Any:
-        """Take theta, which DeepSpeed passes to the model as an argument: models of timm do not know it."""
+        """Take theta, which DeepSpeed passes to the model as an argument: models of timm do not
+        know it.
+        """
         kwargs.pop("progressive_layer_drop", None)
         theta = kwargs.pop("pld_theta", None)
         if theta is None:
@@ -177,7 +210,8 @@ class Engine(_common.Engine):
 
     def __call__(self, images: Tensor) -> Tensor:
         if self.dropping:
-            # After a step DeepSpeed sets the theta of the step that is over; this is the one of the step that begins.
+            # After a step DeepSpeed sets the theta of the step that is over; this is the one of the
+            # step that begins.
             self.engine.progressive_layer_drop.update_state(self.engine.global_steps)
         scores: Tensor
         first_pass = (self.engine.global_steps, self._part) == (PROFILED_STEP, 0)
@@ -213,7 +247,9 @@ class Engine(_common.Engine):
             "model": dict(model),
         }
         if self.compressed:
-            state["optimizer"] = deepspeed_one_bit.state(self.optimizer, self.engine.enable_backward_allreduce)
+            state["optimizer"] = deepspeed_one_bit.state(
+                self.optimizer, self.engine.enable_backward_allreduce
+            )
         else:
             masters = deepspeed_zero.masters(self.zero, self.stage)
             state["masters"] = [master.detach() for master in masters]
@@ -237,7 +273,9 @@ class Engine(_common.Engine):
             else:
                 self.model.load_state_dict(state["model"])
             if self.compressed:
-                self.engine.enable_backward_allreduce = deepspeed_one_bit.load(self.optimizer, state["optimizer"])
+                self.engine.enable_backward_allreduce = deepspeed_one_bit.load(
+                    self.optimizer, state["optimizer"]
+                )
                 return
             masters = deepspeed_zero.masters(self.zero, self.stage)
             for mine, saved in zip(masters, state["masters"], strict=True):
@@ -258,7 +296,10 @@ class Engine(_common.Engine):
             parameters += [p.ds_tensor for p in parameters if hasattr(p, "ds_tensor")]
         errors = [getattr(self.optimizer, name, []) for name in deepspeed_one_bit.ERRORS]
         kept = [dict(self.optimizer.state), deepspeed_zero.masters(self.zero, self.stage), errors]
-        sizes = {"parameters_bytes": bytes_of(parameters), "optimizer_bytes": bytes_of(tensors_in(kept))}
+        sizes = {
+            "parameters_bytes": bytes_of(parameters),
+            "optimizer_bytes": bytes_of(tensors_in(kept)),
+        }
         return super().state_bytes() | sizes
 
 

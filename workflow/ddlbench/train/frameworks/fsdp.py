@@ -1,4 +1,6 @@
-"""PyTorch FSDP2 (`fully_shard`): parameters, gradients and the optimizer's state are sharded over ranks."""
+"""PyTorch FSDP2 (`fully_shard`): parameters, gradients and the optimizer's state are sharded over
+ranks.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +18,18 @@ if TYPE_CHECKING:
 PACKAGE = "torch"
 DISTRIBUTION = "torch"
 INSTALL = "make install"
-NOT_MEASURED = {"communication_s": "weights and gradients are sent during both passes, beside the computation"}
+NOT_MEASURED = {
+    "communication_s": "weights and gradients are sent during both passes, beside the computation"
+}
 SPLITS = "the batch, the parameters, their gradients and the optimizer's state"
 COMMUNICATES = (
-    "all-gather of a block's parameters during both passes, reduce-scatter of its gradients during the backward pass; "
-    "NCCL on GPUs, Gloo on CPUs"
+    "all-gather of a block's parameters during both passes, reduce-scatter of its gradients during"
+    " the backward pass; NCCL on GPUs, Gloo on CPUs"
 )
 OPTIONS: Options = _common.OPTIONS | {
     "reshard_after_forward": _common.flag(
-        "Free a block's parameters after its forward pass and gather them again for the backward pass. "
-        "This takes less memory and more messages.",
+        "Free a block's parameters after its forward pass and gather them again for the backward"
+        " pass. This takes less memory and more messages.",
         default=True,
     ),
 }
@@ -54,17 +58,23 @@ def blocks(model: nn.Module) -> Iterator[nn.Module]:
 
 
 class Engine(_common.Engine):
-    """The model sharded by block. `waits` is None: nobody can tell from outside how long a step waits."""
+    """The model sharded by block. `waits` is None: nobody can tell from outside how long a step
+    waits.
+    """
 
     stage = 3
 
-    def __init__(self, model: nn.Module, make_optimizer: MakeOptimizer, spec: RunSpec, clock: Clock) -> None:
+    def __init__(
+        self, model: nn.Module, make_optimizer: MakeOptimizer, spec: RunSpec, clock: Clock
+    ) -> None:
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import FSDPModule, fully_shard
 
         mesh = init_device_mesh(spec.device, (spec.workers,))
         for module in (*blocks(model), model):
-            fully_shard(module, mesh=mesh, reshard_after_forward=spec.option("reshard_after_forward"))
+            fully_shard(
+                module, mesh=mesh, reshard_after_forward=spec.option("reshard_after_forward")
+            )
         assert isinstance(model, FSDPModule)  # its class is now this one too
         self.sharded = model
         super().__init__(model, make_optimizer(model), spec, clock)
@@ -88,7 +98,10 @@ class Engine(_common.Engine):
         # Keyed by number in the saved state: in the order of the groups.
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         saved = state["optimizer"]["state"]
-        optimizer = {k: {n: _like(parameters[k], v) for n, v in values.items()} for k, values in saved.items()}
+        optimizer = {
+            k: {n: _like(parameters[k], v) for n, v in values.items()}
+            for k, values in saved.items()
+        }
         self.optimizer.load_state_dict({**state["optimizer"], "state": optimizer})
         self.scaler.load_state_dict(state["scaler"])
         self.skipped.before = state["skipped_steps"]

@@ -1,4 +1,6 @@
-"""Horovod: a background thread fuses gradients and reduces them; Gloo between CPU ranks, NCCL between GPUs."""
+"""Horovod: a background thread fuses gradients and reduces them; Gloo between CPU ranks, NCCL
+between GPUs.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ from contextlib import nullcontext
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from ddlbench.mends import horovod_optimizer, horovod_stalls
-from ddlbench.mends.horovod_stalls import Waiting
+from ddlbench.patches import horovod_optimizer, horovod_stalls
+from ddlbench.patches.horovod_stalls import Waiting
 from ddlbench.slurm import step
 from ddlbench.train.frameworks import _common
 from ddlbench.train.frameworks._common import flag, number, one_of
@@ -28,18 +30,23 @@ DISTRIBUTION = "horovod"
 INSTALL = "make install HOROVOD=1 (which runs envs/build-horovod.sh)"
 NOT_MEASURED: dict[str, str] = {}
 SPLITS = "the batch"
-COMMUNICATES = "all-reduce of fused gradients by a thread beside the backward pass; NCCL on GPUs, Gloo on CPUs"
-PATIENCE = "HOROVOD_GLOO_TIMEOUT_SECONDS"  # how long a rank waits for another
+COMMUNICATES = (
+    "all-reduce of fused gradients by a thread beside the backward pass; NCCL on GPUs, Gloo on CPUs"
+)
+TIMEOUT = "HOROVOD_GLOO_TIMEOUT_SECONDS"  # how long a rank waits for another
 OPTIONS: Options = _common.OPTIONS | {
     "fusion_threshold_mb": number(
-        "At most so many MiB of gradients are reduced together. 0: each gradient on its own.", 128, "integer", minimum=0
+        "At most so many MiB of gradients are reduced together. 0: each gradient on its own.",
+        128,
+        "integer",
+        minimum=0,
     ),
     "cycle_time_ms": number(
         "How often the background thread looks for gradients to reduce [ms].", 1, exclusiveMinimum=0
     ),
     "autotune": flag(
-        "Let Horovod try fusion thresholds and cycle times while it trains, and keep the best; those of "
-        "the other options are not used. Steps are slower until it has."
+        "Let Horovod try fusion thresholds and cycle times while it trains, and keep the best;"
+        " those of the other options are not used. Steps are slower until it has."
     ),
     "compression": one_of("Send gradients as they are, or as 16-bit floats.", "none", "fp16"),
 }
@@ -63,7 +70,10 @@ def lacks(device: str, options: Mapping[str, Any]) -> str | None:
     if not hvd.nccl_built():
         # It would train all the same, and look like a slow Horovod.
         host = "gradients would go through the host's memory"
-        return f"this Horovod was built without NCCL, {host}: build it with HOROVOD_GPU_OPERATIONS=NCCL"
+        return (
+            f"this Horovod was built without NCCL, {host}: build it with"
+            " HOROVOD_GPU_OPERATIONS=NCCL"
+        )
     return None
 
 
@@ -83,7 +93,7 @@ def environment(spec: RunSpec, machine: Machine) -> dict[str, str]:
         "HOROVOD_CONTROLLER": "gloo",
         "HOROVOD_CPU_OPERATIONS": "gloo",
         **tuned,
-        PATIENCE: str(_common.patience_s(spec, machine)),
+        TIMEOUT: str(_common.timeout_s(spec, machine)),
         **({"HOROVOD_GLOO_IFACE": interface} if interface else {}),
     }
 
@@ -102,8 +112,8 @@ def start(device: str) -> None:
         os.environ.update(variables(os.environ))
         host_rendezvous()
     hvd.init()
-    if PATIENCE in os.environ:
-        horovod_stalls.watch(hvd.rank(), float(os.environ[PATIENCE]))
+    if TIMEOUT in os.environ:
+        horovod_stalls.watch(hvd.rank(), float(os.environ[TIMEOUT]))
 
 
 def variables(e: Mapping[str, str]) -> dict[str, str]:
@@ -136,24 +146,30 @@ def host_rendezvous() -> None:
         try:
             server = RendezvousHTTPServer(("", port), RendezvousHandler, 0)
         except OSError as error:
-            raise OSError(error.errno, f"Horovod's rendezvous, port {port}: {error.strerror}") from error
+            raise OSError(
+                error.errno, f"Horovod's rendezvous, port {port}: {error.strerror}"
+            ) from error
         Thread(target=server.serve_forever, daemon=True).start()
         return
-    give_up = time.monotonic() + float(os.environ.get(PATIENCE, "120"))
+    give_up = time.monotonic() + float(os.environ.get(TIMEOUT, "120"))
     while True:
         try:
             socket.create_connection((address, port), 1).close()
             return
         except OSError as error:
             if time.monotonic() > give_up:
-                raise TimeoutError(f"rank 0's rendezvous at {address}:{port} does not answer") from error
+                raise TimeoutError(
+                    f"rank 0's rendezvous at {address}:{port} does not answer"
+                ) from error
             time.sleep(0.2)
 
 
 class Engine(_common.Engine):
     """The model with Horovod's optimizer. `waits`: the time in `synchronize()`."""
 
-    def __init__(self, model: nn.Module, make_optimizer: MakeOptimizer, spec: RunSpec, clock: Clock) -> None:
+    def __init__(
+        self, model: nn.Module, make_optimizer: MakeOptimizer, spec: RunSpec, clock: Clock
+    ) -> None:
         import horovod.torch as hvd
 
         # Horovod's batch norm waits for the other ranks within both passes.
@@ -163,7 +179,8 @@ class Engine(_common.Engine):
             recipes,
             named_parameters=model.named_parameters(),
             compression=getattr(hvd.Compression, spec.option("compression")),
-            # It counts the micro-batches of a step, adds their gradients up and averages the sum over ranks.
+            # It counts the micro-batches of a step, adds their gradients up and averages the sum
+            # over ranks.
             backward_passes_per_step=spec.recipe.accumulation,
             op=hvd.Average,
         )

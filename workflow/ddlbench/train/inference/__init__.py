@@ -1,9 +1,10 @@
-"""Latency and throughput of inference: one file per way to serve a trained model, and the contract that all keep.
+"""Latency and throughput of inference: one file per way to serve a trained model, and the contract
+that all keep.
 
-`Way` is what a file of this room offers, `InferSpec` what is measured in one job: one model, served in one way, with
-each of a few batch sizes. A sixth way is one more file. `_measure.py` sends requests and takes the time,
-`__main__.py` is the process of one rank; `plan/kinds/inference.py` plans the jobs, `analysis/sheets/inference.py` makes
-a table of what they left.
+`Way` is what a file of this room offers, `InferSpec` what is measured in one job: one model, served
+in one way, with each of a few batch sizes. A sixth way is one more file. `_measure.py` sends
+requests and takes the time, `__main__.py` is the process of one rank; `plan/kinds/inference.py`
+plans the jobs, `analysis/sheets/inference.py` makes a table of what they left.
 
 Importing a member is cheap: torch, torchao and DeepSpeed are imported inside functions.
 """
@@ -17,8 +18,8 @@ from ddlbench.train.inference._spec import InferSpec as InferSpec
 if TYPE_CHECKING:
     from torch import nn
 
-# Requests of each batch size: as many as fit into so many seconds, within these bounds. The 95th percentile of fewer
-# than some 20 would be the longest of them.
+# Requests of each batch size: as many as fit into so many seconds, within these bounds. The 95th
+# percentile of fewer than some 20 would be the longest of them.
 AT_LEAST, AT_MOST, SECONDS = 40, 300, 4.0
 
 
@@ -46,7 +47,8 @@ class Way(Protocol):
         size, size], both of the type of the model's weights: float32, or bfloat16 where the
         recipe's precision is bf16.
 
-        The model is in evaluation mode, lies on the device that serves, and may be changed. The parameters and buffers
-        of the result are what this rank holds. Of a way that splits, all ranks call it at once, with the same model;
-        then they call the results at once, with the same images, and all get the whole response.
+        The model is in evaluation mode, lies on the device that serves, and may be changed. The
+        parameters and buffers of the result are what this rank holds. Of a way that splits, all
+        ranks call it at once, with the same model; then they call the results at once, with the
+        same images, and all get the whole response.
         """

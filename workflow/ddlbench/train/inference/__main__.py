@@ -1,7 +1,8 @@
-"""The process of one rank: `python -m ddlbench.train.inference <folder>`, which a launcher starts (`plan/launch.py`).
+"""The process of one rank: `python -m ddlbench.train.inference <folder>`, which a launcher starts
+(`plan/launch.py`).
 
-`ddlbench.run.infer` has left `assignment.json` there, and watches. Rank 0 writes the record, `inference.json`, when all
-is done. The process ends with 0, or with 1 and a note that says why.
+`ddlbench.run.infer` has left `assignment.json` there, and watches. Rank 0 writes the record,
+`inference.json`, when all is done. The process ends with 0, or with 1 and a note that says why.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ddlbench.core import beats, notes, registry
+from ddlbench.core import heartbeats, notes, registry
 from ddlbench.core.files import write_json
 from ddlbench.data.manifest import Manifest
 from ddlbench.train.assignment import seen_here
@@ -28,11 +29,15 @@ if TYPE_CHECKING:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m ddlbench.train.inference", description=__doc__)
-    parser.add_argument("folder", type=Path, help="where ddlbench.run.infer left assignment.json; for the record")
+    parser.add_argument(
+        "folder", type=Path, help="where ddlbench.run.infer left assignment.json; for the record"
+    )
     folder: Path = parser.parse_args().folder
     from ddlbench.train import process
 
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # SLURM's warning: there is no checkpoint to write
+    signal.signal(
+        signal.SIGUSR1, signal.SIG_IGN
+    )  # SLURM's warning: there is no checkpoint to write
     process.run(folder, lambda: serve_rank(folder))
 
 
@@ -43,7 +48,9 @@ def serve_rank(folder: Path) -> None:
     weights = Path(assignment["weights"]) if assignment["weights"] else None
     if spec.workers > 1:
         signal.signal(signal.SIGTERM, _end)
-    rank, measured = serve(spec, Path(assignment["data"]), weights, Watched(folder, float(assignment["silent_s"])))
+    rank, measured = serve(
+        spec, Path(assignment["data"]), weights, Watched(folder, float(assignment["silent_s"]))
+    )
     if rank == 0:
         origin = seen_here(assignment["facts"], spec.run.device)
         record = {"format": FORMAT, "spec": assignment["spec"], "facts": origin, **measured}
@@ -57,7 +64,9 @@ class Watched(NamedTuple):
     silent_s: float
 
 
-def serve(spec: InferSpec, data: Path, weights: Path | None, watched: Watched) -> tuple[int, dict[str, Any]]:
+def serve(
+    spec: InferSpec, data: Path, weights: Path | None, watched: Watched
+) -> tuple[int, dict[str, Any]]:
     """Measure, and return (this process's rank, what it measured).
 
     All ranks call it; `weights` is what the run left, if the model is trained.
@@ -81,7 +90,7 @@ def serve(spec: InferSpec, data: Path, weights: Path | None, watched: Watched) -
         place.take_device(who.local_rank)
     manifest = Manifest.read(data)
     loader = pictures(spec, data, manifest)  # before there are threads: loaders fork
-    beats.keep_beating(watched.folder, who.rank, who.local_rank, spec.nodes, watched.silent_s)
+    heartbeats.keep_beating(watched.folder, who.rank, who.local_rank, spec.nodes, watched.silent_s)
     if way.SPLITS:
         registry.member("frameworks", way.FRAMEWORK).start(device)
     precision.set_precision(spec.run)
@@ -97,18 +106,23 @@ def serve(spec: InferSpec, data: Path, weights: Path | None, watched: Watched) -
     plain = _measure.responses(model, loader.epoch(0), kind)
     if len(plain.images) < max(spec.batches):
         raise RuntimeError(
-            f"{data} has {len(plain.images)} validation pictures, too few for batches of {max(spec.batches)}"
+            f"{data} has {len(plain.images)} validation pictures, too few for batches of"
+            f" {max(spec.batches)}"
         )
     served = way.ready(model)
     rows = []
-    for batch in spec.batches:  # while the loader rests; and first, so that first requests are the first
+    for (
+        batch
+    ) in spec.batches:  # while the loader rests; and first, so that first requests are the first
         request = plain.images[:batch].to(kind, copy=True)
         first_s, taken_s = _measure.latencies(served, request, _agreed if way.SPLITS else int)
         rows.append({"batch": batch, "first_s": first_s, "latencies_s": taken_s})
         print(f"batches of {batch}: {len(taken_s)} requests", flush=True)
     responses = _measure.responses(served, loader.epoch(1), kind)
     if not torch.equal(responses.labels, plain.labels):
-        raise RuntimeError(f"loader {spec.run.loader} gave other pictures, or another order, the second time")
+        raise RuntimeError(
+            f"loader {spec.run.loader} gave other pictures, or another order, the second time"
+        )
     if way.SPLITS:
         registry.member("frameworks", way.FRAMEWORK).close()
     return who.rank, {

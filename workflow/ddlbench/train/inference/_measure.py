@@ -1,4 +1,6 @@
-"""Sends requests to a model and takes the time: what one rank does. The record holds all; warm-up is cut later."""
+"""Sends requests to a model and takes the time: what one rank does. The record holds all; warm-up
+is cut later.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,8 @@ def latencies(
 ) -> tuple[float, list[float]]:
     """Measure (seconds of the first request, seconds of each further one), one request at a time.
 
-    A request's time ends when its response is there; on a GPU the host waits for it. `agree` gives all ranks the
-    number of requests that rank 0 gives it.
+    A request's time ends when its response is there; on a GPU the host waits for it. `agree` gives
+    all ranks the number of requests that rank 0 gives it.
     """
     import torch
 
@@ -77,8 +79,9 @@ def take_precision(model: nn.Module, precision: str) -> torch.dtype:
     """Make the model compute in a recipe's precision, and return the type that its pictures must
     have.
 
-    Of bf16 all weights and buffers take that type, as is usual where a model is served: autocast, which training has,
-    would keep weights in 32 bits and make bf16 of them for each request. fp32 and tf32 are float32.
+    Of bf16 all weights and buffers take that type, as is usual where a model is served: autocast,
+    which training has, would keep weights in 32 bits and make bf16 of them for each request. fp32
+    and tf32 are float32.
     """
     import torch
 
@@ -91,7 +94,9 @@ def weights_bytes(model: nn.Module) -> int:
     """Return the bytes of parameters and buffers that this rank holds, each storage once; of
     quantised tensors, of their parts.
     """
-    return bytes_of(part for tensor in (*model.parameters(), *model.buffers()) for part in _parts(tensor))
+    return bytes_of(
+        part for tensor in (*model.parameters(), *model.buffers()) for part in _parts(tensor)
+    )
 
 
 def _parts(tensor: Any) -> list[torch.Tensor]:

@@ -1,4 +1,6 @@
-"""What one job of inference is: a frozen value, as `RunSpec` is for training. Its id is its folder's name."""
+"""What one job of inference is: a frozen value, as `RunSpec` is for training. Its id is its
+folder's name.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,10 @@ from ddlbench.core.spec import RunSpec
 class InferSpec:
     """A model that serves requests, in one way, with batches of several sizes.
 
-    `run` is the training whose model, recipe, pictures, seed and machine are meant. `trained`: the weights are those at
-    its end; otherwise those with which it began, made from its seed. `member` is a way to serve, a file of this room.
-    `workers` are ranks, one device each; `batches` are images in one request, ascending; `repeat` counts processes
-    that do the same, from 1.
+    `run` is the training whose model, recipe, pictures, seed and machine are meant. `trained`: the
+    weights are those at its end; otherwise those with which it began, made from its seed. `member`
+    is a way to serve, a file of this room. `workers` are ranks, one device each; `batches` are
+    images in one request, ascending; `repeat` counts processes that do the same, from 1.
     """
 
     run: RunSpec

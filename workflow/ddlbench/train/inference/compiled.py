@@ -1,7 +1,8 @@
-"""torch.compile: the model's operators fused into code made for it, by a C++ compiler on CPUs, by Triton on GPUs.
+"""torch.compile: the model's operators fused into code made for it, by a C++ compiler on CPUs, by
+Triton on GPUs.
 
-The first request compiles for its batch size; the first of another size compiles once more, then for any size. A
-record says how long each first request took.
+The first request compiles for its batch size; the first of another size compiles once more, then
+for any size. A record says how long each first request took.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from ddlbench.core import registry
-from ddlbench.mends import inductor_compiler
+from ddlbench.patches import inductor_compiler
 
 if TYPE_CHECKING:
     from torch import nn
@@ -25,7 +26,11 @@ def lacks(device: str) -> str | None:
     there.
     """
     if device == "cuda":
-        return None if registry.importable("triton") else "torch.compile needs Triton on GPUs, which is not installed"
+        return (
+            None
+            if registry.importable("triton")
+            else "torch.compile needs Triton on GPUs, which is not installed"
+        )
     if inductor_compiler.has_compiler():
         return None
     return "torch.compile needs a C++ compiler on CPUs, and there is none: install g++, or set CXX"

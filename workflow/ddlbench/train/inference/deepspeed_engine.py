@@ -1,9 +1,11 @@
-"""DeepSpeed's inference engine on one worker, without kernel injection, in the precision that the model has.
+"""DeepSpeed's inference engine on one worker, without kernel injection, in the precision that the
+model has.
 
-It replaces no module of the models that are asked here. Its own kernels replace layers of the language models that
-DeepSpeed knows, and exist for GPUs; release 0.19.6 refuses vision transformers of timm and has none for convolutions.
-So what is measured is the engine around the model's own operators: what a request costs through it. What DeepSpeed does
-to language models is in examples/language-inference.
+It replaces no module of the models that are asked here. Its own kernels replace layers of the
+language models that DeepSpeed knows, and exist for GPUs; release 0.19.6 refuses vision transformers
+of timm and has none for convolutions. So what is measured is the engine around the model's own
+operators: what a request costs through it. What DeepSpeed does to language models is in
+examples/language-inference.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Weights and activations of linear layers in 8-bit integers, by torchao; all else stays in the recipe's precision.
+"""Weights and activations of linear layers in 8-bit integers, by torchao; all else stays in the
+recipe's precision.
 
-torchao is where PyTorch keeps quantisation: `torch.ao.quantization` is deprecated and to be deleted. Weights are
-quantised per row when the model is made ready, activations per row while it responds. Convolutions stay as they are: of
-a model that is nearly all convolutions little changes, and the record's bytes show it.
+torchao is where PyTorch keeps quantisation: `torch.ao.quantization` is deprecated and to be
+deleted. Weights are quantised per row when the model is made ready, activations per row while it
+responds. Convolutions stay as they are: of a model that is nearly all convolutions little changes,
+and the record's bytes show it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The model as PyTorch runs it, in its recipe's precision: what the other ways are compared with."""
+"""The model as PyTorch runs it, in its recipe's precision: what the other ways are compared
+with.
+"""
 
 from __future__ import annotations
 

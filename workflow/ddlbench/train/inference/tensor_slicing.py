@@ -1,9 +1,10 @@
-"""Tensor slicing: each rank holds a part of the outputs of every layer, and ranks gather the parts after each layer.
+"""Tensor slicing: each rank holds a part of the outputs of every layer, and ranks gather the parts
+after each layer.
 
-Linear layers and plain convolutions are sliced by their output channels, where ranks divide them. Other layers are
-whole on every rank, and so is one whose weight the model reads. PyTorch's own `parallelize_module` knows no
-convolutions, and nothing of this needs more than one collective. Of a batch the ranks do the same share of the
-multiplications, but not of the other operators.
+Linear layers and plain convolutions are sliced by their output channels, where ranks divide them.
+Other layers are whole on every rank, and so is one whose weight the model reads. PyTorch's own
+`parallelize_module` knows no convolutions, and nothing of this needs more than one collective. Of a
+batch the ranks do the same share of the multiplications, but not of the other operators.
 """
 
 from __future__ import annotations
@@ -39,9 +40,17 @@ def slice_layers(model: nn.Module, rank: int, ranks: int) -> None:
     from torch import nn
 
     for name, layer in model.named_children():
-        # Not subclasses, whose forward pass may be another (a convolution that standardises its weights).
-        sliceable = isinstance(layer, nn.Linear | nn.Conv2d) and type(layer) in (nn.Linear, nn.Conv2d)
-        if sliceable and getattr(layer, "groups", 1) == 1 and len(cast("nn.Linear", layer).weight) % ranks == 0:
+        # Not subclasses, whose forward pass may be another (a convolution that standardises its
+        # weights).
+        sliceable = isinstance(layer, nn.Linear | nn.Conv2d) and type(layer) in (
+            nn.Linear,
+            nn.Conv2d,
+        )
+        if (
+            sliceable
+            and getattr(layer, "groups", 1) == 1
+            and len(cast("nn.Linear", layer).weight) % ranks == 0
+        ):
             setattr(model, name, _sliced(cast("nn.Linear | nn.Conv2d", layer), rank, ranks))
         else:
             slice_layers(layer, rank, ranks)
@@ -65,14 +74,21 @@ def _sliced(layer: nn.Linear | nn.Conv2d, rank: int, ranks: int) -> nn.Module:
             super().__init__()
             for name, whole in layer.named_parameters():
                 # A copy: a view would keep the whole weight in memory.
-                setattr(layer, name, nn.Parameter(whole.detach().chunk(ranks)[rank].clone(), requires_grad=False))
+                setattr(
+                    layer,
+                    name,
+                    nn.Parameter(whole.detach().chunk(ranks)[rank].clone(), requires_grad=False),
+                )
             self.part = layer
             self.whole = False
 
         def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-            # Channels are the last axis behind a linear layer, and the last but two behind a convolution.
+            # Channels are the last axis behind a linear layer, and the last but two behind a
+            # convolution.
             mine = self.part(inputs)
-            return mine if self.whole else gathered(mine, -1 if isinstance(layer, nn.Linear) else -3)
+            return (
+                mine if self.whole else gathered(mine, -1 if isinstance(layer, nn.Linear) else -3)
+            )
 
         def __getattr__(self, name: str) -> Any:
             """Return what the model's code reads of the layer.
@@ -86,7 +102,9 @@ def _sliced(layer: nn.Linear | nn.Conv2d, rank: int, ranks: int) -> nn.Module:
                 part = cast("nn.Linear | nn.Conv2d", super().__getattr__("part"))
             if not self.whole and part._parameters.get(name) is not None:
                 for key, mine in list(part.named_parameters()):
-                    setattr(part, key, nn.Parameter(gathered(mine.detach(), 0), requires_grad=False))
+                    setattr(
+                        part, key, nn.Parameter(gathered(mine.detach(), 0), requires_grad=False)
+                    )
                 self.whole = True
             return getattr(part, name)
 

@@ -1,4 +1,6 @@
-"""The DALI pipeline that all of DALI's loaders share. It reads the forms tfrecord, raw and webdataset."""
+"""The DALI pipeline that all of DALI's loaders share. It reads the forms tfrecord, raw and
+webdataset.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ddlbench.core import registry
 from ddlbench.core.spec import steps_per_epoch
 from ddlbench.data.forms import raw, tfrecord, webdataset
-from ddlbench.mends.dali_epochs import EpochDecoder
+from ddlbench.patches.dali_epochs import EpochDecoder
 from ddlbench.train.loaders._share import MEAN, STD
 from ddlbench.train.loaders._stream import KeptBatches
 
@@ -19,20 +21,26 @@ if TYPE_CHECKING:
 
 FORMS = ("tfrecord", "raw", "webdataset")
 FAMILY = "dali"
-LABEL_OFFSET = {"tfrecord": tfrecord.LABEL_OFFSET, "raw": raw.LABEL_OFFSET, "webdataset": webdataset.LABEL_OFFSET}
+LABEL_OFFSET = {
+    "tfrecord": tfrecord.LABEL_OFFSET,
+    "raw": raw.LABEL_OFFSET,
+    "webdataset": webdataset.LABEL_OFFSET,
+}
 PACKAGE = "nvidia.dali"
 INSTALL = "make install"
 # Two builds of the same Python package; envs/install.sh says which one is taken.
 DISTRIBUTION = registry.installed("nvidia-dali-cuda120", "nvidia-dali-cuda130")
-# Each reader shuffles records within a buffer of this many. That is enough: pictures were shuffled over all shards when
-# they were written, and shards are read in another order in each epoch.
+# Each reader shuffles records within a buffer of this many. That is enough: pictures were shuffled
+# over all shards when they were written, and shards are read in another order in each epoch.
 SHUFFLE_BUFFER = 4096
-# Each rank's seed is the run's seed times this, plus the rank: no rank of any repeat has the seed of another.
+# Each rank's seed is the run's seed times this, plus the rank: no rank of any repeat has the seed
+# of another.
 MOST_RANKS = 1 << 20
 # How many batches DALI decodes ahead of the one in use.
 AHEAD = 2
-# Settings of the GPU's decoder [bytes, pixels], those of NVIDIA's own ImageNet training: no picture of ImageNet is so
-# large that the decoder has to allocate again (docs.nvidia.com/deeplearning/dali, "ResNet50 training in PyTorch").
+# Settings of the GPU's decoder [bytes, pixels], those of NVIDIA's own ImageNet training: no picture
+# of ImageNet is so large that the decoder has to allocate again (docs.nvidia.com/deeplearning/dali,
+# "ResNet50 training in PyTorch").
 GPU_DECODER = {
     "device_memory_padding": 211_025_920,
     "host_memory_padding": 140_544_512,
@@ -50,13 +58,15 @@ class DaliLoader:
 
     DALI's stream runs through all epochs in order. So epochs are taken one after the other, each to
     its end. To begin anywhere else, a loader needs the `state` of a loader that came to that point.
-    Decoding begins when an epoch is asked for, not before (`mends/dali_epochs.py`).
+    Decoding begins when an epoch is asked for, not before (`patches/dali_epochs.py`).
     """
 
     on_gpu: bool
     normalises_on_gpu = True
 
-    def __init__(self, source: PictureSet, spec: RunSpec, rank: int, state: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, source: PictureSet, spec: RunSpec, rank: int, state: dict[str, Any] | None = None
+    ) -> None:
         from nvidia.dali.plugin.base_iterator import LastBatchPolicy
         from nvidia.dali.plugin.pytorch import DALIGenericIterator
 
@@ -65,7 +75,9 @@ class DaliLoader:
         self.kept = KeptBatches() if spec.device == "cuda" else None
         self.label_offset = LABEL_OFFSET[spec.reads]
         self.steps = steps_per_epoch(images, spec.global_batch)
-        self.step = state["step"] if state else 0  # the step of this epoch that the next batch is for
+        self.step = (
+            state["step"] if state else 0
+        )  # the step of this epoch that the next batch is for
         where = self.on_gpu, self.normalises_on_gpu
         built = pipeline(folder, split, spec, rank, *where, state["dali"] if state else None)
         self.decoder = EpochDecoder(built, DISTRIBUTION, AHEAD, self.steps - self.step)
@@ -73,7 +85,8 @@ class DaliLoader:
             built,
             ["images", "labels"],
             reader_name="reader",
-            # Every sample comes once. Padding gives every rank the same number of batches; else ranks would hang.
+            # Every sample comes once. Padding gives every rank the same number of batches; else
+            # ranks would hang.
             last_batch_policy=LastBatchPolicy.PARTIAL,
         )
         count = built.reader_meta("reader")["epoch_size"]
@@ -89,7 +102,10 @@ class DaliLoader:
         if first_step == self.steps:
             return iter(())
         if first_step != self.step:
-            raise RuntimeError(f"DALI is at step {self.step} of an epoch; step {first_step} needs the state from there")
+            raise RuntimeError(
+                f"DALI is at step {self.step} of an epoch; step {first_step} needs the state from"
+                " there"
+            )
         return self._batches()
 
     def state(self) -> dict[str, Any]:
@@ -124,8 +140,8 @@ def pipeline(
     """Return the pipeline, not built yet: read, decode, augment as the recipe says, normalise to
     float32 CHW.
 
-    `on_gpu` says where pictures are decoded and resized. Usually they are normalised on the run's device, because
-    copying bytes to it takes a quarter of what copying floats takes.
+    `on_gpu` says where pictures are decoded and resized. Usually they are normalised on the run's
+    device, because copying bytes to it takes a quarter of what copying floats takes.
     """
     from nvidia.dali import fn, pipeline_def, types
 
@@ -147,7 +163,8 @@ def pipeline(
     def define() -> Any:
         encoded, labels = _read(folder, split, spec, rank)
         mirror = 0
-        # Pictures stay as they are stored: Pillow and torchvision do not turn them by their EXIF orientation either.
+        # Pictures stay as they are stored: Pillow and torchvision do not turn them by their EXIF
+        # orientation either.
         how = {"device": "cpu", "output_type": types.RGB, "adjust_orientation": False}
         if on_gpu:
             how |= {"device": "mixed", **GPU_DECODER}
@@ -161,12 +178,15 @@ def pipeline(
             images = fn.resize(images, **target)
             mirror = fn.random.coin_flip(probability=0.5)
         elif augment:
-            # The same box as native's centre_crop, but cut and resized at once: the size is not rounded in between.
+            # The same box as native's centre_crop, but cut and resized at once: the size is not
+            # rounded in between.
             shape = fn.peek_image_shape(encoded, adjust_orientation=False)
             height_width = fn.cast(shape[0:2], dtype=types.FLOAT)
             side = fn.reductions.min(height_width) * (224 / 256)
             begin = (height_width - side) / 2
-            images = fn.resize(fn.decoders.image(encoded, **how), roi_start=begin, roi_end=begin + side, **target)
+            images = fn.resize(
+                fn.decoders.image(encoded, **how), roi_start=begin, roi_end=begin + side, **target
+            )
         else:
             images = fn.resize(fn.decoders.image(encoded, **how), **target)
         images = fn.crop_mirror_normalize(
@@ -192,13 +212,20 @@ def _read(folder: Path, split: str, spec: RunSpec, rank: int) -> tuple[Any, Any]
     from nvidia.dali import tfrecord as tfrec
 
     train = split == "train"
-    common: dict[str, Any] = {"shard_id": rank, "num_shards": spec.workers, "pad_last_batch": True, "name": "reader"}
+    common: dict[str, Any] = {
+        "shard_id": rank,
+        "num_shards": spec.workers,
+        "pad_last_batch": True,
+        "name": "reader",
+    }
     if train:  # all ranks draw the same order, and each takes its part of it
         common |= {"shuffle_after_epoch": True, "shuffle_after_epoch_seed": spec.seed}
     if spec.reads == "raw":
         files = raw.Files(folder, split)
         if files.list:
-            encoded, label = fn.readers.file(file_root=files.root, file_list=str(files.list), **common)
+            encoded, label = fn.readers.file(
+                file_root=files.root, file_list=str(files.list), **common
+            )
         else:
             names = [files.name(n) for n in range(len(files))]
             encoded, label = fn.readers.file(files=names, labels=files.labels.tolist(), **common)
@@ -242,7 +269,9 @@ def _numbers(labels: Any) -> Any:
         return labels.squeeze(-1).long()
     digits = labels.long() - ord("0")
     numbers = digits[:, 0]
-    for place in range(1, digits.shape[1]):  # not by a tensor of powers of ten: copying it would wait for the GPU
+    for place in range(
+        1, digits.shape[1]
+    ):  # not by a tensor of powers of ten: copying it would wait for the GPU
         numbers = numbers * 10 + digits[:, place]
     return numbers
 

@@ -1,7 +1,9 @@
-"""Pictures from a form to a batch, for loaders that decode in Python: `native.py` and `spdl.py` train on the same ones.
+"""Pictures from a form to a batch, for loaders that decode in Python: `native.py` and `spdl.py`
+train on the same ones.
 
-JPEGs are decoded by simplejpeg, everything else by Pillow; both give the same pixels (libjpeg-turbo, its exact DCT).
-Crops at whole pixels are resized by PyTorch, those between pixels by Pillow: within a grey level the same filter.
+JPEGs are decoded by simplejpeg, everything else by Pillow; both give the same pixels
+(libjpeg-turbo, its exact DCT). Crops at whole pixels are resized by PyTorch, those between pixels
+by Pillow: within a grey level the same filter.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ def opened(source: PictureSet, spec: RunSpec) -> Samples:
     Raises OSError, ValueError, RuntimeError.
     """
     assert source.folder is not None and spec.reads is not None
-    samples: Samples | None = registry.member("forms", spec.reads).samples(source.folder, source.split)
+    samples: Samples | None = registry.member("forms", spec.reads).samples(
+        source.folder, source.split
+    )
     assert samples is not None, f"form {spec.reads} cannot be read in any order"
     return samples
 
@@ -61,7 +65,8 @@ class Pictures:
             return resized(picture, (0, 0, width, height), self.size)
         if not self.train:
             return resized(picture, centre_crop(width, height), self.size)
-        # Every picture draws from its own seed: the same whatever the number of ranks, workers or restarts.
+        # Every picture draws from its own seed: the same whatever the number of ranks, workers or
+        # restarts.
         rng = random.Random(f"{self.seed}-{epoch}-{index}")
         crop = resized(picture, random_crop(width, height, rng), self.size)
         return crop[:, :, ::-1] if rng.random() < 0.5 else crop
@@ -106,7 +111,9 @@ def resized(picture: Any, box: Box, size: int) -> Any:
 
         # Several times as fast as Pillow.
         whole = torch.from_numpy(part)[None]
-        return torch.nn.functional.interpolate(whole, (size, size), mode="bilinear", antialias=True)[0].numpy()
+        return torch.nn.functional.interpolate(
+            whole, (size, size), mode="bilinear", antialias=True
+        )[0].numpy()
     import numpy as np
     from PIL import Image
 

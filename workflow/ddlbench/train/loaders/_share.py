@@ -11,12 +11,15 @@ if TYPE_CHECKING:
 Indices: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.int64]]"
 Order: TypeAlias = "Indices | range"
 
-# ImageNet's channel means and deviations on the 0..1 scale, as every published ResNet recipe uses them.
+# ImageNet's channel means and deviations on the 0..1 scale, as every published ResNet recipe uses
+# them.
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 
 
-def share(order: Order, global_batch: int, rank: int, world: int, first_step: int = 0) -> Iterator[Order]:
+def share(
+    order: Order, global_batch: int, rank: int, world: int, first_step: int = 0
+) -> Iterator[Order]:
     """Yield one rank's batches of an epoch, from `first_step` on: each global batch is a run of
     `order`, cut into equal parts.
 

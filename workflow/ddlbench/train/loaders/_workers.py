@@ -1,7 +1,8 @@
 """Worker processes of loaders and the signals that ask a rank to stop (`notes.STOP_SIGNALS`).
 
-SLURM sends a signal to every process of a step. A rank answers with a checkpoint, for which it needs its workers a
-little longer. So they ignore these signals, unless the rank itself sends SIGTERM to end them. They end with their rank.
+SLURM sends a signal to every process of a step. A rank answers with a checkpoint, for which it
+needs its workers a little longer. So they ignore these signals, unless the rank itself sends
+SIGTERM to end them. They end with their rank.
 """
 
 import os

@@ -1,6 +1,8 @@
-"""dali-cpu: NVIDIA DALI, pictures decoded and augmented on the CPU; reads tfrecord, raw or webdataset.
+"""dali-cpu: NVIDIA DALI, pictures decoded and augmented on the CPU; reads tfrecord, raw or
+webdataset.
 
-A GPU, where there is one, normalises them: bytes are a quarter of floats to copy. `dali-cpu-only` leaves it nothing.
+A GPU, where there is one, normalises them: bytes are a quarter of floats to copy. `dali-cpu-only`
+leaves it nothing.
 """
 
 from ddlbench.train.loaders import _dali

@@ -1,6 +1,8 @@
-"""dali-cpu-only: NVIDIA DALI with all steps on the CPU, normalisation too; reads tfrecord, raw or webdataset.
+"""dali-cpu-only: NVIDIA DALI with all steps on the CPU, normalisation too; reads tfrecord, raw or
+webdataset.
 
-The GPU gets floats. This is the CPU's DALI of Aach et al. 2023. Without a GPU, `dali-cpu` is the same.
+The GPU gets floats. This is the CPU's DALI of Aach et al. 2023. Without a GPU, `dali-cpu` is the
+same.
 """
 
 from ddlbench.train.loaders import _dali

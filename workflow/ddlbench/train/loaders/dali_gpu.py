@@ -1,4 +1,6 @@
-"""dali-gpu: NVIDIA DALI, pictures decoded and augmented by the GPU's decoder; reads tfrecord, raw or webdataset."""
+"""dali-gpu: NVIDIA DALI, pictures decoded and augmented by the GPU's decoder; reads tfrecord, raw
+or webdataset.
+"""
 
 from ddlbench.train.loaders import _dali
 

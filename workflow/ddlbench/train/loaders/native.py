@@ -1,7 +1,8 @@
-"""native: PyTorch's DataLoader with worker processes, reading the raw form (class folders), or webdataset.
+"""native: PyTorch's DataLoader with worker processes, reading the raw form (class folders), or
+webdataset.
 
-What its workers do with a picture is ours, and quicker than torchvision's transforms: `_pictures.py`. PyTorch's own
-way, with ImageFolder and these transforms, is loader `torchvision`.
+What its workers do with a picture is ours, and quicker than torchvision's transforms:
+`_pictures.py`. PyTorch's own way, with ImageFolder and these transforms, is loader `torchvision`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ class Loader:
     threads.
     """
 
-    def __init__(self, source: PictureSet, spec: RunSpec, rank: int, state: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, source: PictureSet, spec: RunSpec, rank: int, state: dict[str, Any] | None = None
+    ) -> None:
         import torch
         from torch.utils.data import DataLoader
 
@@ -47,7 +50,9 @@ class Loader:
             num_workers=spec.loader_threads,
             multiprocessing_context="fork",
             persistent_workers=True,
-            generator=torch.Generator().manual_seed(spec.seed),  # leave torch's own generator to the model
+            generator=torch.Generator().manual_seed(
+                spec.seed
+            ),  # leave torch's own generator to the model
             pin_memory=spec.device == "cuda",
             worker_init_fn=_workers.listen_to_rank,
         )
@@ -79,10 +84,11 @@ class Loader:
 
 
 class Batches:
-    """The batch sampler: for each step of `epoch` from `first_step` on, one key: the epoch and this rank's indices.
+    """The batch sampler: for each step of `epoch` from `first_step` on, one key: the epoch and this
+    rank's indices.
 
-    To draw ImageNet's order takes 0.2 s. `draw_ahead` does it beside the steps of the epoch before, so that an epoch
-    begins without waiting for it.
+    To draw ImageNet's order takes 0.2 s. `draw_ahead` does it beside the steps of the epoch before,
+    so that an epoch begins without waiting for it.
     """
 
     def __init__(self, images: int, shuffle: bool, spec: RunSpec, rank: int) -> None:
@@ -92,36 +98,48 @@ class Batches:
 
     def __iter__(self) -> Iterator[list[tuple[int, Order]]]:
         epoch, spec = self.epoch, self.spec
-        for batch in share(self._order(epoch), spec.global_batch, self.rank, spec.workers, self.first_step):
+        for batch in share(
+            self._order(epoch), spec.global_batch, self.rank, spec.workers, self.first_step
+        ):
             yield [(epoch, batch)]
 
     def draw_ahead(self) -> None:
-        """Begin to draw the next epoch's order, in a thread (NumPy lets others run meanwhile); not before all worker
-        processes are forked.
+        """Begin to draw the next epoch's order, in a thread (NumPy lets others run meanwhile); not
+        before all worker processes are forked.
         """
         if self.shuffle and self.epoch + 1 < self.spec.epochs:
             thread = ThreadPoolExecutor(max_workers=1)
-            self.ahead = self.epoch + 1, thread.submit(shuffled, self.images, self.spec.seed, self.epoch + 1)
+            self.ahead = (
+                self.epoch + 1,
+                thread.submit(shuffled, self.images, self.spec.seed, self.epoch + 1),
+            )
             thread.shutdown(wait=False)
 
     def _order(self, epoch: int) -> Order:
         if not self.shuffle:
             return range(self.images)
         ahead, self.ahead = self.ahead, None
-        return ahead[1].result() if ahead and ahead[0] == epoch else shuffled(self.images, self.spec.seed, epoch)
+        return (
+            ahead[1].result()
+            if ahead and ahead[0] == epoch
+            else shuffled(self.images, self.spec.seed, epoch)
+        )
 
     def __len__(self) -> int:
         return steps_per_epoch(self.images, self.spec.global_batch) - self.first_step
 
 
 class Batched(Pictures):
-    """A batch at a time, as the DataLoader's worker processes are asked for it. All of them share the list of files."""
+    """A batch at a time, as the DataLoader's worker processes are asked for it. All of them share
+    the list of files.
+    """
 
     def __getitems__(self, keys: list[tuple[int, Order]]) -> tuple[Any, Any]:
         """Return uint8 [n, 3, size, size] in shared memory and int64 [n] of the only key's n
         indices; n can be 0.
 
-        Labels are an array: a second tensor would be a second file descriptor to hand over, for 0.4 ms a batch.
+        Labels are an array: a second tensor would be a second file descriptor to hand over, for 0.4
+        ms a batch.
         """
         import torch
 

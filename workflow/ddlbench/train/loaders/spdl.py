@@ -1,8 +1,9 @@
-"""spdl: SPDL's pipeline, whose threads decode within the rank's own process; reads the raw form, or webdataset.
+"""spdl: SPDL's pipeline, whose threads decode within the rank's own process; reads the raw form, or
+webdataset.
 
-It gives the batches of loader `native`, to the bit: `_pictures.py` says what a thread does with a picture. What differs
-is who does it: no worker processes, so nothing is forked or handed over, but Python's lock is shared with the training.
-SPDL: https://github.com/facebookresearch/spdl
+It gives the batches of loader `native`, to the bit: `_pictures.py` says what a thread does with a
+picture. What differs is who does it: no worker processes, so nothing is forked or handed over, but
+Python's lock is shared with the training. SPDL: https://github.com/facebookresearch/spdl
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ DEVICE: str | None = None
 PACKAGE: str | None = "spdl.pipeline"
 INSTALL = "make install"
 DISTRIBUTION: str | None = "spdl_core"
-PIECE = 8  # pictures that a thread takes at once: the first batch is soon there, and a piece is worth its way
+# pictures that a thread takes at once: the first batch is soon there, and a piece is worth its way
+PIECE = 8
 AHEAD = 2  # whole batches that may lie ready
 
 
@@ -44,7 +46,9 @@ class Piece(NamedTuple):
 class Loader:
     """A loader of one rank's share of a split."""
 
-    def __init__(self, source: PictureSet, spec: RunSpec, rank: int, state: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, source: PictureSet, spec: RunSpec, rank: int, state: dict[str, Any] | None = None
+    ) -> None:
         self.pictures = Pictures(opened(source, spec), source.split == "train", spec)
         self.normalised = Normalised(spec)
         self.spec, self.rank, self.images = spec, rank, source.images
@@ -83,13 +87,21 @@ class Loader:
         import numpy as np
         import torch
 
-        order = shuffled(self.images, self.spec.seed, epoch) if self.pictures.train else np.arange(self.images)
+        order = (
+            shuffled(self.images, self.spec.seed, epoch)
+            if self.pictures.train
+            else np.arange(self.images)
+        )
         size, pinned = self.pictures.size, self.spec.device == "cuda"
-        for indices in share(order, self.spec.global_batch, self.rank, self.spec.workers, first_step):
+        for indices in share(
+            order, self.spec.global_batch, self.rank, self.spec.workers, first_step
+        ):
             if over.is_set():
                 return
             pixels = torch.empty(len(indices), 3, size, size, dtype=torch.uint8, pin_memory=pinned)
-            begins = range(0, max(1, len(indices)), PIECE)  # a batch without a picture is a piece, too
+            begins = range(
+                0, max(1, len(indices)), PIECE
+            )  # a batch without a picture is a piece, too
             for number, begin in enumerate(begins):
                 yield Piece(pixels, indices, begin, begin + PIECE, len(begins) - number - 1)
 
@@ -99,9 +111,13 @@ class Loader:
                 if error is not None:
                     raise error
                 if not piece.remaining:
-                    yield self.normalised.batch(piece.pixels, self.pictures.samples.labels[piece.indices])
+                    yield self.normalised.batch(
+                        piece.pixels, self.pictures.samples.labels[piece.indices]
+                    )
         finally:
             over.set()
-            for _ in pipeline:  # SPDL's stop may wait for ever for a thread that has no room for its piece
+            for _ in (
+                pipeline
+            ):  # SPDL's stop may wait for ever for a thread that has no room for its piece
                 pass
             pipeline.stop()

@@ -26,15 +26,23 @@ DISTRIBUTION: str | None = "torch"
 class Loader:
     """A loader of as many images an epoch as the data set has, all from one batch."""
 
-    def __init__(self, source: PictureSet, spec: RunSpec, rank: int, state: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, source: PictureSet, spec: RunSpec, rank: int, state: dict[str, Any] | None = None
+    ) -> None:
         import torch
 
         generator = torch.Generator().manual_seed(spec.seed + rank)
         size = spec.recipe.image_size
         device = torch.device(spec.device)
-        self.images = torch.randn(spec.batch_per_worker, 3, size, size, generator=generator).to(device)
-        self.labels = torch.randint(source.classes, (spec.batch_per_worker,), generator=generator).to(device)
-        self.sizes = [len(b) for b in share(range(source.images), spec.global_batch, rank, spec.workers)]
+        self.images = torch.randn(spec.batch_per_worker, 3, size, size, generator=generator).to(
+            device
+        )
+        self.labels = torch.randint(
+            source.classes, (spec.batch_per_worker,), generator=generator
+        ).to(device)
+        self.sizes = [
+            len(b) for b in share(range(source.images), spec.global_batch, rank, spec.workers)
+        ]
 
     def epoch(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
         """Yield (images, labels) per step."""

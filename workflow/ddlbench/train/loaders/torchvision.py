@@ -1,9 +1,11 @@
-"""torchvision: PyTorch's own way, its DataLoader over torchvision's ImageFolder and transforms; reads the raw form.
+"""torchvision: PyTorch's own way, its DataLoader over torchvision's ImageFolder and transforms;
+reads the raw form.
 
-Pillow decodes, and worker processes on the CPU do all steps, normalisation too, as in PyTorch's ImageNet example
-(github.com/pytorch/examples, imagenet/main.py). This is what papers call the native loader of PyTorch. The order of an
-epoch is that of loader `native`; crops are torchvision's own. As ImageFolder does, each rank lists all folders when it
-starts, and its worker processes hold the list as Python's objects.
+Pillow decodes, and worker processes on the CPU do all steps, normalisation too, as in PyTorch's
+ImageNet example (github.com/pytorch/examples, imagenet/main.py). This is what papers call the
+native loader of PyTorch. The order of an epoch is that of loader `native`; crops are torchvision's
+own. As ImageFolder does, each rank lists all folders when it starts, and its worker processes hold
+the list as Python's objects.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddlbench.data.manifest import Manifest
 from ddlbench.data.pictures import as_rgb, is_named_so
-from ddlbench.mends import torchvision_operators
+from ddlbench.patches import torchvision_operators
 from ddlbench.train.loaders import native
 from ddlbench.train.loaders._pictures import centre_crop
 from ddlbench.train.loaders._share import MEAN, STD, Order
@@ -56,7 +58,7 @@ class Batched:
     """A batch at a time, as the DataLoader's worker processes are asked for it."""
 
     def __init__(self, folder: Path, split: str, spec: RunSpec, images: int) -> None:
-        torchvision_operators.mend()
+        torchvision_operators.apply()
         from torchvision.datasets import ImageFolder
 
         manifest = Manifest.read(folder)
@@ -77,8 +79,12 @@ class Batched:
             allow_empty=True,
         )
         if len(self.folder) != images:
-            raise RuntimeError(f"{root}: torchvision finds {len(self.folder)} pictures, the manifest says {images}")
-        self.folder.target_transform = [numbers.get(name) for name in self.folder.classes].__getitem__
+            raise RuntimeError(
+                f"{root}: torchvision finds {len(self.folder)} pictures, the manifest says {images}"
+            )
+        self.folder.target_transform = [
+            numbers.get(name) for name in self.folder.classes
+        ].__getitem__
 
     def __getitems__(self, keys: list[tuple[int, Order]]) -> tuple[Any, Any]:
         """Return float32 [n, 3, size, size] normalised and int64 [n] of the only key's n indices; n
@@ -90,8 +96,11 @@ class Batched:
         ((epoch, indices),) = keys
         given = []
         for index in map(int, indices):
-            # Transforms draw from PyTorch's generator: the same whatever the number of ranks, workers or restarts.
-            torch.default_generator.manual_seed(random.Random(f"{self.seed}-{epoch}-{index}").getrandbits(63))
+            # Transforms draw from PyTorch's generator: the same whatever the number of ranks,
+            # workers or restarts.
+            torch.default_generator.manual_seed(
+                random.Random(f"{self.seed}-{epoch}-{index}").getrandbits(63)
+            )
             given.append(self.folder[index])
         if not given:
             return torch.empty(0, 3, self.size, self.size), torch.empty(0, dtype=torch.int64)
@@ -126,6 +135,10 @@ def transform(train: bool, augment: bool, size: int) -> Callable[[Any], Any]:
         from PIL.Image import Resampling
 
         at_once = {"size": (size, size), "resample": Resampling.BILINEAR}
-        steps = [transforms.Lambda(lambda image: image.resize(**at_once, box=centre_crop(*image.size)))]
-    finish: Callable[[Any], Any] = transforms.Compose([*steps, transforms.ToTensor(), transforms.Normalize(MEAN, STD)])
+        steps = [
+            transforms.Lambda(lambda image: image.resize(**at_once, box=centre_crop(*image.size)))
+        ]
+    finish: Callable[[Any], Any] = transforms.Compose(
+        [*steps, transforms.ToTensor(), transforms.Normalize(MEAN, STD)]
+    )
     return finish

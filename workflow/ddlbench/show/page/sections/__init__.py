@@ -1,6 +1,7 @@
 """Parts of the page that it can do without: one file per part, found by its name.
 
-The tables that every page has are in `page_tables.py`. A section adds tables, or says more with those that there are.
+The tables that every page has are in `page_tables.py`. A section adds tables, or says more with
+those that there are.
 """
 
 from __future__ import annotations
@@ -41,8 +42,11 @@ class Section:
     place: int
     tables: Callable[[Given], Sequence[PageTable]] | None = None
     # Of all tables of the page: those that it shows first, and the others.
-    first: Callable[[Given, Sequence[PageTable]], tuple[list[PageTable], list[PageTable]]] | None = None
-    # Makes the files that it reads, from the tables in that folder, where no rule of Snakemake has: `ddlbench partial`.
+    first: (
+        Callable[[Given, Sequence[PageTable]], tuple[list[PageTable], list[PageTable]]] | None
+    ) = None
+    # Makes the files that it reads, from the tables in that folder, where no rule of Snakemake has:
+    # `ddlbench partial`.
     make: Callable[[Path], object] | None = None
 
 
@@ -77,4 +81,7 @@ def read(folder: Path) -> dict[str, pd.DataFrame]:
     import pandas as pd
 
     paths = [folder / name for name in files()]
-    return {path.stem: pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path) for path in paths}
+    return {
+        path.stem: pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
+        for path in paths
+    }

@@ -15,7 +15,9 @@ def tables(given: Given) -> Sequence[rows.PageTable]:
     costs = given.tables["costs"]
     chosen = costs[costs["interval"] == CHOSEN].dropna(axis="columns", how="all")
     columns = rows.meanings(SHEET.columns, *NOT_SHOWN)
-    return [rows.plain("costs", "Costs", SHEET.means, chosen, columns, given.ids, "tables/costs.csv")]
+    return [
+        rows.plain("costs", "Costs", SHEET.means, chosen, columns, given.ids, "tables/costs.csv")
+    ]
 
 
 SECTION = Section(48, tables)

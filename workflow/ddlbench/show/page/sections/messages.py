@@ -11,7 +11,11 @@ READS = ("messages.parquet",)
 
 def tables(given: Given) -> Sequence[rows.PageTable]:
     columns, table = rows.meanings(SHEET.columns), given.tables["messages"]
-    return [rows.plain("messages", "Messages", SHEET.means, table, columns, given.ids, "tables/messages.csv")]
+    return [
+        rows.plain(
+            "messages", "Messages", SHEET.means, table, columns, given.ids, "tables/messages.csv"
+        )
+    ]
 
 
 SECTION = Section(46, tables)

@@ -12,7 +12,11 @@ READS = ("operations.parquet",)
 def tables(given: Given) -> Sequence[rows.PageTable]:
     columns, table = rows.meanings(SHEET.columns), given.tables["operations"]
     file = "tables/operations.csv"
-    return [rows.plain("operations", "Operations by module", SHEET.means, table, columns, given.ids, file)]
+    return [
+        rows.plain(
+            "operations", "Operations by module", SHEET.means, table, columns, given.ids, file
+        )
+    ]
 
 
 SECTION = Section(43, tables)

@@ -1,7 +1,8 @@
 """A source's own table on the pages of its studies: its cells, and what these runs say to each row.
 
-`config/references/tables.yaml` has the cells. A claim that asks for hardware, data or models which these runs have not
-is asked of what they have, and the cell says so: that is no verdict on the source.
+`config/references/tables.yaml` has the cells. A claim that asks for hardware, data or models which
+these runs have not is asked of what they have, and the cell says so: that is no verdict on the
+source.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,14 +13,20 @@ import pandas as pd
 
 from ddlbench.analysis import judging
 from ddlbench.analysis.claims import Claim, read
-from ddlbench.core.plural import around, digits
+from ddlbench.core.formatting import around, digits
 from ddlbench.settings.config import CONFIG, read_yaml
 from ddlbench.show.page.rows import Cell, PageTable, plain, runs_cell
 from ddlbench.show.page.sections import Given, Section
 
 READS: tuple[str, ...] = ()  # the tables that every page reads
 FILE = CONFIG / "references/tables.yaml"
-ELSEWHERE = ("dataset", "device", "gpu", "recipe", "model")  # conditions that small twins do not meet
+ELSEWHERE = (
+    "dataset",
+    "device",
+    "gpu",
+    "recipe",
+    "model",
+)  # conditions that small twins do not meet
 
 
 def tables(
@@ -33,7 +40,10 @@ def tables(
 
 
 def _of(
-    item: Mapping[str, Any], data: Mapping[str, pd.DataFrame], page: Sequence[PageTable], ids: set[str]
+    item: Mapping[str, Any],
+    data: Mapping[str, pd.DataFrame],
+    page: Sequence[PageTable],
+    ids: set[str],
 ) -> Iterator[PageTable]:
     if "rows" in item:
         heads = [*item["columns"], "these runs", "runs"]
@@ -41,27 +51,52 @@ def _of(
         rows = []
         for *cells, name in item["rows"]:
             verdict, runs = _said(by_id[name], data)
-            rows.append(("", (*(Cell(str(text)) for text in cells), Cell(verdict), runs_cell(runs, ids))))
+            rows.append(
+                ("", (*(Cell(str(text)) for text in cells), Cell(verdict), runs_cell(runs, ids)))
+            )
         means = "The source's cells, and what these runs say to them."
         yield PageTable(
-            f"source-{item['rows'][0][-1]}", item["title"], means, tuple((h, "") for h in heads), tuple(rows)
+            f"source-{item['rows'][0][-1]}",
+            item["title"],
+            means,
+            tuple((h, "") for h in heads),
+            tuple(rows),
         )
         return
     ours = [table for table in page if table.id == item["table"]]
     yield from (replace(table, title=item["title"]) for table in ours)
-    if item.get("file") and not any("published" in head for table in ours for head, _ in table.columns):
+    if item.get("file") and not any(
+        "published" in head for table in ours for head, _ in table.columns
+    ):
         numbers = pd.read_csv(CONFIG / "references" / item["file"]).drop(columns="source")
-        means = "What the source prints. Nothing of these runs stands beside it: they profiled no GPU."
-        yield plain(f"source-{item['table']}", item["title"], means, numbers, {str(name): "" for name in numbers}, ids)
+        means = (
+            "What the source prints. Nothing of these runs stands beside it: they profiled no GPU."
+        )
+        yield plain(
+            f"source-{item['table']}",
+            item["title"],
+            means,
+            numbers,
+            {str(name): "" for name in numbers},
+            ids,
+        )
 
 
 def _said(claim: Claim, data: Mapping[str, pd.DataFrame]) -> tuple[str, list[str]]:
     """Return the verdict on a claim, or on what is like it here, and the runs that it rests on."""
-    here = replace(claim, left={name: values for name, values in claim.left.items() if name not in ELSEWHERE})
-    for asked, where in ((claim, ""), (here, " on this hardware and model, which are not the source's")):
+    here = replace(
+        claim, left={name: values for name, values in claim.left.items() if name not in ELSEWHERE}
+    )
+    for asked, where in (
+        (claim, ""),
+        (here, " on this hardware and model, which are not the source's"),
+    ):
         (row,) = judging.verdicts([asked], data["runs"], data["kernels"]).to_dict("records")
         if row["verdict"] != judging.NOT_TESTABLE:
-            measured = f"{around(row['measured'], row['low'], row['high'], digits)}, {row['n']:.0f} repeats"
+            measured = (
+                f"{around(row['measured'], row['low'], row['high'], digits)}, {row['n']:.0f}"
+                " repeats"
+            )
             return f"{row['verdict']}{where}: {claim.claim}: {measured}", str(row["runs"]).split()
     return f"{row['verdict']}: {row['why']}", []
 

@@ -29,7 +29,9 @@ OF_THE_REST = ("claim", "source", "place", "why")
 def make(folder: Path) -> None:
     """Write the table of verdicts, from the study's tables."""
     file = CONFIG / "references/claims.csv"
-    judging.write(file, folder / "runs.parquet", folder / "kernels.parquet", folder / "verdicts.csv")
+    judging.write(
+        file, folder / "runs.parquet", folder / "kernels.parquet", folder / "verdicts.csv"
+    )
 
 
 def tables(given: Given) -> Sequence[rows.PageTable]:
@@ -39,7 +41,9 @@ def tables(given: Given) -> Sequence[rows.PageTable]:
     not_met = "Their conditions are not met here: data set, device, model, workers."
     of_the_rest = {name: COLUMNS[name] for name in OF_THE_REST}
     return [
-        rows.plain("verdicts", "What sources claim", means, verdicts[judged], COLUMNS, given.ids, file),
+        rows.plain(
+            "verdicts", "What sources claim", means, verdicts[judged], COLUMNS, given.ids, file
+        ),
         rows.plain(
             *("not-testable", "Claims that these runs cannot judge", not_met, verdicts[~judged]),
             of_the_rest,
