@@ -1,0 +1,114 @@
+"""The contract on other releases of PyTorch than the pinned one, each in an environment of its own.
+
+`DDLBENCH_SLOW=1 pytest tests/contract/test_releases.py`: of each release some 10 minutes and 6 GB of disk. It is what
+`make install TORCH=site` makes of a PyTorch that lies elsewhere. DDLBENCH_TORCH="2.14.1 0.29.1 3.13" names a release of
+torch, its torchvision and a Python in place of those below; DDLBENCH_RELEASES a folder that keeps the environments.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.conftest import ROOT, copy_project
+
+pytestmark = pytest.mark.slow
+
+UV = Path(sys.executable).with_name("uv")
+DISK_GB = 8
+# Each framework trains on two ranks as one process does, and all alike; every loader shows every picture; every patch
+# does what it says, or refuses by name.
+SUBSET = (
+    "tests/contract/test_training.py",
+    "tests/contract/test_samples.py::test_every_sample_once_an_epoch",
+    "tests/contract/test_samples.py::test_loaders_give_the_same_pictures",
+    "tests/contract/test_precision.py",
+    "tests/unit/test_patches.py",
+)
+
+
+class Release(NamedTuple):
+    """What belongs together."""
+
+    torch: str
+    torchvision: str
+    python: str
+
+
+RELEASES = [
+    Release("2.11.0", "0.26.0", "3.12"),
+    Release("2.14.1", "0.29.1", "3.13"),
+]  # the oldest, and the newest
+if named := os.environ.get("DDLBENCH_TORCH"):
+    RELEASES = [Release(*named.split())]
+
+
+def ran(*command: str | Path, cwd: Path = ROOT, **more: str) -> subprocess.CompletedProcess[str]:
+    """A command without this environment's own paths."""
+    hidden = ("PYTHONPATH", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE", "DDLBENCH_SLOW")
+    environment = {name: value for name, value in os.environ.items() if name not in hidden}
+    environment = {
+        name: value for name, value in environment.items() if not name.startswith("PYTEST_")
+    }
+    return subprocess.run(
+        [*map(str, command)],
+        cwd=cwd,
+        env=environment | more,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+
+
+def site(release: Release, folder: Path) -> Path:
+    """Return the Python of a site: it has PyTorch of that release, and nothing of ours."""
+    made = ran(UV, "venv", "--quiet", "--seed", "--python", release.python, folder)
+    if made.returncode:
+        pytest.skip(f"Python {release.python}: {made.stdout.strip()}")
+    where = "import json, sys; sys.path.insert(0, 'envs'); import locked; print(json.dumps(locked.places()))"
+    places = json.loads(ran(sys.executable, "-c", where).stdout)
+    wanted = (f"torch=={release.torch}", f"torchvision=={release.torchvision}")
+    python = folder / "bin/python"
+    done = ran(UV, "pip", "install", "--quiet", "--python", python, *places, *wanted)
+    if done.returncode:
+        pytest.skip(f"{' '.join(wanted)}: {done.stdout.strip()[-500:]}")
+    return python
+
+
+@pytest.mark.parametrize(
+    "release", RELEASES, ids=lambda release: f"torch{release.torch}-python{release.python}"
+)
+def test_the_contract_holds_on_other_releases_of_pytorch(release: Release, tmp_path: Path) -> None:
+    """By the tests of the pinned one, under an environment that keeps the PyTorch that it finds."""
+    if not UV.exists():
+        pytest.skip("uv is not installed beside this Python: make install")
+    folder = (
+        Path(os.environ.get("DDLBENCH_RELEASES", tmp_path))
+        / f"torch{release.torch}-python{release.python}"
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(folder).free / 1e9
+    python = folder / "site/bin/python"
+    if not python.exists():
+        if free < DISK_GB:
+            pytest.skip(f"{folder} has {free:.0f} GB free, and this needs {DISK_GB}")
+        python = site(release, folder / "site")
+    project = copy_project(folder / "project")
+    installed = ran("make", "install", "TORCH=site", f"PYTHON={python}", cwd=project)
+    assert installed.returncode == 0, installed.stdout
+    own = project / ".venv/bin/python"
+    found = ran(
+        own, "-c", "import torch; print(torch.__version__, torch.__file__)", cwd=project
+    ).stdout.split()
+    assert found[0].partition("+")[0] == release.torch
+    assert Path(found[1]).is_relative_to(folder / "site")
+    options = ("-q", "-p", "no:cacheprovider", "-r", "sf", "--basetemp", folder / "tests")
+    tested = ran(own, "-m", "pytest", *options, *SUBSET, cwd=project)
+    print(tested.stdout[-3000:])
+    assert tested.returncode == 0, tested.stdout[-20000:]
