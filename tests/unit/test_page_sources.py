@@ -6,7 +6,7 @@ import math
 
 from ddlbench.analysis import claims
 from ddlbench.analysis.tables import frame
-from ddlbench.core.formatting import around, four_digits, significant
+from ddlbench.core.formatting import around, four_digits, with_distinct_ends
 from ddlbench.settings.config import CONFIG, read_yaml
 from ddlbench.show.page.sections import sources
 
@@ -46,6 +46,8 @@ def test_tables_of_sources_are_of_studies_and_claims_that_are_there() -> None:
 
 
 def test_numbers_have_as_many_digits_as_tell_them_apart() -> None:
-    assert significant(1.03, 1.5) == "1.03 to 1.5"  # not "1 to 1.5": it is told apart
+    assert (
+        with_distinct_ends(1.03, 1.5) == "1.03 to 1.5"
+    )  # not "1 to 1.5": they differ significantly
     assert around(12_345.6, 8000.0, None) == "12,346 (8,000)" and around(1.0, None, None) == "1"
     assert (four_digits(math.nan), four_digits(0.951_23)) == ("unknown", "0.9512")

@@ -27,8 +27,8 @@ from ddlbench.core.formatting import (
     duration,
     listed,
     runs_each,
-    significant,
     two_digits,
+    with_distinct_ends,
 )
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -160,7 +160,7 @@ def _interval(value: Any) -> str:
     low, high = named["low"], named["high"]
     if low is None or high is None:
         return ""
-    ends = significant(low, high)
+    ends = with_distinct_ends(low, high)
     return "" if ends == digits(named.get("middle", math.nan)) else f" ({ends})"
 
 

@@ -21,7 +21,7 @@ from ddlbench.settings.config import ConfigError, one_of
 
 ABOUT = """\
 Questions about a study. What makes files is Snakemake's: each answer ends with the line that does the work."""
-TIMEOUT_S = 1.5  # before a command says that it computes
+QUIET_S = 1.5  # before a command says that it computes
 
 
 def parser() -> argparse.ArgumentParser:
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser().error(f"{name}: is no command; {one_of((*of_study.members(), 'new'), name)}")
     options = parser().parse_args(asked[:-1])
     waiting = threading.Timer(
-        TIMEOUT_S, print, [f"ddlbench {options.command}: computing ..."], {"file": sys.stderr}
+        QUIET_S, print, [f"ddlbench {options.command}: computing ..."], {"file": sys.stderr}
     )
     waiting.daemon = True
     if sys.stderr.isatty():

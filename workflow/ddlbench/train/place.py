@@ -24,8 +24,9 @@ TRANSLATED = "DDLBENCH_UNDER_SRUN"
 
 @dataclass(frozen=True)
 class Rank:
-    """A rank: number `rank` of `world` ranks, and number `local_rank` on its node; all count from
-    0.
+    """A rank: number `rank` of `world` ranks (the world size), and number `local_rank` on its node.
+
+    Both count from 0.
     """
 
     rank: int

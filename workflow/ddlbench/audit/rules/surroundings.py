@@ -15,7 +15,7 @@ from ddlbench.train.frameworks import TIMEOUT as TIMEOUT_OF_OURS
 from ddlbench.train.frameworks import horovod
 
 WITHOUT_SIDES = [name for name in CELL if name not in differing_with("framework", "loader", "form")]
-TIMEOUT = {TIMEOUT_OF_OURS, horovod.TIMEOUT}  # how long ranks wait for each other changes no speed
+TIMEOUTS = {TIMEOUT_OF_OURS, horovod.TIMEOUT}  # how long ranks wait for each other changes no speed
 
 
 @rule(
@@ -267,7 +267,7 @@ def same_environment(material: Material) -> Findings:
     seen_by_ranks = (None if pd.isna(text) else str(text) for text in found)
     given = [*zip(runs["command"], seen_by_ranks, strict=True)]
     environments = {pair: _environment(*pair) for pair in set(given)}
-    for name in sorted({name for values in environments.values() for name in values} - TIMEOUT):
+    for name in sorted({name for values in environments.values() for name in values} - TIMEOUTS):
         threads = name.endswith("_NUM_THREADS")  # a launcher that sets none leaves its own
         told = name.startswith(TELLING) or "TF32" in name
         values: dict[tuple[str, str | None], str | None] = {}
