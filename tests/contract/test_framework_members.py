@@ -350,22 +350,27 @@ def test_fsdp_gathers_stages_block_by_block():
 
 
 def test_one_bit_optimizers_need_cupy_on_gpus(monkeypatch):
-    lacks = registry.member("frameworks", "deepspeed").lacks
+    lacks, options = (
+        registry.member("frameworks", "deepspeed").lacks,
+        registry.option_defaults("deepspeed"),
+    )
     monkeypatch.setattr(registry, "importable", lambda package: package != "cupy")
     monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
-    reason = lacks("cuda", {"compression": "1-bit-adam"})
+    reason = lacks("cuda", options | {"compression": "1-bit-adam"})
     assert (
         reason.startswith("option compression: 1-bit-adam: ")
         and "pip install cupy-cuda13x" in reason
     )
-    assert lacks("cuda", {"compression": "none"}) is None
-    assert lacks("cpu", {"compression": "1-bit-adam"}) is None
+    assert lacks("cuda", options) is None
+    assert lacks("cpu", options | {"compression": "1-bit-adam"}) is None
 
 
 @pytest.mark.parametrize(("release", "refused"), [("0.19.9+cu130", False), ("0.20.0", True)])
 def test_another_deepspeed_is_named_before_ranks_meet(monkeypatch, release, refused):
     monkeypatch.setattr(patches.registry, "release", lambda _: release)
-    reason = registry.member("frameworks", "deepspeed").lacks("cpu", {"compression": "none"})
+    reason = registry.member("frameworks", "deepspeed").lacks(
+        "cpu", registry.option_defaults("deepspeed")
+    )
     assert (reason is not None) == refused
     assert not refused or ("deepspeed 0.20.0 " in reason and "allowed: 0.19" in reason)
 

@@ -72,7 +72,7 @@ def between(low: float, high: float, *, say: Callable[[float], str] = two_digits
     return " to ".join(dict.fromkeys((say(low), say(high))))
 
 
-def significant(low: float, high: float) -> str:
+def with_distinct_ends(low: float, high: float) -> str:
     """Format a range as `0.92 to 1.05`, with enough digits to distinguish the ends from each other
     and from 1; both to one place if they are close.
     """

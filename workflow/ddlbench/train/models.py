@@ -178,8 +178,8 @@ def complaint(name: str, image_size: int) -> str | None:
     except Exception as error:  # each model says it in its own way, some without a word
         why = " ".join(f"{type(error).__name__}: {error}".rstrip(": ").split())
         return (
-            f"model {name} takes no pictures of {image_size} pixels (recipe:"
-            f" image_size){_made_for(name)}: {why[:200]}"
+            f"model {name} takes no pictures of {image_size} pixels (recipe: image_size)"
+            f"{_made_for(name)}: {why[:200]}"
         )
     return None
 
