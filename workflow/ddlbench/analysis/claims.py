@@ -153,20 +153,20 @@ def quantities(runs: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
     for _, series in timed.groupby(list(together.SERIES), dropna=False):
         ref = series["workers"].min()
         base = series[series["workers"] == ref]
-        # Without a base of its own a repeat says nothing: the base varies, too. Records of others
+        # A repeat without a base of its own proves nothing: the base varies, too. Records of others
         # make no pairs.
         speed = series["repeat"].map(together.by_repeat(base, "compared_s")) / series["compared_s"]
         if not together.are_ours(series).all():
             speed = base["compared_s"].median() / series["compared_s"]
-        # A base compared with itself says nothing. Of a run in two series the first says it, of
-        # weak scaling.
+        # A base compared with itself shows nothing. A run in two series counts in the first one,
+        # of weak scaling.
         beyond = series.index[
             (series["workers"] > ref) & (table.loc[series.index, "ref_workers"] == 0)
         ]
         table.loc[beyond, "ref_workers"] = ref
         table.loc[beyond, "speed_up"] = speed[beyond]
         table.loc[beyond, "efficiency"] = speed[beyond] * ref / series.loc[beyond, "workers"]
-    # Only what is asked for, in one piece: rows are taken from it some thousand times.
+    # Only the columns that are needed, in one piece: rows are taken from it some thousand times.
     return table[list(dict.fromkeys([*spec.COLUMNS, *OTHERS, *QUANTITIES.values()]))].copy()
 
 
@@ -228,8 +228,8 @@ def _select(runs: pd.DataFrame, side: Mapping[str, Iterable[str]]) -> pd.DataFra
 
 
 def _missing(runs: pd.DataFrame, side: Mapping[str, Iterable[str]], quantity: str) -> str:
-    """Return the first condition that no run meets among those that meet the conditions before it,
-    and what these runs have instead.
+    """Return the first condition that no run meets, of the runs that meet the conditions before it,
+    and the values that these runs have instead.
     """
     if runs.empty:
         return f"no run has {quantity}"

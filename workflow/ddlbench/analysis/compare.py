@@ -201,7 +201,7 @@ def _row(
 
 
 def same(before: Sequence[Run], after: Sequence[Run]) -> list[str]:
-    """Return a line about records that are on both sides: such a pair says nothing."""
+    """Return a line about records that are on both sides: such a pair has no information."""
     before_of = {(run.cell, run.repeat): (run.began_s, run.seconds) for run in before}
     count = sum(
         before_of.get((run.cell, run.repeat)) == (run.began_s, run.seconds) for run in after

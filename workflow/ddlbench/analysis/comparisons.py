@@ -180,7 +180,7 @@ def _shared(apart: set[str]) -> list[str]:
 def _row(
     sides: dict[str, str], beside: str, ours: pd.DataFrame, theirs: pd.DataFrame
 ) -> dict[str, Any]:
-    """Return the row of a comparison. `beside` is the column that says what both sides have."""
+    """Return the row of a comparison. `beside` is the column of what both sides have in common."""
     left, right = (together.by_repeat(side, "throughput_images_per_s") for side in (ours, theirs))
     first = ours.iloc[0]
     row = sides | {"with": first[beside]} | {name: first[name] for name in SHOWN}

@@ -63,7 +63,9 @@ def has_failed(folder: Path) -> bool:
 
 
 def _is_after(folder: Path, record: Path) -> bool:
-    """Tell whether a job failed after it left its record, if it has one: it was asked for again."""
+    """Return whether a job failed after it left its record, if it has one: the job was requested
+    again.
+    """
     try:
         recorded_s = record.stat().st_mtime
     except OSError:

@@ -125,7 +125,7 @@ def _between(record: Record, waited_s: float) -> dict[str, float]:
             checkpoints + saved,
             ended + rest - saved,
         )
-    first = max(0.0, float(ends[0] - took[0]))  # until the loader is asked for the first epoch
+    first = max(0.0, float(ends[0] - took[0]))  # until the first epoch is requested from the loader
     return {
         "epochs_s": waited_s + ended + first,
         "validation_s": validations,

@@ -265,8 +265,8 @@ def records(machine: str, folder: Path) -> tuple[list[HostEpoch], int, list[str]
 
 
 def _tells(log: Path) -> bool:
-    """Tell whether a log names two hosts, or makes no sense: then `read` says what is wrong with
-    it.
+    """Return whether a log names two hosts, or cannot be understood: `read` then reports the
+    reason.
     """
     try:
         last = {event.key: event.value for event in read_log(log)}

@@ -42,8 +42,8 @@ class Scaling:
 
     @property
     def whole(self) -> int | None:
-        """Return the images per step of all workers under strong scaling, where more workers share
-        them; else None.
+        """Return the global batch [images] under strong scaling, which more workers share; else
+        None.
         """
         return None if pd.isna(self.first["global_batch"]) else int(self.first["global_batch"])
 

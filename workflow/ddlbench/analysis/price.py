@@ -52,7 +52,7 @@ class Tariff:
         return None if energy_j is None else energy_j / 3.6e6 * (self.pue or 1.0)
 
 
-FREE = Tariff()  # of a machine whose file says nothing
+FREE = Tariff()  # of a machine without these keys in its file
 
 
 def tariff(machine: Machine) -> Tariff:

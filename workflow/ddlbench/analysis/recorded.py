@@ -201,7 +201,7 @@ COLUMNS = (
     Column("resumes", "Int64", "How often the run went on from a checkpoint."),
     *INTERRUPTION,
 )
-# What each rank's engine says of its model (`Engine.state_bytes`).
+# The engine of each rank reports this about its model (`Engine.state_bytes`).
 STATE = (
     Column(
         "parameters_bytes", "Int64", "Parameters that the rank holds.", "bytes", over_ranks="max"
@@ -344,7 +344,9 @@ def _as_many_samples(run: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 def measures(record: Record) -> Values:
     """Return COLUMNS of a successful run."""
     values: Values = {"resumes": sum(event.key == "ddlbench_resumed" for event in record.events)}
-    if record.spec.program:  # which says nothing of it: its supervisor knows when it was started
+    if (
+        record.spec.program
+    ):  # whose output lacks it: the supervisor knows when the program was started
         values["resumes"] = max(len(record.value("ddlbench_reading", {}).get("began_s", [])) - 1, 0)
     for name in ("flops_per_image", "skipped_steps"):
         value = record.value(f"ddlbench_{name}")
@@ -431,7 +433,7 @@ def _others_cores(ranks: Sequence[Mapping[str, Any]]) -> float | Why:
     of_nodes = []
     for host in {str(rank.get("host")) for rank in ranks}:
         here = [rank for rank in ranks if str(rank.get("host")) == host]
-        # Nodes that are namespaces of one host each count the whole host.
+        # Nodes that are namespaces of one host: each one counts the complete host.
         whole = [
             rank
             for rank in here

@@ -39,7 +39,7 @@ class RefusedError(ValueError):
 
 
 def seal_of(log: Path) -> dict[str, str]:
-    """Return the SHA-256 of the files beside a log, by name, as its seal says.
+    """Return the SHA-256 of the files beside a log, by name, from the log's seal.
 
     Raises RefusedError without a seal, ValueError for another log's.
     """

@@ -23,9 +23,9 @@ def deviation(values: Sequence[float]) -> float:
 
 
 def is_slow(value: float, others: Sequence[float]) -> bool:
-    """Tell whether a rate is slow compared with those of others.
+    """Return whether a rate is slow compared with those of others.
 
-    False if there are no others: nothing says what is right.
+    False if there are no others: there is no standard of comparison.
     """
     if not others:
         return False

@@ -24,9 +24,7 @@ Floats = NDArray[np.float64]
 LEVEL = 0.95  # of intervals
 # of the interval that a verdict rests on: false verdicts stay below 5 % where intervals hold 95 %
 VERDICT_LEVEL = 0.96
-DRIFT_LEVEL = (
-    0.99  # of that which a drift rests on: of 40 steady studies at most one should be told to drift
-)
+DRIFT_LEVEL = 0.99  # level of a drift: of 40 steady studies at most one should show a drift
 FEW = 4  # up to so many repeats Student's t, beyond it order statistics
 # Of 5 repeats the range holds the median in 93.75 % of studies, whatever the distribution:
 # stretched by this share of its width at both ends it holds it as often as the level says
@@ -111,7 +109,7 @@ def warm_up(step_s: ArrayLike) -> tuple[int, bool]:
     errors = np.maximum(squares - sums**2 / rest, 0.0)[:allowed] / rest[:allowed] ** 2
     best = int(
         np.argmax(errors <= errors.min() + 1e-9 * errors[0])
-    )  # the first of equals, whatever rounding says
+    )  # the first of equal values, in spite of rounding
     cut = best * size + (len(x) - count * size if best else 0)
     return max(1, cut), best < 0.9 * (allowed - 1) or best == 0
 

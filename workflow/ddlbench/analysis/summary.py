@@ -175,7 +175,8 @@ def measures(record: Record, epochs: pd.DataFrame) -> Values:
             value = Why(reason)
         elif not isinstance(value, Why) and pd.isna(value):
             value = Why(UNKNOWN)
-        # A framework says what it cannot tell in some of its settings: other reasons come first.
+        # A framework gives the reason for what it cannot measure in some of its settings. Other
+        # reasons come first.
         of_run[column.name] = (
             Why(reasons.get(column.name, UNKNOWN)) if value == Why(UNKNOWN) else value
         )

@@ -54,7 +54,7 @@ def _empty(names: tuple[str, ...], columns: tuple[tuple[str, str], ...]) -> pd.D
 def write(name: str, rows: Rows, folder: Path) -> None:
     """Write `<folder>/<name>.parquet` and, for most tables, `<name>.csv`.
 
-    Each file is whole, or is not there.
+    Each file appears complete or not at all.
     """
     table = frame(name, rows)
     folder.mkdir(parents=True, exist_ok=True)

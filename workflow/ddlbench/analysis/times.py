@@ -175,7 +175,7 @@ def medians(record: Record) -> dict[str, float | str | None]:
 
 
 def _unknown(record: Record) -> dict[str, str]:
-    """Return why parts of a step are not known, by column; the whole step is."""
+    """Return why parts of a step are unknown, by column. The time of the complete step is known."""
     reasons = record.value("ddlbench_not_measured", {})
     return {name: reasons[name] for name in STEP_PARTS if name in reasons}
 

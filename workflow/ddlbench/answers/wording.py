@@ -104,7 +104,7 @@ def judged(first: First, nouns: Nouns) -> str:
 
 
 def not_asked(first: First, nouns: Nouns) -> tuple[str, ...]:
-    """Return the questions that the study does not ask, each with the keys that would ask it."""
+    """Return the questions that the study does not cover, each with the keys that would add it."""
     module = _module("_first.jinja", nouns)
     return tuple(f"{_plain(module.not_asked(question))} {key}" for question, key in first.not_asked)
 
@@ -175,5 +175,5 @@ def _few(rows: Sequence[Row], taken: Candidate) -> Iterable[Row]:
 
 
 def is_sure(answer: Answer) -> bool:
-    """Return whether more runs would hardly change it."""
+    """Return whether more runs would hardly change the answer."""
     return answer.certainty is Certainty.SURE

@@ -73,7 +73,7 @@ NO_RULE = {
 
 
 def looked_at(asked: Iterable[Rule] | None = None) -> dict[str, list[str]]:
-    """Return the rules (asked; None: all) that look at each column of table `runs`, by column."""
+    """Return the rules (given ones; None: all) by the column of table `runs` that they look at."""
     rules: dict[str, list[str]] = {name: [] for name in columns()}
     for rule in all_rules().values() if asked is None else asked:
         needed = [need.removeprefix("runs.") for need in rule.needs if need.startswith("runs.")]
@@ -88,7 +88,7 @@ def columns() -> tuple[str, ...]:
 
 
 def why_none(column: str) -> str:
-    """Return why no rule looks at a column; empty where nobody says."""
+    """Return why no rule looks at a column; empty where no reason is declared."""
     if column in NO_RULE:
         return NO_RULE[column]
     if column in COMPARED:

@@ -117,7 +117,7 @@ def short(value: Any) -> str:
 
 
 def each(table: pd.DataFrame, bad: pd.Series[bool], says: str) -> Iterator[Finding]:
-    """Yield a finding for each bad row; `says` is a format of the row's columns."""
+    """Yield a finding for each bad row. `says` is a format string with the row's columns."""
     rows = table[bad.astype("bool")]
     for row, name in zip(rows.to_dict("records"), names(rows), strict=True):
         yield Finding(

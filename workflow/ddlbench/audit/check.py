@@ -81,8 +81,8 @@ def of_others(material: Material) -> bool:
 
 
 def _by_design(material: Material, rows: pd.DataFrame, column: str) -> pd.Series[bool]:
-    """Return in which rows of a study's table nothing could be in a column: the record says why, or
-    it is of another kind.
+    """Return the rows of a study's table in which a column cannot have a value: the record has
+    the reason, or it is of another kind.
     """
     if of_others(material) or "run" not in rows:
         return pd.Series(of_others(material), rows.index)

@@ -40,7 +40,7 @@ The table `audit.csv`:
 
 
 def page(rules: Iterable[Rule]) -> str:
-    """Return the whole page, about these rules."""
+    """Return the complete page about these rules."""
     rules = list(rules)
     lines = [INTRO.rstrip("\n"), *(f"| `{column.name}` | {column.means} |" for column in COLUMNS)]
     for severity in SEVERITIES:

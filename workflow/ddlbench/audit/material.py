@@ -20,7 +20,7 @@ QUANTITIES = {
     "efficiency": "efficiency",
 }
 NAMED = ("model", "framework", "loader", "schedule", "global_batch", "workers", "quantity")
-COUNTS = ("workers", "global_batch", "repeat")  # by which runs are told apart
+COUNTS = ("workers", "global_batch", "repeat")  # columns that distinguish runs
 
 
 def of_study(

@@ -18,7 +18,7 @@ MOST = 8  # lines of an answer on a terminal
 
 
 class Call:
-    """The call of a command. `settings`, the study with its plan, is read when it is asked for."""
+    """The call of a command. `settings`, the study with its plan, is read on first use."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
@@ -112,6 +112,6 @@ def older(planned: Any, table: Path) -> list[str]:
 
 
 def page_line(home: Path) -> list[str]:
-    """Return the line that says where the page lies, if it is made."""
+    """Return the line with the page's location, if the page is made."""
     page = home / "index.html"
     return [f"page: {page}"] if page.exists() else []

@@ -113,7 +113,7 @@ def terms(
 ) -> tuple[float | None, float | None, str | None, float | None]:
     """Return the fields of `analysis.sheets.Terms`, with a checkpoint every so many minutes.
 
-    A node is paid for as a whole.
+    The price of a node is for the complete node.
     """
     sold = tariff(machine)
     price = sold.price(1.0, sold.workers_blocked(1, 1))

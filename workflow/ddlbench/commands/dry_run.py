@@ -22,7 +22,7 @@ from ddlbench.patches.snakemake_lines import Reason
 from ddlbench.plan import stale
 
 FIRST = ("prepare", "preflight")
-NAMED = 3  # so many jobs of a rule are named, and so many reasons are told
+NAMED = 3  # so many jobs of a rule are named, and so many reasons are printed
 ABSENT = "not there yet"
 MISSING = "no record yet"
 

@@ -21,7 +21,7 @@ from ddlbench.settings.config import ConfigError, one_of
 
 ABOUT = """\
 Questions about a study. What makes files is Snakemake's: each answer ends with the line that does the work."""
-QUIET_S = 1.5  # before a command says that it computes
+QUIET_S = 1.5  # before a command reports that it computes
 
 
 def parser() -> argparse.ArgumentParser:

@@ -53,7 +53,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def check_gone(targets: Collection[str]) -> None:
     """Exit with one line about targets that no longer exist.
 
-    `targets` is the whole command line.
+    `targets` is the complete command line.
     """
     for name in targets:
         if name in gone.TARGETS:
@@ -164,7 +164,7 @@ def written(plan: Plan) -> list[str]:
 
 
 def said(plan: Plan) -> str:
-    """Return a digest of what the files of the study and of the machine say, comments aside."""
+    """Return a digest of the contents of the study and machine files, without comments."""
     text = json.dumps([settings.read_yaml(Path(path)) for path in written(plan)], default=str)
     return sha256(text.encode()).hexdigest()[:16]
 
@@ -351,7 +351,7 @@ class Start:
     def _to_be_read_again(self) -> set[str]:
         """Return the files of digests of records whose steps are no longer those of their logs.
 
-        Rule records does not ask for steps: for large files Snakemake compares times alone.
+        Rule records has no steps among its inputs: for large files Snakemake compares times alone.
         """
         changed_s = {}
         for run in self._there:
@@ -452,8 +452,8 @@ class Start:
         return {row.run: row.state for row in rows}
 
     def keep_limit(self) -> None:
-        """Exit, before jobs start, if the runs of this call would exceed `max_gpu_hours`, or
-        nothing says where their data lie.
+        """Exit, before jobs start, if the runs of this call would exceed `max_gpu_hours`, or if the
+        place of their data is unknown.
         """
         wildcards = {rule.name: rule.wildcard for rule in kinds.job_rules()}
         jobs = [job for job in self.workflow.dag.needrun_jobs() if job.rule.name in wildcards]
@@ -571,8 +571,8 @@ class JobRule:
 
 
 def _signed(function: F) -> F:
-    """The function, of which Snakemake now knows the parameters: it would look for them 7 times per
-    run.
+    """Return the function with its signature set, so that Snakemake knows the parameters. Otherwise
+    it would look for them 7 times per run.
     """
     from snakemake.common import overwrite_function_params
 

@@ -43,7 +43,7 @@ class Now:
 
 
 def now(plan: Plan, rows: Sequence[Row], results: Path, folder: Path) -> tuple[dict[str, Now], str]:
-    """Return (the state of each run that is not done; what squeue could not tell, "" if all is
+    """Return (the state of each run that is not done; what squeue did not answer, "" if all is
     known). `folder` is the one that Snakemake works in: SLURM jobs of others are not counted.
     """
     jobs: Mapping[str, survivors.SlurmJob] = {}
@@ -90,8 +90,8 @@ def lines(
     trouble: str = "",
     clock: Callable[[], float] = time.time,
 ) -> list[str]:
-    """Return the screen, the answer first: what it is about, how far it is, when it ends, what
-    squeue could not tell.
+    """Return the screen, the answer first: its subject, the progress, the expected end, what squeue
+    did not answer.
     """
     by_state: dict[str, list[Row]] = {DONE: [], RUNNING: [], WAITING: [], FAILED: []}
     for row in rows:
@@ -175,7 +175,7 @@ def _end(
             )
             for row in ahead
         }
-        # Nodes are kept busy, but no run ends before it has had its own time.
+        # Nodes are kept busy, but no run ends before its own time has passed.
         shared = (
             sum(rest[row.run] * (row.nodes if plan.machine.partitions else 1) for row in ahead)
             / lanes

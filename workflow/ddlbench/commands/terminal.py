@@ -54,7 +54,7 @@ class Lines:
         self.others: set[str] | None = None  # runs without a record that this call does not make
         self.varies: tuple[str, ...] | None = None  # settings in which runs of the study differ
         self.ended, self.began = 0, 0.0
-        self.summed_up = False  # a dry run has said what would run
+        self.summed_up = False  # a dry run has printed what would run
 
     def shown(self, line: Message) -> bool:
         """Tell whether Snakemake's line is shown."""
@@ -156,9 +156,7 @@ class Lines:
 
 
 def page(plan: Any, since: float = 0.0) -> list[str]:
-    """Return the line that says where the page lies, if it was made after `since` [s since
-    1970].
-    """
+    """Return the line with the page's location, if it was made after `since` [s since 1970]."""
     path = Path(layout.page(plan.home))
     there = path.exists() and path.stat().st_mtime >= since
     return [f"page: {path}   (tables, figures and report.html lie beside it)"] * there

@@ -45,11 +45,11 @@ class Column:
     """A column: its name, pandas' name of its type, its meaning, its unit (empty for plain numbers
     and words).
 
-    `over_ranks` says how the ranks' values become the run's: `max`, `min`, `mean` or `sum`; empty
-    for what is of no rank. `once_a_node`: only ranks with local rank 0 measure it, for their whole
-    node. `spoiled_by` says what makes the value meaningless, and therefore null: SHARING, other
-    runs on the machine; PROFILER, a profiler in the run. `recorded_as` is its name in the record,
-    where that differs.
+    `over_ranks` determines how the ranks' values become the run's: `max`, `min`, `mean` or `sum`;
+    empty for a value that does not belong to a rank. `once_a_node`: only ranks with local rank 0
+    measure it, for their complete node. `spoiled_by` is the condition that makes the value
+    meaningless, and therefore null: SHARING, other runs on the machine; PROFILER, a profiler in the
+    run. `recorded_as` is its name in the record, where that differs.
     """
 
     name: str
@@ -77,8 +77,8 @@ class Column:
 
 
 def write_csv(rows: Iterable[Any], columns: Iterable[Column], path: Path) -> None:
-    """Write rows as csv, with these columns. The file is whole, or not there; its folder is
-    made.
+    """Write rows as csv, with these columns. The file appears complete or not at all. Its folder is
+    created.
     """
     import pandas as pd
 

@@ -64,8 +64,8 @@ def read_bytes(path: str | Path) -> bytes:
 
 
 def hidden_name(name: str) -> str:
-    """Return the name under which this process writes aside: `living.remove_left` knows by it who
-    wrote it.
+    """Return the temporary name under which this process writes. `living.remove_left` recognises
+    the writer by it.
     """
     return f"{hidden_host()}{os.getpid()}-{name}"
 
@@ -117,12 +117,12 @@ def write_csv(path: Path, rows: Iterable[Mapping[str, Any]], names: Sequence[str
 
 @contextmanager
 def aside(path: Path, hidden: Path | None = None, *, through: bool = False) -> Iterator[Path]:
-    """Yield a path beside `path` to write to: renamed to `path` if the block ends well, else
-    removed.
+    """Yield a temporary path beside `path` to write to. It is renamed to `path` if the block ends
+    without an error, else removed.
 
-    `hidden` is another name for it than one of this process. With `through` the file is forced to
-    the disk before it gets its name: it is whole after a power failure too. Raises what the block
-    raises; `path` then stays as it was.
+    `hidden` replaces this process's temporary name. With `through`, the file is forced to the disk
+    before the renaming: it is complete after a power failure too. Raises what the block raises;
+    `path` then stays unchanged.
     """
     hidden = hidden or path.with_name(hidden_name(path.name))
     hidden.unlink(
@@ -135,7 +135,7 @@ def aside(path: Path, hidden: Path | None = None, *, through: bool = False) -> I
         hidden.replace(path)
     except BaseException as error:
         hidden.unlink(missing_ok=True)
-        if isinstance(error, OSError):  # a full disk is told without a name
+        if isinstance(error, OSError):  # the error of a full disk does not name the file
             error.filename = error.filename or str(path)
         raise
 
@@ -155,8 +155,8 @@ def force(file: int) -> None:
 def sync(path: Path) -> None:
     """Force a file, or the names in a folder, to the disk.
 
-    Raises OSError, of a file alone: some file systems cannot force folders and say so in several
-    ways, though what lies in them is safe. That is said once.
+    Raises OSError for a file only. Some file systems cannot force folders, and report this in
+    several ways, although the contents are safe. That is reported once.
     """
     file = os.open(path, os.O_RDONLY)
     try:
@@ -177,10 +177,10 @@ def _say_once(text: str) -> None:
 
 
 def link_new(whole: Path, path: Path) -> None:
-    """Give a file a second name that nobody has yet. Raises FileExistsError, OSError.
+    """Give a file a second name that is not in use yet. Raises FileExistsError, OSError.
 
-    Some file systems have no hard links (exFAT, SMB, some FUSE): there a new file gets the same
-    text, and for a moment has none.
+    Some file systems have no hard links (exFAT, SMB, some FUSE). There a new file with the same
+    text is made, which is empty for a moment.
     """
     try:
         os.link(whole, path)

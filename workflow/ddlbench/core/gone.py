@@ -46,9 +46,10 @@ KEYS: dict[str, str] = {
 
 
 def key_sentence(path: str) -> str | None:
-    """Return what took the place of the key at `path`, such as `variants.mine.controller`; None if
-    no such key is gone.
+    """Return the replacement of the key at `path`, such as `variants.mine.controller`; None if no
+    such key was removed.
 
-    A key may lie deeper than KEYS says, because studies and machines name what it lies under.
+    A key may lie deeper than in KEYS, because studies and machines choose the names of the keys
+    above it.
     """
     return next((text for name, text in KEYS.items() if f".{path}".endswith(f".{name}")), None)

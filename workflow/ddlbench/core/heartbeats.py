@@ -31,9 +31,7 @@ POLL_S, MANY_POLL_S = 2.0, 10.0  # between two looks of the supervisor: with one
 SILENT_S = (
     40.0  # after so much silence a rank has stopped answering; a machine file may say another
 )
-GRACE_S = (
-    60.0  # how long ranks may take to write a checkpoint after they were told to stop; likewise
-)
+GRACE_S = 60.0  # how long ranks may take to write a checkpoint after the request to stop; likewise
 FORGOTTEN_S = 600.0  # who has not beaten for so long, and has no process here, does not live
 SILENT = "silent"  # the note that names a silent rank
 ENDED = "ended"  # the last note of a rank: its work is done
@@ -236,11 +234,11 @@ class Standstill:
     def __init__(self) -> None:
         self.last: dict[
             object, tuple[bytes, float]
-        ] = {}  # of whom: the number, and when it was new
+        ] = {}  # by owner: its number, and since when it has it
 
     def seconds(self, whose: object, number: bytes, now: float) -> float:
-        """Return how long a number stayed the same, by a clock that says `now` [s]; 0 for an empty
-        one, which had no room.
+        """Return for how long a number has not changed, at the time `now` [s]; 0 for an empty
+        number, for which there was no space.
         """
         if not number:
             return 0.0
@@ -288,11 +286,11 @@ def _heartbeats(here: Path | None) -> list[Path]:
 def end(folder: Path, rank: int, well: bool = False) -> None:
     """Stop the heartbeat, and leave nothing in this node's memory.
 
-    After work that ended well, leave the last note.
+    After work that ended without an error, leave the last note.
 
-    A node's first rank then waits until the others of its node have ended, too: nobody else would
-    see that one stops. It does not wait for the first rank of another node that shares this memory
-    (nodes may be virtual): each would wait for the other.
+    A node's first rank then waits until the others of its node have ended, too: no other process
+    would notice that one stops. It does not wait for the first rank of another node that shares
+    this memory (nodes may be virtual): each would wait for the other.
     """
     here = node_folder(folder)
     while (

@@ -77,8 +77,8 @@ preflight = _path("{results}/machines/{machine}/preflight-{study}.json")  # what
 
 
 def begun(results: Path = RESULTS) -> frozenset[str]:
-    """The runs that have a folder: of any other nothing is there. A plan of thousands of runs asks
-    for no file of those that nobody has begun.
+    """List the runs that have a folder. The other runs have no files. So a plan of thousands of
+    runs looks for no file of a run that has not begun.
     """
     try:
         return frozenset(folder.name for folder in Path(runs(results=results)).iterdir())

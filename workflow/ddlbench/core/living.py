@@ -24,9 +24,7 @@ import psutil
 
 from ddlbench.core.files import hidden_host, write_json
 
-HIDDEN = (
-    "hidden"  # in place of a state: a process of another user, of whom this system says nothing
-)
+HIDDEN = "hidden"  # in place of a state: a process of another user, which this system hides
 
 
 @dataclass(frozen=True)
@@ -53,9 +51,9 @@ def myself() -> Process:
 
 
 def lives(process: Process) -> bool | None:
-    """Tell whether that process still runs; None if it is on another host.
+    """Return whether that process still runs; None if it is on another host.
 
-    `run/hold.py` asks SLURM then.
+    `run/hold.py` queries SLURM then.
     """
     return _born(process.pid) == process.born if process.host == socket.gethostname() else None
 
@@ -65,10 +63,10 @@ class UnendedError(RuntimeError):
 
 
 def state(pid: int) -> str | None:
-    """Return psutil's word for a process of this host; None if it has ended.
+    """Return psutil's word for the state of a process of this host; None if the process has ended.
 
-    A zombie has: it is only a line in the system's list until its parent asks for it, for which
-    some parents (PID 1 of a container) never ask.
+    A zombie has ended. It is only a line in the system's process list until its parent collects it,
+    and some parents (PID 1 of a container) never do.
     """
     try:
         word = psutil.Process(pid).status()
@@ -112,8 +110,8 @@ def unended(processes: Iterable[psutil.Process], timeout_s: float) -> str:
 
 
 def remove_left(folder: Path) -> None:
-    """Remove what processes of this host, killed since, have left aside in a folder and those
-    within.
+    """Remove the temporary files that killed processes of this host left in a folder and its
+    subfolders.
     """
     host = hidden_host()
     with suppress(OSError):  # another user's, or gone meanwhile
@@ -132,7 +130,7 @@ def read(path: Path) -> Process | None:
         return None
     return (
         process if isinstance(process.born, str) else None
-    )  # marks of versions before this told it otherwise
+    )  # marks of earlier versions have another form
 
 
 def mark(path: Path, every_s: float) -> Callable[[], None]:
@@ -198,7 +196,7 @@ def ending_descendants() -> Iterator[None]:
                     child.kill()
             psutil.wait_procs(
                 living, timeout=0.5
-            )  # it also asks for those that are zombies of ours
+            )  # it also collects those that are zombies of ours
         _adopt_orphans(False)
 
 

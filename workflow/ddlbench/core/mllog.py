@@ -35,8 +35,8 @@ def read_log(path: Path) -> Iterator[Event]:
 
 
 def recorded_spec(log: Path) -> Any:
-    """What a log says of its run, in its first lines; None if it does not. Raises OSError,
-    ValueError, KeyError.
+    """Return the settings of the run in the first lines of a log; None if they are not there.
+    Raises OSError, ValueError, KeyError.
     """
     return next((event.value for event in read_log(log) if event.key == "ddlbench_spec"), None)
 
@@ -81,8 +81,8 @@ def began_s(last: Mapping[str, Event], first_s: float) -> float:
 
 
 def beside_s(last: Mapping[str, Event], first_s: float) -> float:
-    """What a run took beside its training: to begin and to end [s]. `first_s`: when its log began
-    [s since 1970].
+    """Return how long a run took outside its training: to begin and to end [s]. `first_s`: when its
+    log began [s since 1970].
     """
     ended = max(
         event.time_s for event in last.values() if event.key != SEAL

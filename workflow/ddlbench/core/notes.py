@@ -67,7 +67,7 @@ def introduce(folder: Path, rank: int, local_rank: int, used: dict[str, Any] | N
     """Tell `ddlbench.run` which process is this rank; in the end, also what it `used`
     (`measure.py`).
     """
-    started = psutil.Process().create_time()  # tells this process from a later one with its number
+    started = psutil.Process().create_time()  # a later process may have the same number
     who = {
         "host": socket.gethostname(),
         "pid": os.getpid(),
@@ -78,11 +78,11 @@ def introduce(folder: Path, rank: int, local_rank: int, used: dict[str, Any] | N
 
 
 def topology() -> dict[str, str]:
-    """Return this node's place in the network: its switches from the top down, and itself.
+    """Return this node's place in the network: its switches from the top down, and the node itself.
 
-    Empty where SLURM says nothing.
+    Empty where SLURM does not report it.
 
-    `topology_pattern` says what each part is (`switch.switch.node`);
+    `topology_pattern` describes each part (`switch.switch.node`);
     https://slurm.schedmd.com/topology.html.
     """
     names = {"topology": "SLURM_TOPOLOGY_ADDR", "topology_pattern": "SLURM_TOPOLOGY_ADDR_PATTERN"}

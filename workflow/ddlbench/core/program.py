@@ -14,7 +14,7 @@ from string import Formatter
 from typing import Any
 
 Scalar = str | int | float | bool
-# What every command may name in braces, beside the program's own settings.
+# Names in braces that every command may use, in addition to the program's own settings.
 PLACEHOLDERS = {
     "workers": "ranks of the run",
     "nodes": "nodes that they fill",

@@ -25,17 +25,17 @@ class _WholeFile(logging.FileHandler):
     """A log in which no line may be missing: logging itself goes on when the disk is full."""
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Raise what kept a line from being written."""
+        """Raise the error because of which a line could not be written."""
         raise
 
 
 @dataclass
 class RankLog:
-    """What one rank writes into the run's folder: only rank 0 writes anything.
+    """The files that one rank writes into the run's folder. Only rank 0 writes anything.
 
-    A log that goes on from a checkpoint keeps the first bytes of what is there, as many as `keep`
-    says of each file. Lines say that they were written at `at_ms` [ms since 1970]; None: now.
-    Raises OSError if a file has fewer bytes.
+    A log that continues from a checkpoint keeps the first bytes of each file; `keep` has their
+    number. The time of its lines is `at_ms` [ms since 1970]; None: now. Raises OSError if a file
+    has fewer bytes.
     """
 
     folder: Path

@@ -232,10 +232,10 @@ def numbers_kept(optimizer: str, momentum: float) -> int:
 
 
 def needs_whole_layers(optimizer: str) -> bool:
-    """Tell whether the optimiser takes norms of whole parameters: then none of its parameters or
-    states may be a piece of flat memory.
+    """Return whether the optimiser takes norms of complete parameters. Then none of its parameters
+    or states may be a piece of flat memory.
 
-    That is how DeepSpeed's ZeRO shards them (stages 1 to 3). Norms of FSDP's tensors are those of
-    the whole.
+    DeepSpeed's ZeRO (stages 1 to 3) shards them into such pieces. Norms of FSDP's tensors are those
+    of the complete tensors.
     """
     return optimizer in ("lars", "lamb")

@@ -18,5 +18,5 @@ SUMMARY = "summary.jsonl"  # what tables need of the record (`records/ours.py`)
 COMMS = "comms.txt"  # of runs with option comms_logger: DeepSpeed's table
 # What tables read beside the log.
 READ = (STEPS, KERNELS, FLOPS, FLOPS_COUNTED, COMMS)
-# What a run leaves beside its log and its steps, if it was told to.
+# Optional files that a run leaves beside its log and its steps.
 EXTRAS = (KERNELS, WEIGHTS, "nsys-*", FLOPS, FLOPS_COUNTED, COMMS)

@@ -85,7 +85,7 @@ def options(adapter: str) -> dict[str, dict[str, Any]]:
 
 @cache
 def option_defaults(adapter: str) -> dict[str, Any]:
-    """Return the values of a framework's options where a study says nothing."""
+    """Return the values of a framework's options that apply where a study does not set them."""
     return {name: rule["default"] for name, rule in options(adapter).items()}
 
 
@@ -152,8 +152,8 @@ MADE_BY_TIMM = re.compile(r"@register_model\s+def (\w+)")
 
 @cache
 def models_with_zero_init_last() -> tuple[str, ...]:
-    """Return the models of which a recipe may say `zero_init_last`: ours, and timm's in files that
-    know the word.
+    """Return the models for which a recipe may set `zero_init_last`: ours, and timm's in files that
+    contain the word.
 
     Empty if timm is not installed where this runs.
     """

@@ -26,9 +26,9 @@ WEAK, STRONG = (
 class Role:
     """The role of a setting in a comparison, and its words.
 
-    `follows` are settings that it differs with, of any role. `title` is how headings and legends of
-    figures say a value, `words` how sentences do; with `noun` the values are counted. `null` is
-    said where there is none.
+    `follows` are settings that it differs with, of any role. `title` is the form of a value in
+    headings and in legends of figures, `words` its form in sentences; with `noun` the values are
+    counted. `null` is used where there is no value.
     """
 
     kind: str

@@ -53,10 +53,10 @@ def warm_up(spec: RunSpec) -> tuple[float, float]:
 def scheduled_lr(spec: RunSpec, epoch: float) -> float:
     """Return the learning rate of the schedule alone.
 
-    step, cosine and exponential change by whole epochs, as Aach et al. 2023 define them
-    (doi:10.1186/s40537-023-00765-w, section on scheduling); the cosine changes by the step if the
-    recipe says so. Exponential counts from `exponential_start`. polynomial changes by the step from
-    the end of warm-up, as MLPerf's reference for LARS does.
+    step, cosine and exponential change only between epochs, as Aach et al. 2023 define them
+    (doi:10.1186/s40537-023-00765-w, section on scheduling). The cosine changes at each step if the
+    recipe sets this. Exponential counts from `exponential_start`. polynomial changes at each step
+    from the end of warm-up, as in MLPerf's reference for LARS.
     """
     recipe, t = spec.recipe, math.floor(epoch)
     peak = peak_lr(recipe, spec.global_batch)

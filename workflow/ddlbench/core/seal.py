@@ -35,8 +35,8 @@ def seal(folder: Path) -> None:
 
 
 def sealed(log: Path) -> dict[str, str] | None:
-    """SHA-256 of the files beside a log, by name, as its seal says; None if its last line is no
-    seal.
+    """Return the SHA-256 of the files beside a log, by name, from the log's seal; None if its last
+    line is not a seal.
 
     Raises ValueError if the log is not the one that was sealed.
     """

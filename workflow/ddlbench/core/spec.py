@@ -121,7 +121,7 @@ class RunSpec:
         title="source {:.8}",
         words="source {:.8}",
         null="no source of its own",
-    )  # None: the name says which model it is
+    )  # None: the name determines the model
 
     @property
     def id(self) -> str:

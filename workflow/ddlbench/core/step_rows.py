@@ -44,7 +44,7 @@ class StepRow(NamedTuple):
     rank: int
     images: int  # of this rank; 0 if none were left for it
     lr: float
-    loss: float  # summed over ranks it is the mean over the step's images
+    loss: float  # summed over ranks, this is the mean over the step's images
     data_wait_s: float  # of an epoch's first step: since the loader was asked for the epoch
     forward_s: float
     backward_s: float
@@ -54,7 +54,9 @@ class StepRow(NamedTuple):
 
     @property
     def took_s(self) -> float:
-        """The whole step, from the end of the one before or the epoch's beginning."""
+        """Return the time of the complete step, from the end of the step before or the epoch's
+        beginning.
+        """
         return sum(getattr(self, part) or 0.0 for part in STEP_PARTS)
 
 

@@ -77,7 +77,7 @@ class Crew:
             process.terminate()
         for process in self.processes:
             process.join(GRACE_S)
-            if process.is_alive():  # it was told before it could listen
+            if process.is_alive():  # the request came before it could listen
                 process.kill()
                 process.join()
 

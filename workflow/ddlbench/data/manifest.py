@@ -27,19 +27,19 @@ from ddlbench.settings.config import one_of
 
 NAME = "manifest.json"
 # A second name of the manifest. Snakemake deletes a rule's outputs before it runs the rule, also
-# when another workflow has just made them: the form then still knows that it is whole, and that
-# ddlbench made it.
+# when another workflow has just made them. The second name then still shows that the form is
+# complete, and that ddlbench made it.
 KEPT = f".{NAME}"
 SPLITS = ("train", "val")
 
 
 @dataclass(frozen=True)
 class Split:
-    """One split of a form: images per class, bytes in all, one SHA-256 per part (a shard, a class
+    """One split of a form: images per class, total bytes, one SHA-256 per part (a shard, a class
     folder).
 
-    `listed` is the digest of the source's list of pictures; `skipped` says why a picture of that
-    list is not in the form, by class/file name.
+    `listed` is the digest of the source's list of pictures. `skipped` has the reason why a picture
+    of that list is not in the form, by class/file name.
     """
 
     images: int
@@ -65,7 +65,7 @@ class Manifest:
     seed: int
     source: dict[
         str, Any
-    ]  # what the source says of itself: paths or addresses, digests that were checked
+    ]  # the source's own description: paths or addresses, digests that were checked
     versions: dict[str, str]
     splits: dict[str, Split]
 
@@ -94,7 +94,7 @@ class Manifest:
 
     def write(self, folder: Path) -> None:
         """Write the manifest under both names, the hidden one last."""
-        # A kill may leave the hidden file: its name says whose it is.
+        # A killed process may leave the hidden file. The owner is in its name.
         with aside(folder / NAME, folder / f"{KEPT}.new") as hidden:
             hidden.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
         copy(folder / NAME, folder / KEPT)
@@ -180,9 +180,10 @@ class Manifest:
 
 
 def finished_ns(folder: Path) -> int | None:
-    """Return when the form was finished [ns since 1970]; None if it is not yet.
+    """Return when the form was finished [ns since 1970]; None if it is not finished yet.
 
-    The hidden manifest says so, whose time a person may set (touch) without making runs stale.
+    It is the time of the manifest's second name. So a person may touch the manifest without making
+    runs stale.
     """
     for name in (KEPT, NAME):
         with suppress(FileNotFoundError):
@@ -191,9 +192,9 @@ def finished_ns(folder: Path) -> int | None:
 
 
 def copy(path: Path, to: Path) -> None:
-    """Copy a file so that the copy is whole or not there.
+    """Copy a file so that the copy appears complete or not at all.
 
-    It has the original's time: what was made from the original is not stale.
+    The copy has the original's time, so results made from the original do not become stale.
     """
     with aside(to, to.with_name(f"{KEPT}.copy-{socket.gethostname()}-{os.getpid()}")) as hidden:
         shutil.copy2(path, hidden)

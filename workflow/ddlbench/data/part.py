@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ddlbench.core.files import printable
 from ddlbench.data.source import BadImage, Entry, Picture, Source
 
-AHEAD = 32  # pictures that the kernel is asked for before they are read
+AHEAD = 32  # pictures that the kernel is asked to load before they are read
 
 
 class Part(NamedTuple):

@@ -89,7 +89,7 @@ def repaired(encoded: bytes, name: str) -> Picture:
         raise BadImage(
             f"{name}: cannot be decoded: it begins with {encoded[:8]!r}, and Pillow knows no more"
         ) from None
-    # Pillow says "damaged" in all of these ways.
+    # Pillow reports damage in all of these ways.
     except (OSError, SyntaxError, ValueError) as error:
         raise BadImage(f"{name}: cannot be decoded: {error}") from None
     return Picture(encode(rgb, "JPEG", quality=QUALITY), rgb.height, rgb.width)

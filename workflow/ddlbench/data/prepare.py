@@ -131,8 +131,7 @@ def write_form(
 ) -> Manifest:
     """Write a form from a source that need not be a member of `datasets/`, and return its manifest.
 
-    If the source holds other numbers of (images per split, classes) than are `expected`, a warning
-    says so.
+    Print a warning if the source's numbers (images per split, classes) differ from `expected`.
     """
     rules = registry.member("forms", form)
     target = Target(folder)
@@ -190,7 +189,7 @@ def write_form(
 def warn(
     dataset: str, images: dict[str, int], classes: int, expected: tuple[dict[str, int], int]
 ) -> None:
-    """Print a warning if a data set does not hold what was published (or asked for)."""
+    """Warn if the contents of a data set differ from the published (or requested) ones."""
     if (images, classes) != expected:
         here, there = (
             f"{number} classes, {counts['train']} images for training, {counts['val']} for"
@@ -229,10 +228,10 @@ def _digest(entries: Iterable[Entry]) -> str:
 
 
 def _finished(folder: Path, job: dict[str, Any], on_error: str) -> Manifest | None:
-    """Return the manifest of the form that is there, None if there is none; put it back if
-    Snakemake has deleted it.
+    """Return the manifest of the existing form, None if there is none. Restore it if Snakemake has
+    deleted it.
 
-    Raises TargetError if that form is not the one that is asked for, or not whole.
+    Raises TargetError if that form is not the requested one, or incomplete.
     """
     manifest = manifest_in(folder)
     if manifest is None:
@@ -246,8 +245,8 @@ def _finished(folder: Path, job: dict[str, Any], on_error: str) -> Manifest | No
 
 
 def _difference(folder: Path, manifest: Manifest, job: dict[str, Any], on_error: str) -> str | None:
-    """Return why the form of this manifest is not the one that is asked for, in words; None if it
-    is.
+    """Return why the form of this manifest differs from the requested one; None if it does not
+    differ.
     """
     for key, asked in job.items():
         there = manifest.job[key]

@@ -37,8 +37,8 @@ class Entry(NamedTuple):
     """One picture: `label` counts from 0; it is `size` bytes from `offset` of `path` (a file, an
     archive, an array).
 
-    A size below 0 is the whole file: to ask each of a million files for its size takes longer than
-    to read their names.
+    A size below 0 stands for the complete file: to read the sizes of a million files takes longer
+    than to read their names.
     """
 
     filename: str
@@ -91,8 +91,8 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Place:
-    """The place where a source looks: `given` is what data.sources.<data set> says, `cache` the
-    folder for what is fetched.
+    """The place where a source looks: `given` is the value of data.sources.<data set>, `cache` the
+    folder for downloads.
     """
 
     given: str | None

@@ -25,9 +25,7 @@ POLL_S = 0.5  # between two looks at a lock that another process holds
 
 
 class TargetError(DataError):
-    """The error that a form cannot be put into its place; one line that says why, and what to
-    do.
-    """
+    """The error that a form cannot be put into its place: the reason and what to do."""
 
 
 class Target:
@@ -69,8 +67,8 @@ class Target:
             lock.release()
 
     def begin(self) -> None:
-        """Make an empty folder aside. The lock must be held. Raises TargetError if no form may be
-        put here, OSError.
+        """Make an empty temporary folder. The lock must be held. Raises TargetError if no form may
+        be put here, OSError.
         """
         if problem := fault(self.folder):
             raise TargetError(problem)
@@ -78,7 +76,7 @@ class Target:
         self.work.mkdir()
 
     def clear(self) -> None:
-        """Remove what was made aside, by a process that was killed too. Raises TargetError,
+        """Remove the temporary folder, also one of a process that was killed. Raises TargetError,
         OSError.
         """
         if not os.path.lexists(self.work):
@@ -95,8 +93,8 @@ class Target:
         shutil.rmtree(self.work)
 
     def put(self) -> None:
-        """Give the whole form that lies aside its name. Raises OSError if something lies there by
-        now.
+        """Give the complete form in the temporary folder its final name. Raises OSError if
+        something has taken that name.
         """
         self.work.rename(self.folder)  # over an empty folder, which Snakemake makes
 
@@ -155,7 +153,7 @@ def clash(folder: Path, given: str) -> str | None:
 
 
 def refusal(folder: Path, why: str) -> TargetError:
-    """Return the error that a form which is there is not the one that is asked for."""
+    """Return the error that the existing form is not the requested one."""
     remove = f"rm -r {shlex.quote(str(folder))}"
     return TargetError(
         f"{folder}: {why}; {LEFT}. To have it made anew: {remove}. To keep it: {ELSEWHERE}"
@@ -163,7 +161,7 @@ def refusal(folder: Path, why: str) -> TargetError:
 
 
 def manifest_in(folder: Path) -> Manifest | None:
-    """Return the manifest of a whole form that ddlbench made, None if the folder holds none."""
+    """Return the manifest of a complete form that ddlbench made, None if the folder holds none."""
     try:
         manifest = Manifest.read(folder, KEPT)
     except (OSError, ValueError):

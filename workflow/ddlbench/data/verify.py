@@ -31,8 +31,8 @@ class Task(NamedTuple):
 
 
 def verify(folders: Sequence[Path], processes: int = 1) -> list[str]:
-    """Return what is wrong with the forms in these folders, one line each; print a line for each
-    form that is whole.
+    """Return what is wrong with the forms in these folders, one line each. Print a line for each
+    form that is complete.
     """
     with Crew(processes) as crew:
         return [printable(problem) for problem in _verify(folders, crew)]
@@ -145,8 +145,9 @@ def _check(task: Task) -> Checked:
 
 
 def _names(folder: Path, manifest: Manifest) -> list[str]:
-    """Return parts that nobody wrote, and an index that misleads, one line each: loaders would read
-    them.
+    """Return parts that are not in the manifest, and a misleading index, one line each.
+
+    Loaders would read them.
     """
     form, data = registry.member("forms", manifest.form), manifest.data(folder)
     try:

@@ -28,7 +28,7 @@ RATE = "throughput_images_per_s"  # of measured points
 PREDICTED = "predicted"
 HOURS = ("train_h", "train_h_low", "train_h_high", "worker_hours", "price", "energy_kwh")
 NUMBERS = ("basis", *RATES, "efficiency", *HOURS, "next_run", "why_not")
-WIDEST = 10.0  # an interval that spans more than this factor says nothing that anybody could use
+WIDEST = 10.0  # an interval that spans more than this factor is of no use
 
 
 def make(config: Mapping[str, Any], folders: Sequence[Path], results: Path = layout.RESULTS) -> str:
@@ -65,9 +65,9 @@ def counts(measured: Sequence[int], planned: Iterable[int]) -> list[int]:
 def rows(
     series: Sequence[Series], machine: Machine, planned: Iterable[int] = ()
 ) -> list[dict[str, Any]]:
-    """Return one row per series and worker count: those measured, and some beyond (`counts`).
+    """Return one row per series and worker count: the measured ones, and some beyond (`counts`).
 
-    If nothing can be said, a row's `why_not` says why, and its numbers are null.
+    If nothing can be predicted, `why_not` of the row has the reason, and its numbers are null.
     """
     priors, planned = prediction_priors.read(), {*planned}
     return [
@@ -107,7 +107,8 @@ def _row(series: Series, count: int, machine: Machine, priors: Priors) -> dict[s
 
 def predicted(series: Series, workers: int, priors: Priors) -> tuple[float, float, float]:
     """Return the rate of all workers [images/s] and its 95 % confidence interval. Raises
-    TooLittleError, which says which measurement would help, also where the interval says nothing.
+    TooLittleError, which names the measurement that would help, also where the interval is too wide
+    to be of use.
     """
     forecast = last_rate.predict(series.measured, [workers], [series.batch_at(workers)], priors)
     middle, low, high = (
@@ -127,7 +128,7 @@ def _numbers(
     machine: Machine,
     rates: tuple[float, float | None, float | None],
 ) -> dict[str, Any]:
-    """Return the `rates` [images/s], of which the ends may be unknown, and what follows from
+    """Return the `rates` [images/s], whose ends may be unknown, and the numbers that follow from
     them.
     """
     middle, low, high = rates

@@ -62,7 +62,7 @@ class Series:
             *dict.fromkeys(self.settings[key] for key in keys if self.settings[key]),
             *self.apart,
         ]
-        if not self.settings["loader"]:  # of others' records the machine tells series apart
+        if not self.settings["loader"]:  # for others' records, the machine distinguishes the series
             words.append(str(self.settings["machine"]))
         batches = sorted(set(self.measured.batch_per_worker))
         span = " to ".join(f"{batch:g}" for batch in dict.fromkeys((batches[0], batches[-1])))

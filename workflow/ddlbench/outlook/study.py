@@ -51,7 +51,9 @@ class StudyData:
         return sorted({run.spec.workers for run in self.plan.runs.values()})
 
     def table(self, name: str, rows: Sequence[Mapping[str, Any]]) -> Path:
-        """Write `<results>/<study>/<machine>/tables/<name>.csv`; whole, or not there."""
+        """Write `<results>/<study>/<machine>/tables/<name>.csv`; the file appears complete or not
+        at all.
+        """
         path = self.results / self.plan.home / "tables" / f"{name}.csv"
         path.parent.mkdir(parents=True, exist_ok=True)
         with files.aside(path) as hidden:

@@ -29,7 +29,7 @@ class EpochDecoder:
         self.ahead, self.batches = (
             ahead,
             batches,
-        )  # batches of this epoch that DALI was not asked for yet
+        )  # batches of this epoch that were not requested from DALI yet
         self._decode = pipeline.schedule_run
         self._began = False
         decoder = weakref.proxy(
@@ -42,12 +42,12 @@ class EpochDecoder:
         # In an epoch shorter than `ahead`, DALI's first request reaches into the next epoch.
         beyond = max(0, -self.batches)
         self.batches += batches
-        iterator.reset()  # asks for one batch, if none was asked for
+        iterator.reset()  # requests one batch, if none was requested
         for _ in range(self.ahead - max(beyond, 1)):
             iterator._schedule_runs(release_outputs=False)
 
     def _asked(self) -> None:
-        if not self._began:  # the first call asks for `ahead` batches at once
+        if not self._began:  # the first call requests `ahead` batches at once
             self._began = True
             self.batches -= self.ahead
             self._decode()

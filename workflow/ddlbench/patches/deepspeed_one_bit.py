@@ -45,9 +45,9 @@ def take_first_step(optimizer: Any) -> None:
 
 
 def state(optimizer: Any, reduces: bool) -> dict[str, Any]:
-    """Return all that the optimizer keeps, the errors that it has not sent yet included.
+    """Return the complete state of the optimizer, including the errors that it has not sent yet.
 
-    `reduces` says whether the engine still averages gradients itself; it is kept with the state.
+    `reduces`: whether the engine still averages gradients itself. It is stored with the state.
     """
     return {
         "parameters": [dict(optimizer.state[p]) for p in _parameters(optimizer)],

@@ -26,7 +26,7 @@ def masters(zero: Any, stage: int) -> list[Any]:
 
 
 def spread_masters(zero: Any) -> None:
-    """Make ZeRO 3's shards of the parameters from the optimizer's; small parameters are whole on
+    """Make ZeRO 3's shards of the parameters from the optimizer's. Small parameters are complete on
     every rank.
     """
     for group, master in enumerate(zero.fp32_partitioned_groups_flat):

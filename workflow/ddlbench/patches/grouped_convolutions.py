@@ -25,7 +25,7 @@ def _convolution_backward(
     **named: Any,
 ) -> int:
     """Count the operations of a convolution's backward pass, from shapes: those of its forward pass
-    for each of the two gradients that are asked for.
+    for each of the two gradients that are requested.
     """
     from torch.utils.flop_counter import conv_flop_count
 

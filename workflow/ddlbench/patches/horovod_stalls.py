@@ -34,7 +34,7 @@ class Waiting:
 
 
 def watch(rank: int, timeout_s: float) -> None:
-    """End this process, from here on, when a wait has reached the timeout; the note says why."""
+    """End this process, from here on, when a wait reaches the timeout. The note has the reason."""
     Thread(target=_give_up, args=(rank, timeout_s), daemon=True).start()
 
 

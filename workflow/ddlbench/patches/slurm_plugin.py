@@ -75,7 +75,7 @@ WAIT_S, TRIES = (
 )  # how often it is seen whether there is room; after so many times SLURM is asked in any case
 # sacct's and squeue's words for a job that SLURM ended, and for one that is not started yet.
 CUT_SHORT = ("CANCELLED", "TIMEOUT", "DEADLINE")
-SILENT_S = 120.0  # after which a job is said that no answer names
+SILENT_S = 120.0  # a job that no answer contains is reported after this time
 WAITING = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT")
 
 
@@ -132,7 +132,7 @@ def patch_plugin() -> None:
     report, submit = executor.report_job_error, executor.report_job_submission
 
     def report_job_error(self: Any, job_info: Any, msg: str | None = None, **more: Any) -> None:
-        with suppress(Exception):  # what is said of a failure must not hide it
+        with suppress(Exception):  # an error in the report of a failure must not hide the failure
             if job_info.external_jobid is None:
                 more["cause"], msg = "refused by SLURM", slurm.refusal(msg or "")
             else:
@@ -181,7 +181,7 @@ class Silence:
                 self.since.pop(job, None)
 
     def jobs(self, now: float) -> list[str]:
-        """Return the jobs that nobody has named for SILENT_S."""
+        """Return the jobs that no answer has contained for SILENT_S."""
         return [job for job, since in self.since.items() if now - since >= SILENT_S]
 
 
@@ -262,7 +262,7 @@ def say_held(pending: list[str], subjects: set[str]) -> None:
 
 
 def settle_accounting(settings: Any) -> None:
-    """Make the plug-in ask squeue, and check no account, where SLURM keeps no accounts.
+    """Make the plug-in query squeue, and check no account, where SLURM keeps no accounts.
 
     `settings` are the plug-in's.
     """
@@ -281,7 +281,7 @@ def settle_accounting(settings: Any) -> None:
         plugin: Any = import_module(PLUGIN)
         plugin.is_query_tool_available = lambda tool: (
             tool == "squeue"
-        )  # else it falls back to sacct, or asks it why
+        )  # else it falls back to sacct, or queries sacct for the reason
         plugin.validate_account = lambda account, logger: account
         plugin.get_account = lambda logger: None
 
@@ -367,8 +367,8 @@ def patch_jobstep() -> None:
     executor.run_job = run_job
 
 
-# What a job's own srun would take for orders. The rest of SLURM's variables says which job it is
-# in.
+# Variables that a job's own srun would take for options. The rest of SLURM's variables identify the
+# job.
 KEPT = (
     "ARRAY_JOB_ID",
     "ARRAY_TASK_ID",

@@ -73,8 +73,8 @@ class LayerDropping:
         self.kept, self.scales = [True] * len(self.kept), [1.0] * len(self.kept)
 
     def _wrap(self, i: int, block: Any) -> None:
-        """Let a dropped block return its input, and scale what the two branches of a kept one put
-        out.
+        """Let a dropped block return its input, and scale the output of the two branches of a kept
+        one.
         """
         whole = block.forward
 

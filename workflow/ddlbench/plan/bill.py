@@ -117,7 +117,7 @@ def check_limit(table: Sequence[Row], limit: float) -> None:
     nobody can tell.
     """
     likely, _ = gpu_hours(table)
-    # Of runs of which nobody knows more: the most that their queue gives them.
+    # A run of unknown length counts with the maximum that its queue allows.
     hours = likely + sum(row.gpu_hours_high or 0.0 for row in table if row.gpu_hours is None)
     unknown = sum(row.gpu_hours_high is None for row in table)
     where = "config/config.yaml: max_gpu_hours"

@@ -14,8 +14,8 @@ from ddlbench.settings.machine import Machine
 class BudgetGroup:
     """Jobs of one size that are all done, or all still to be made.
 
-    `hours` are those of one, the mean; `amount` is that of all in the centre's unit. Both are None
-    if one of the jobs is of unknown length. `estimate_by` says from what hours are known
+    `hours` is the mean of one job; `amount` is the sum over all in the centre's unit. Both are None
+    if the length of one of the jobs is unknown. `estimate_by` is the source of the hours
     (`plan/estimate.py`). `rule` is the kind of job.
     """
 

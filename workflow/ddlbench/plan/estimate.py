@@ -100,8 +100,8 @@ class Doubling:
 @dataclass(frozen=True)
 class Estimate:
     """The estimated wall time of a run [s]: lowest, likely, highest; `s` is None if nothing is
-    known. `basis` says where it comes from; `by` is MEASURED, PREDICTED, GUESSED, or None if
-    nothing is known.
+    known. `basis` describes the source of the estimate. `by` is MEASURED, PREDICTED, GUESSED, or
+    None if nothing is known.
     """
 
     low_s: float | None

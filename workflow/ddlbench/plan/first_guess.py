@@ -50,7 +50,7 @@ def _counted() -> dict[str, list[tuple[int, float]]]:
 
 def operations(model: Model) -> tuple[float, float] | None:
     """Return the operations of a forward pass over one picture, and those over a picture of the
-    size at which they were counted: they grow with the area. None if nobody counted them.
+    size at which they were counted: they grow with the area. None if they were never counted.
     """
     name, size = model
     counted = _counted().get(name)
@@ -65,7 +65,7 @@ def rate(
 ) -> tuple[float, float, float, str] | None:
     """Guess a model's rate: (lowest, likely, highest images per second of one worker; basis).
 
-    None if nobody counted its operations. `measured` are rates of other models on this machine.
+    None if its operations were never counted. `measured` are rates of other models on this machine.
     """
     counted = operations(model)
     if counted is None:

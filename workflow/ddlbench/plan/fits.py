@@ -12,7 +12,7 @@ from ddlbench.settings.config import complain, names_in
 from ddlbench.settings.machine import Machine
 from ddlbench.settings.study import Block, Study
 
-LONGEST_ID = 240  # bytes: file names have 255, and files aside have a few more than the run's
+LONGEST_ID = 240  # bytes: a file name may have 255; temporary names are a little longer
 
 
 def check_workers(
@@ -77,7 +77,7 @@ def check_id(study: Study, block: Block, spec: RunSpec) -> None:
 
 
 def check_run(study: Study, block: Block, machine: Machine, spec: RunSpec) -> None:
-    """Check a whole run. Raises ConfigError."""
+    """Check all settings of a run. Raises ConfigError."""
     where, recipe = f"runs.{block.name}", spec.recipe
     if spec.global_batch % (spec.workers * recipe.accumulation):
         key, batch = "global_batch", spec.global_batch

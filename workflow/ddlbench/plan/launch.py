@@ -48,7 +48,7 @@ def hide(machine: Machine) -> Machine:
     SHOWN variables.
     """
     if all(name.startswith(SHOWN) for name, _ in machine.environment):
-        return machine  # a plan of thousands of runs asks for each of them
+        return machine  # a plan of thousands of runs calls this for each run
     shown = (
         (name, value if name.startswith(SHOWN) else HIDDEN) for name, value in machine.environment
     )
@@ -80,7 +80,9 @@ def resources(
     account: str | None,
     program: tuple[str, ...] = PROGRAM,
 ) -> dict[str, str | int | None]:
-    """Return what Snakemake asks of the machine for a run; `launch` is for the rule's command."""
+    """Return what Snakemake requests from the machine for a run; `launch` is for the rule's
+    command.
+    """
     launch: dict[str, str | int | None] = {"launch": shlex.join(command(spec, machine, program))}
     return launch | (
         job_resources(spec, machine, minutes, account) if machine.launcher == "slurm" else {}

@@ -167,7 +167,7 @@ def _wanted(plan: Plan, runs: Collection[str]) -> dict[str, str]:
 
 
 def _unprepared(plan: Plan, runs: Collection[str]) -> list[str]:
-    """List the data sets of which these runs need a form that is not there."""
+    """List the data sets whose form, which these runs need, does not exist."""
     jobs = (plan.runs[run] for run in runs if run in plan.runs)
     read = {(job.manifest, job.spec.dataset) for job in jobs if job.manifest}
     return sorted({dataset for manifest, dataset in read if not Path(manifest).exists()})

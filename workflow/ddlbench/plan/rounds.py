@@ -87,11 +87,11 @@ def settings(plan: Plan) -> dict[str, dict[int, str]]:
 def replay(
     until: Until, every: Settings, made: Collection[str], hours: Mapping[str, float], ask: Ask
 ) -> list[Look]:
-    """Return all looks so far; the last one says what follows.
+    """Return all looks so far. The last one determines what follows.
 
-    `every` has all runs that may be made, `made` are those of the study that are there (ids), also
-    those of settings with a fixed number of repeats. `hours` are GPU hours by run, made or not.
-    `ask` answers from some runs alone: the open runs by question.
+    `every` has all runs that may be made, `made` the study's existing runs (ids), also those of
+    settings with a fixed number of repeats. `hours` are GPU hours by run, made or not. `ask`
+    answers from a part of the runs: it returns the open runs by question.
     """
     may = {run: setting for setting, runs in every.items() for run in runs.values()}
     have = {run for run in made if run not in may}
@@ -155,12 +155,12 @@ def read(path: Path) -> list[Look]:
 
 
 def asked(found: Sequence[Look]) -> set[str]:
-    """Return the runs (ids) that all rounds so far have asked for."""
+    """Return the runs (ids) that all rounds so far have requested."""
     return {run for look in found for run in look.more}
 
 
 def told(found: Sequence[Look], until: Until) -> list[str]:
-    """Return the last look in words, for a terminal; nothing where there was none."""
+    """Format the last look for a terminal; empty if there was none."""
     if not found:
         return []
     last = found[-1]

@@ -236,8 +236,8 @@ def parts(plan: Plan) -> Parts:
 
 
 def beside(plot: str) -> list[str]:
-    """Return the study's keys of the jobs that a plot shows in place of runs; none if it shows
-    runs.
+    """Return the study's keys of the jobs that a plot shows in place of runs; none if the plot
+    shows runs.
     """
     tables = registry.constant("figures", plot, "TABLES")
     return [rule.table for rule in kinds.beside() if rule.table in tables]

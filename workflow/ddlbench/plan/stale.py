@@ -41,10 +41,10 @@ class Memory:
 
 
 def memories(runs: Iterable[str]) -> dict[str, Memory]:
-    """Return what Snakemake remembers of each run that has a record.
+    """Return Snakemake's memory of each run that has a record.
 
-    Where there is nothing, or Snakemake was told to keep its memory elsewhere, a run is judged by
-    its record alone.
+    Where there is none, or Snakemake keeps its memory in another place, a run is judged by its
+    record alone.
     """
     if not NOTES.is_dir():
         return {}
@@ -63,8 +63,8 @@ def memories(runs: Iterable[str]) -> dict[str, Memory]:
 
 
 def remembered(output: str) -> dict[str, Any] | None:
-    """Return what Snakemake's own file says of the job that made an output; None if there is none
-    that can be read.
+    """Return the entry in Snakemake's own file about the job that made an output; None if there is
+    no readable entry.
     """
     name = urlsafe_b64encode(
         output.encode()
@@ -89,9 +89,9 @@ def state(
 ) -> tuple[str, str]:
     """Return (DONE, STALE, FAILED, STOPPED or MISSING; why) of a run's folder.
 
-    `recorded` is the spec in its record, None if that is not of a whole run; `command` is rule
-    train's today. A record that tables refuse by its seal is done: nobody makes it again without
-    being asked.
+    `recorded` is the spec in its record, None if the record is of an incomplete run; `command` is
+    rule train's today. A record that tables refuse by its seal is done: it is made again only on
+    request.
     """
     outputs = [folder / MLLOG, folder / STEPS]
     missing = [path.name for path in outputs if not path.exists()]
@@ -131,17 +131,17 @@ def unfinished(folder: Path, missing: str = "") -> tuple[str, str]:
 
 
 def is_of_other_settings(log: Path, spec: RunSpec) -> bool:
-    """Tell whether a sealed record is there and is not of this very run.
+    """Return whether a sealed record exists and belongs to another run.
 
-    Snakemake's memory cannot tell: it holds no run that a SLURM job finished after its Snakemake
-    was killed, and none at all once `.snakemake` is gone. The record itself says what it is of, in
-    its first lines. A record that was changed since is refused, and not made again.
+    Snakemake's memory cannot show this: it holds no run that a SLURM job finished after its
+    Snakemake was killed, and none at all once `.snakemake` is gone. The first lines of the record
+    name its run. A record that was changed since is refused, and not made again.
     """
     try:
         recorded = recorded_spec(log)
     except (
         Exception
-    ):  # no log, or one in which anything may stand: `collect` refuses it and says why
+    ):  # no log, or a log with unexpected contents: `collect` refuses it and reports why
         return False
     if isinstance(recorded, Mapping) and not changes(recorded, json.loads(spec.to_json())):
         return False
@@ -149,8 +149,8 @@ def is_of_other_settings(log: Path, spec: RunSpec) -> bool:
 
 
 def has_other_steps(folder: Path) -> bool:
-    """Tell whether a record's steps are not those that its log was sealed with, or nobody can
-    tell.
+    """Return whether a record's steps differ from those that its log was sealed with, or cannot be
+    compared.
     """
     try:
         return (sealed(folder / MLLOG) or {}).get(STEPS) != files.sha256(folder / STEPS)
@@ -158,7 +158,7 @@ def has_other_steps(folder: Path) -> bool:
         return True
 
 
-# Digests, which tell nobody anything.
+# Digests, which mean nothing to people.
 SOURCES = {"digest": "files of the program", "model_sha256": "the source of the model"}
 
 

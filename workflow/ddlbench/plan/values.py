@@ -44,7 +44,7 @@ class Job(Generic[S]):
 
     @cached_property
     def resources(self) -> Resources:
-        """Return what the first attempt asks for."""
+        """Return the resources that the first attempt requests."""
         return self.asks(1)
 
     def asked(self, attempt: int) -> Resources:
@@ -105,7 +105,7 @@ class Plan:
     def jobs(self) -> dict[str, Job[Any]]:
         """Return all jobs by id, runs first.
 
-        Made once: Snakemake asks for a job some nine times.
+        The result is cached: Snakemake needs each job some nine times.
         """
         return {**self.runs, **self.beside}
 
@@ -113,7 +113,7 @@ class Plan:
     def columns(self) -> dict[str, dict[str, Any]]:
         """Return each run's settings as columns of tables.
 
-        Made once: each figure that selects runs asks for all of them.
+        The result is cached: each figure that selects runs needs all of them.
         """
         return {run: job.spec.columns() for run, job in self.runs.items()}
 
@@ -144,8 +144,8 @@ class Plan:
 
     @cached_property
     def further(self) -> list[str]:
-        """Return the runs (ids) beyond the repeats that each setting has in any case: those that
-        rounds asked for.
+        """Return the runs (ids) that rounds have requested, beyond the repeats that each setting
+        has in any case.
         """
         blocks = [block for block in self.study.blocks if block.further]
         runs = (

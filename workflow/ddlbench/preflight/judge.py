@@ -35,7 +35,7 @@ def judge(
     """Return the problems, errors first.
 
     `ranks` is what `scout.py` left of each rank that came so far. `allocated` are the nodes of the
-    SLURM job. A problem that several ranks have is said once, with their nodes.
+    SLURM job. A problem of several ranks is reported once, with their nodes.
     """
     everyone = len(ranks) == promised["workers"]
     found = (
@@ -49,7 +49,7 @@ def judge(
 def judge_nodes(machine: Machine, nodes: Iterable[Node]) -> list[Problem]:
     """Return where the machine's file and SLURM disagree about a node.
 
-    Timed runs take whole nodes, whatever the file says.
+    Timed runs take complete nodes, whatever the file says.
     """
     return _once_each(
         (False, text, node.name) for node in nodes for text in _of_node(node, machine)
@@ -269,10 +269,10 @@ def _explain(facts: Mapping[str, Any], promised: Mapping[str, Any]) -> str:
 
 
 def _absent_interfaces(there: Sequence[str], environment: Mapping[str, str]) -> Iterable[str]:
-    """Yield the variables that name network interfaces none of which is there.
+    """Yield the variables whose network interfaces all do not exist.
 
-    Gloo's value is names, separated by commas. NCCL's is beginnings of names; after = whole names;
-    after ^ those not to use:
+    Gloo's value is names, separated by commas. NCCL's is beginnings of names; after = complete
+    names; after ^ those not to use:
     https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-socket-ifname
     """
     gloo = environment.get("GLOO_SOCKET_IFNAME")

@@ -86,7 +86,7 @@ def promised(plan: Plan) -> dict[str, Any]:
         "environment": dict(launch.hide(machine).environment),
         "host_suffix": machine.host_suffix,
         "start_timeout_s": machine.start_timeout_s,
-        # Only where it is asked for, so that preflights from before stand.
+        # Only where it is requested, so that earlier preflights stay valid.
         **(
             {"node_check": machine.node_check, "node_check_timeout_s": machine.node_check_timeout_s}
             if machine.node_check
@@ -130,8 +130,8 @@ def is_current(plan: Plan) -> bool:
 
 
 def resources(plan: Plan, account: str | None) -> dict[str, str | int | None]:
-    """Return what Snakemake asks of the machine for the preflight, like `launch.resources` for a
-    run.
+    """Return what Snakemake requests from the machine for the preflight, like `launch.resources`
+    for a run.
     """
     machine, ranks = plan.machine, trial(plan)
     minutes = MINUTES

@@ -47,8 +47,8 @@ PACKAGES = ("torch", "numpy", "horovod", "nvidia")  # whose place is looked at
 def here(promised: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Collect what a rank sees on its own, before it meets the others."""
     threads, places = os.sched_getaffinity(0), {"results": folder, "data": Path(promised["data"])}
-    # Of frameworks that are not installed here `lacks` says so; the others may be unable to do what
-    # the study asks.
+    # For frameworks that are not installed here, `lacks` gives the reason. The others may not
+    # support what the study requests.
     members = [
         (registry.member("frameworks", name), options) for name, options in promised["frameworks"]
     ]
@@ -195,8 +195,9 @@ def clocks(
 def read(folder: Path) -> dict[str, Any]:
     """Measure how fast one process reads a part of a prepared form.
 
-    Before, the system is asked to drop it from its cache. `cached_share` is the share of the bytes
-    that were in the cache all the same: 0 is a cold read, null is unknown.
+    Before the measurement, the system is requested to drop the part from its cache. `cached_share`
+    is the share of the bytes that stayed in the cache in spite of this: 0 is a cold read, null is
+    unknown.
     """
     manifest = Manifest.read(folder)
     data = manifest.data(folder)
@@ -255,7 +256,9 @@ def _cached(file: int, length: int) -> float | None:
 def meet(
     promised: dict[str, Any], who: place.Rank, facts: dict[str, Any], tell: Callable[[str], None]
 ) -> None:
-    """Fill in what ranks see together. `tell` writes down what is tried next, in case it hangs."""
+    """Fill in the results that ranks get together. `tell` writes down what is tried next, in case
+    it hangs.
+    """
     import torch.distributed as dist
 
     tell("meeting the other ranks by Gloo")

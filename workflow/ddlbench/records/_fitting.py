@@ -77,8 +77,8 @@ def check_times(
     log: Path, events: Sequence[Event], path: Path, steps: pd.DataFrame, spec: RunSpec
 ) -> None:
     """Check that the times of a record fit each other: its steps fill the log's epochs, epochs and
-    validations fill the run, and the run takes what `ddlbench_elapsed_s` says. `path` is the file
-    of the steps.
+    validations fill the run, and the run's length is `ddlbench_elapsed_s`. `path` is the file of
+    the steps.
 
     Where a run resumed from a checkpoint, the log includes the time in between, and the clock of
     the steps does not.

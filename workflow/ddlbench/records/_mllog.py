@@ -49,7 +49,7 @@ ACCURACY = "eval_accuracy"
 MOST_EPOCHS = 10_000  # unet3d's limit, the largest of all; what counts further counts samples
 # Rates as writers name them, in the order in which they are believed.
 RATES = ("throughput", "imgs_sec", "images_per_sec", "samples_per_sec")
-# What is said of a run: the first value of each counts.
+# Settings and facts of a run. Of each, the first value counts.
 SAID = (
     *(
         "submission_benchmark",
@@ -109,7 +109,7 @@ class Marks:
             self._once()
 
     def _once(self) -> None:
-        """Keep each event once: a log of a gigabyte says the same thing again and again."""
+        """Remove repeated events: a log of a gigabyte repeats the same events many times."""
         import numpy as np
 
         # As whole numbers of the same bits, so that NaN equals NaN; times stay in their order.
@@ -120,11 +120,11 @@ class Marks:
 
 @dataclass
 class Log:
-    """The contents of a log. `keys` has None for what is only said to be null; `status` is that of
-    the last `run_stop`, None without one; `rates` by their key [1/s].
+    """The contents of a log. `keys` has None for a key whose only value is null; `status` is that
+    of the last `run_stop`, None without one; `rates` by their key [1/s].
 
-    `statuses` are those of all ranks. `lines` is how many MLPerf lines it has, `damaged` how many
-    of them could not be read.
+    `statuses` are those of all ranks. `lines` is the number of its MLPerf lines, `damaged` the
+    number of those that could not be read.
     """
 
     keys: dict[str, Any] = field(default_factory=dict)
@@ -202,7 +202,7 @@ def _scan(block: bytes, log: Log) -> None:
     """
     wanted = {
         key.encode() for key in WANTED if log.keys.get(key) is None
-    }  # what other ranks say too is not read again
+    }  # other ranks repeat this: their copies are not read
     add = {key.encode(): marks.add for key, marks in log.marks.items() if key != "run_stop"}
     rates, damaged = log.rates["throughput"].append, 0
     behind = block.split(TOKEN)

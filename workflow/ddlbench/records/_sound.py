@@ -65,7 +65,7 @@ OF_EPOCHS = {"eval_start", "eval_accuracy", "eval_stop", "tracked_stats", "ddlbe
 
 
 def is_amount(value: Any) -> bool:
-    """Tell whether it is a finite number, at least 0: a time, a count, an amount."""
+    """Return whether the value is a finite number, at least 0: a time, a count, an amount."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < LARGEST
 
 
@@ -77,13 +77,13 @@ def is_time(seconds: Any) -> Any:
 
 
 def is_fraction(value: Any) -> bool:
-    """Tell whether it is a number from 0 to 1."""
+    """Return whether the value is a number from 0 to 1."""
     return is_amount(value) and value <= 1
 
 
 def check_digest(path: Path, seal: str | None) -> None:
-    """Check that the file is the one that the record was sealed with; without a digest, that it is
-    not there.
+    """Check that the file is the one that the record was sealed with. Without a digest, check that
+    the file does not exist.
     """
     if seal is None and path.exists():
         raise RefusedError(path, "is no file of this record: its log does not name it")
@@ -130,8 +130,8 @@ def check_log(path: Path, events: Sequence[Event], spec: RunSpec) -> None:
 
 
 def _check_settings(path: Path, settings: RunSpec | Recipe) -> None:
-    """Check that each setting of the run has the type that its field declares; ids do not tell for
-    all of them.
+    """Check that each setting of the run has the type that its field declares. The digest in the
+    run's id does not prove this for all of them.
     """
     for field in fields(settings):
         value, kind = getattr(settings, field.name), str(field.type)
@@ -230,7 +230,7 @@ def _check_epochs(path: Path, events: Sequence[Event], spec: RunSpec) -> None:
     """
     expected = (
         list(range(1, spec.epochs + 1)) if kinds.is_ours(spec) else []
-    )  # a program validates when it likes
+    )  # a program validates at any time
     for key in ("epoch_start", "epoch_stop", "eval_start", "eval_accuracy", "eval_stop"):
         numbers = [event.metadata.get("epoch_num") for event in events if event.key == key]
         # What learns nothing has no accuracy; records of before have one all the same.
@@ -368,9 +368,9 @@ def check_steps(path: Path, steps: pd.DataFrame, spec: RunSpec, images: int) -> 
 
 
 def most_steps(spec: RunSpec, images: int) -> int:
-    """Return the most rows that the steps of a run can have.
+    """Return the maximum number of rows in the steps of a run.
 
-    A program makes as many steps as it likes.
+    The number of steps of a program is not known in advance.
     """
     if not kinds.is_ours(spec):
         return MOST_STEPS

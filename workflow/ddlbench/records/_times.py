@@ -57,12 +57,12 @@ class Times:
 
     @property
     def jumped(self) -> bool:
-        """Tell whether a clock was set while it trained."""
+        """Return whether a clock was set during the training."""
         return self.back_s > max(1.0, 0.01 * (self.train_s or 0.0))
 
     def values(self) -> dict[str, Any]:
-        """Return the measures under the names of table `runs`; a Why for those that the log should
-        say and does not.
+        """Return the measures under the names of table `runs`. A measure that the log should
+        contain, but does not, is a Why.
         """
         rate: Any = self.clock_rate or self.said_rate or Why(self.no_rate)
         if (
@@ -344,7 +344,7 @@ def _back(log: Log, begin: float | None, end: float | None) -> float:
 
 
 def _said(log: Log) -> float | None:
-    """Return the median of the rates that the log says, of the first kind that it has."""
+    """Return the median of the rates in the log, of the first kind of rate that it has."""
     for name in (*RATES, *(f"tracked_stats.{name}" for name in RATES)):
         rates = np.array(log.rates.get(name, ()))
         rates = rates[np.isfinite(rates) & (rates > 0)]

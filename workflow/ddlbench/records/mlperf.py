@@ -64,7 +64,7 @@ def find(folder: Path, benchmarks: Sequence[str] = ()) -> list[Path]:
 def read(place: Path, wanted: str | None = None) -> Summary | None:
     """Read one log; `wanted` is not used here.
 
-    Raises RefusedError if it is no log, or nothing says how many accelerators.
+    Raises RefusedError if the file is not a log, or if the number of accelerators is unknown.
     """
     from ddlbench.records import _published, _sound
 
@@ -147,8 +147,8 @@ def _system(place: Path, log: Log) -> System:
 
 
 def _names(place: Path) -> tuple[str, str, str]:
-    """Return who submitted a log, and the names of its system and its benchmark: folders that it
-    lies in.
+    """Return the submitter of a log, and the names of its system and its benchmark: the folders
+    that contain the log.
     """
     org, system, benchmark = (
         printable(path.name) for path in (place.parents[3], place.parents[1], place.parent)
@@ -186,7 +186,7 @@ def _run(place: Path, log: Log, system: System, times: Times) -> dict[str, Any]:
 def _submission(
     place: Path, log: Log, system: System, times: Times, row: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the row of table `submissions`: what a log says about itself, besides its times."""
+    """Return the row of table `submissions`: what a log states besides its times."""
     org, name, benchmark = _names(place)
     return {
         "run": row["run"],
@@ -275,8 +275,8 @@ class System:
 
     @property
     def workers(self) -> int:
-        """Return the number of accelerators; of processors where a system has none; 0 if nothing
-        says how many.
+        """Return the number of accelerators, or of processors where a system has no accelerators; 0
+        if the number is unknown.
         """
         return (self.nodes or 0) * (self.per_node or self.processors or 0)
 
@@ -316,9 +316,9 @@ def read_system(path: Path, log: Log) -> System:
 
 
 def _number(name: str, text: str) -> int | None:
-    """Return the number that stands behind a name, None without one.
+    """Return the number after a name; None without one.
 
-    Raises ValueError for one that no system has.
+    Raises ValueError for a number that no system has.
     """
     match = re.search(
         rf"{name}\W{{1,99}}?(-?\d{{1,3}}(?:,\d{{3}})+(?!\d)|-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)", text

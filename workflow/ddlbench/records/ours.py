@@ -60,7 +60,7 @@ def read(place: Path, wanted: str | None = None) -> Summary | None:
     _planned.check_settings(place, wanted)
     stamps = _stamps(
         place
-    )  # before it is read: what changes meanwhile makes the summary old at once
+    )  # before the record is read: a change during the reading then invalidates the summary at once
     summary = _kept(place, stamps)
     if summary is None:
         summary = make(record(place))
@@ -92,7 +92,7 @@ def record(folder: Path) -> Record:
         raise
     except (
         Exception
-    ) as error:  # whatever stands in a file must not keep the other runs from their tables
+    ) as error:  # an unexpected value in a file must not keep the other runs from their tables
         raise not_understood(log, error) from error
 
 
@@ -139,10 +139,10 @@ def _pauses(events: Sequence[Event]) -> set[int]:
 
 
 def _table(path: Path, columns: Iterable[str], most_rows: int) -> pd.DataFrame:
-    """Read those of these columns that a file has.
+    """Read those of these columns that the file has.
 
-    Its footer says how many rows and bytes are to come: a file of a few megabytes may hold rows for
-    all of this machine's memory.
+    The file's footer states the number of rows and bytes. A file of a few megabytes may hold rows
+    that fill all of this machine's memory.
     """
     import pyarrow.parquet as pq
 
@@ -172,8 +172,8 @@ def _table(path: Path, columns: Iterable[str], most_rows: int) -> pd.DataFrame:
 
 
 def _kept(folder: Path, stamps: Stamps) -> Summary | None:
-    """Read the summary beside the record; None if there is none, or it is damaged, or of other
-    files or another version.
+    """Read the summary beside the record. None if there is none, if it is damaged, or if it belongs
+    to other files or to another version.
     """
     try:
         first, body = read_bytes(folder / SUMMARY).decode().splitlines()
@@ -228,8 +228,8 @@ def _stamps(folder: Path) -> Stamps:
 
 
 def _code(head: Mapping[str, Any]) -> str | None:
-    """Return a code that only this user's key makes of the first line of a summary; None where
-    there can be no key, so that every summary is made again.
+    """Return a code of the first line of a summary that can be computed with this user's key only.
+    None where there can be no key; then every summary is made again.
     """
     path = (
         Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state")

@@ -78,7 +78,7 @@ def data_are_damaged(facts: Facts) -> Cause | None:
 
 
 def a_rank_stopped_answering(facts: Facts) -> Cause | None:
-    """A rank fell silent, and has not said why."""
+    """A rank stopped sending heartbeats, and gave no reason."""
     silent = {rank: why for rank, why in facts.seen.silent.items() if rank not in facts.failures}
     for rank, why in silent.items():
         return Cause("stopped answering", f"rank {rank} {why}", rank)
@@ -124,8 +124,8 @@ def ranks_did_not_come(facts: Facts) -> Cause | None:
 
 
 def srun_says_why(facts: Facts) -> Cause | None:
-    """SLURM or its launcher ended the step; what follows from a signal that told us to stop is no
-    reason of its own.
+    """SLURM or its launcher ended the step. Consequences of a signal that requested us to stop are
+    not a cause.
     """
     ended = facts.ended
     if ended is None or (
@@ -137,7 +137,7 @@ def srun_says_why(facts: Facts) -> Cause | None:
 
 
 def told_to_stop(facts: Facts) -> Cause | None:
-    """A signal told us to stop, and the ranks did not end with a checkpoint."""
+    """A signal requested us to stop, and the ranks did not end with a checkpoint."""
     number = facts.seen.signal
     return (
         None

@@ -25,7 +25,7 @@ from ddlbench.settings.machine import IMAGE
 from ddlbench.slurm import step
 from ddlbench.train.assignment import telling
 
-NVIDIA = Path("/proc/driver/nvidia")  # what the driver says of itself and of its GPUs
+NVIDIA = Path("/proc/driver/nvidia")  # what the driver reports about itself and its GPUs
 
 # Packages whose versions every record names; its framework and its loader add their own.
 PACKAGES = ("torch", "torchvision", "timm", "mlperf-logging")
@@ -84,7 +84,7 @@ def _image(argv: list[str]) -> str | None:
 
 
 def cite(file: Path) -> dict[str, Any]:
-    """Return what a record says of the preflight that was made before it."""
+    """Return a record's reference to the preflight that was made before it."""
     preflight = json.loads(file.read_text(encoding="utf-8"))
     warnings = [problem["text"] for problem in preflight["problems"]]
     return {
@@ -154,15 +154,15 @@ def _git(*arguments: str) -> str | None:
 
 def cached_share(data: Path | None, most: int = MOST) -> float | None:
     """Return the share of the data's pages that are in memory, from a sample of its files; None
-    where nobody can tell. `data` is the folder of a form. Nothing is read to find out: the kernel
-    is asked, which tells only the owner of a file, who may write it, or root.
+    where it is unknown. `data` is the folder of a form. Nothing is read for this: the kernel knows
+    it, and answers only the owner of a file, users who may write it, and root.
     """
     if data is None:
         return None
     here = total = 0
     with suppress(
         OSError, ValueError, AttributeError, TypeError
-    ):  # no run is kept from starting by this
+    ):  # a failure here does not keep a run from starting
         root = json.loads((data / NAME).read_text(encoding="utf-8")).get("root")
         for file in _sample(Path(root or data), most):
             if os.access(file, os.W_OK):

@@ -23,9 +23,9 @@ from ddlbench.run import job
 from ddlbench.train import interruption
 from ddlbench.train.assignment import Assignment
 
-# A run that its study interrupts (`train/interruption.py`): the note of its ranks stays in its
-# folder until the record is whole, so that a supervisor that is killed meanwhile interrupts it no
-# second time.
+# For a run that its study interrupts (`train/interruption.py`): the note of its ranks stays in its
+# folder until the record is complete. So a supervisor that is killed meanwhile does not interrupt
+# the run a second time.
 KEPT = ".interruption.json"
 AGAIN = -1  # in place of an exit code: the run is to be started again
 
@@ -61,11 +61,11 @@ def trained(
 def make_record(
     spec: RunSpec, folder: Path, partial: Path, ended_s: float | None = None
 ) -> dict[str, Any] | None:
-    """Join what the ranks left, seal it and put it in place.
+    """Join the files that the ranks left, seal the record and put it in place.
 
-    None, or why that was not possible, as `diagnose` says it. `ended_s` is when training ended, if
-    that was long ago. It may be called again, wherever the call before was killed: before the seal
-    all is made again, after it the files are moved, the log last.
+    Return None, or why that was not possible, in the form of `diagnose`. `ended_s` is when training
+    ended, if that was long ago. The function may be called again, wherever the earlier call was
+    killed: before the seal everything is made again, after it the files are moved, the log last.
     """
     files = None
     try:
@@ -112,8 +112,8 @@ def _is_sealed(partial: Path) -> bool:
 
 
 def summarise(folder: Path) -> None:
-    """Leave beside the record what tables need of it, now that it is at hand. Tables can be made
-    without it.
+    """Write a summary beside the record for the tables, because the data are in memory now. Tables
+    can be made without it.
     """
     try:
         from ddlbench.records import (

@@ -116,9 +116,10 @@ def _take_over(holder: Path, aside: Path) -> None:
 
 
 def finished(folder: Path, spec: RunSpec) -> bool:
-    """Tell whether a job leaves a run's record as it is: the record is sound, and was made after
-    this job was asked for, or was already finished before SLURM requeued this very job. A job that
-    no Snakemake asked for leaves every sound record: its script was submitted once more, by hand.
+    """Return whether a job leaves a run's record unchanged: the record is sound, and was made after
+    this job was requested, or was already finished before SLURM requeued this very job. A job that
+    no Snakemake requested leaves every sound record unchanged: its script was submitted once more,
+    by hand.
     """
     last = sound(folder, spec)
     if last is None or ASKED not in os.environ:
@@ -129,8 +130,8 @@ def finished(folder: Path, spec: RunSpec) -> bool:
 
 
 def sound(folder: Path, spec: RunSpec) -> dict[str, Event] | None:
-    """Return the last event of each key of a run's record; None if the record is not whole, not as
-    sealed, or of other settings.
+    """Return the last event of each key of a run's record. None if the record is incomplete,
+    differs from its seal, or has other settings.
     """
     log = folder / MLLOG
     try:
@@ -155,7 +156,7 @@ def sound(folder: Path, spec: RunSpec) -> dict[str, Event] | None:
 
 
 def asked_s() -> float:
-    """Return when this job was asked for [s since 1970]; infinity without a Snakemake."""
+    """Return when this job was requested [s since 1970]; infinity without a Snakemake."""
     try:
         return float(os.environ[ASKED])
     except (KeyError, ValueError):
@@ -182,13 +183,13 @@ def begin(log: Path) -> None:
 
 
 def print_refusals(logs: Sequence[Path]) -> None:
-    """Print what jobs that were refused said, once the job with these logs has failed."""
+    """Print the messages of jobs that were refused, after the job with these logs has failed."""
     for refusal in refusals(logs):
         print(refusal, file=sys.stderr, flush=True)
 
 
 def refusals(logs: Sequence[Path]) -> list[str]:
-    """Return what jobs that were refused said, each after the name of its file."""
+    """Return the messages of jobs that were refused, each after the name of its file."""
     files = sorted(file for log in logs for file in log.parent.glob("refused-*.log"))
     new = [file for file in files if file.stat().st_mtime > asked_s()]
     return [f"{file}: {file.read_text(errors='replace').strip()}" for file in new]

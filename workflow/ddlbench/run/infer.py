@@ -104,8 +104,8 @@ def execute(
 
 
 def is_made(record: Path, spec: Mapping[str, Any]) -> bool:
-    """Tell whether a job of inference of these settings left its record after this job was asked
-    for.
+    """Return whether an inference job with these settings left its record after this job was
+    requested.
     """
     try:
         new = record.stat().st_mtime > hold.asked_s() or hold.ASKED not in os.environ

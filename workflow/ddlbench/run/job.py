@@ -56,7 +56,7 @@ def _made(name: str, folder: Path, execute: Callable[[], int]) -> int:
     """
     with suppress(
         OSError
-    ):  # an older reason must not stand for this try; a checkpoint beside it stays
+    ):  # an older reason must not be taken for this attempt's; a checkpoint beside it stays
         (folder / FOLDER / FAILURE).unlink(missing_ok=True)
     stopped = folder / PARTIAL / notes.STOPPED_NOTE
     try:
@@ -134,7 +134,7 @@ def ended(name: str, folder: Path, partial: Path, code: int, failure: dict[str, 
     if failure is None:
         return 0
     where = keep(folder, partial, failure)
-    with suppress(OSError):  # a full disk; the reason is kept by now
+    with suppress(OSError):  # a full disk; the reason is already saved
         print(
             f"{name} failed: {failure['message']}; exit code {code or 1}; {where}", file=sys.stderr
         )
@@ -142,9 +142,9 @@ def ended(name: str, folder: Path, partial: Path, code: int, failure: dict[str, 
 
 
 def keep(folder: Path, partial: Path, failure: dict[str, Any]) -> str:
-    """Keep what a failed try left, with the reason, in place of what the try before left.
+    """Save what a failed attempt left, with the reason; replace what the attempt before left.
 
-    Return a sentence that says where.
+    Return a sentence that names the place.
     """
     failed = folder / FOLDER
     shutil.rmtree(failed, ignore_errors=True)  # first: an older reason must not stand for this one

@@ -118,8 +118,8 @@ def _stand_ins(text: str, stood: dict[str, str]) -> str:
 
 
 def _whole(text: str, match: re.Match[str], name: str) -> str:
-    """Return all of the number of which a group may hold a part: `1,000` for `1`; a loss's sign
-    too.
+    """Return the complete number of which a group may match only a part: `1,000` for `1`; also a
+    loss's sign.
     """
     start, _ = match.span(name)
     said = match[name] + _rest(text, match, name)
@@ -212,7 +212,7 @@ def total_behind(text: str, end: int) -> float | None:
 
 
 def of_one_worker(text: str, span: tuple[int, int]) -> bool:
-    """Return whether words beside a number say that it is of one worker: `3.5 img/sec per CPU`,
+    """Return whether words beside a number show that it is one worker's: `3.5 img/sec per CPU`,
     `tok/s/gpu: 12`.
     """
     return bool(OF_ONE.match(text, span[1]) or FOR_ONE.search(label(text[: span[0]])))
@@ -296,7 +296,7 @@ NOT_A_STEP = re.compile(r"data|load|remaining|eta|total|epoch|forward|backward|v
 
 
 def _seconds(token: Token) -> float | None:
-    """Return how long a step took, if a number says it [s]."""
+    """Return how long a step took, if a number states it [s]."""
     behind = token.behind.strip().lower()
     if re.match(r"(it|iters?|steps?|batch(es)?)\s?/\s?s", behind):
         return 1 / token.value if token.value > 0 else None

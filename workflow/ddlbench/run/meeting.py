@@ -23,9 +23,9 @@ SOON_FOR_S = 60.0
 
 @dataclass(frozen=True)
 class Met:
-    """The observation of the rendezvous port: whether a process listened, and how many connections
-    it had at most. None where nobody looked, as ranks that the program starts itself meet wherever
-    they like.
+    """The observation of the rendezvous port: whether a process listened, and the maximum number of
+    its connections. None where the port was not observed: ranks that the program starts itself may
+    meet anywhere.
     """
 
     listened: bool | None = None
@@ -33,7 +33,7 @@ class Met:
 
 
 def look(port: int) -> Met:
-    """Return what the kernel says of a port of this host."""
+    """Return the kernel's information about a port of this host."""
     listened, joined = False, 0
     for name in LISTS:
         with suppress(OSError):

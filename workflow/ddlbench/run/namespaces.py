@@ -86,8 +86,8 @@ def address(node: int) -> str:
 
 
 def run(program: Sequence[str], nodes: int, mbit: int | None) -> int:
-    """Start a rank per node and wait for all; the first exit code that is not 0 ends the others,
-    and is returned. Raises OSError, which says the command, if the cable cannot be laid.
+    """Start a rank per node and wait for all. The first exit code that is not 0 ends the others,
+    and is returned. Raises OSError, which names the command, if the cable cannot be created.
     """
     place = {
         "LOCAL_RANK": "0",

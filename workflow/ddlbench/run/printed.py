@@ -132,7 +132,7 @@ class Printed:
             self._log(self._hide(self._held))
 
     def _without(self, piece: bytes) -> bytes:
-        """Return what may be logged by now: whole lines, without secrets."""
+        """Return the text that may be logged by now: complete lines, without secrets."""
         if not self.secrets:
             return piece
         whole, end, self._held = (self._held + piece).rpartition(b"\n")
@@ -160,7 +160,7 @@ class Printed:
                         self._file.write(json.dumps(self.lines[-1]) + "\n")
 
     def _worth_keeping(self, text: str) -> str:
-        """Return the line as it is kept; empty if there is no room for it."""
+        """Return the line in the form in which it is kept; empty if the limit is reached."""
         if any(pattern.search(text) for pattern in self.patterns):
             return text
         text = text[:MOST_OTHER]

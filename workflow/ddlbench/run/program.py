@@ -73,8 +73,8 @@ def execute(
     """Run `command` to its end and put the record in place; `cited` is the preflight, for the
     record. A program reads `data` of its own, and writes checkpoints of its own.
 
-    Returns 0; `notes.STOPPED` if the program was asked to stop and can resume; else another code.
-    Raises ConfigError if a hidden value of the command cannot be found.
+    Return 0; `notes.STOPPED` if the program was requested to stop and can resume; else another
+    code. Raises ConfigError if a hidden value of the command cannot be found.
     """
     spec = as_it_is_read(spec)
     assert spec.program is not None
@@ -218,7 +218,9 @@ def _printed_before(kept: Path) -> list[Line]:
 
 
 def _kept(partial: Path, lines: list[Line]) -> list[Line]:
-    """Return the lines of earlier tries and of this one, and write them whole for the next try."""
+    """Return the lines of earlier attempts and of this one, and write them completely for the next
+    attempt.
+    """
     path = partial / LINES
     try:
         write_text(path, "".join(json.dumps(line) + "\n" for line in lines))
@@ -228,8 +230,9 @@ def _kept(partial: Path, lines: list[Line]) -> list[Line]:
 
 
 def as_it_is_read(spec: RunSpec) -> RunSpec:
-    """Return the run with what its program's file says today of how it is read. Raises
-    ConfigError.
+    """Return the run with the reading that its program's file describes today.
+
+    Raises ConfigError.
     """
     assert spec.program is not None
     if spec.program.how_it_is_read():
@@ -260,7 +263,7 @@ def _record(
         raise
     except UnreadError as error:
         return _unread(error, folder)
-    for name in (FOLDER, WORK):  # what the program wrote stays beside its record
+    for name in (FOLDER, WORK):  # the program's output stays beside its record
         if any((partial / name).glob("*")) and work.written(partial / name):
             shutil.rmtree(folder / name, ignore_errors=True)
             (partial / name).rename(folder / name)
@@ -343,10 +346,10 @@ def _unread(error: UnreadError, folder: Path) -> dict[str, Any]:
 
 
 def read_again(spec: RunSpec, folder: Path) -> str | None:
-    """Read a run's output again, if its program's file says something else than it was read by.
+    """Read a run's output again, if its program's file now describes another way to read it.
     Nothing is trained.
 
-    Returns what came of it, None if there was nothing to do. Raises ConfigError, HeldError.
+    Return the result, None if there was nothing to do. Raises ConfigError, HeldError.
     """
     spec = as_it_is_read(spec)
     assert spec.program is not None
@@ -369,8 +372,8 @@ def read_again(spec: RunSpec, folder: Path) -> str | None:
 
 
 def _read_record_again(spec: RunSpec, folder: Path) -> str | None:
-    """Make a record anew from the lines and files beside it. What cannot be read leaves it as it
-    is.
+    """Make a record anew from the lines and files beside it. If these cannot be read, the record
+    stays unchanged.
     """
     last = {event.key: event for event in read_log(folder / MLLOG)}
     before = last[READING].value if READING in last else {}

@@ -109,7 +109,7 @@ def _label(rank: int, process: subprocess.Popen[bytes]) -> None:
 
 
 def _write(data: bytes) -> None:
-    with _writing:  # whole lines
+    with _writing:  # complete lines
         while data:
             data = data[os.write(1, data) :]
 

@@ -31,7 +31,7 @@ WORKFLOW = Path(__file__).resolve().parents[2]
 CONFIG = next(
     (d for d in (Path.cwd() / "config",) if (d / "studies").is_dir()), WORKFLOW.parent / "config"
 )
-# MLPerf's reference convergence points, which the audit reads beside tables.
+# MLPerf's reference convergence points. The audit compares tables with them.
 CONVERGENCE = CONFIG / "references" / "mlperf-rcp-resnet50.csv"
 
 
@@ -149,8 +149,8 @@ class _Loader(SafeLoader):
     yaml_implicit_resolvers: dict[str | None, list[Any]] = {}  # noqa: RUF012
 
     def mapping(self, node: yaml.MappingNode) -> dict[str, Any]:
-        """Return its own keys laid over those that `<<` brings in, of which the first mapping's
-        win.
+        """Merge a mapping's own keys with those that `<<` brings in. Its own keys take precedence;
+        among the mappings of `<<` the first one does.
         """
         merged: dict[str, Any] = {}
         given: dict[str, Any] = {}

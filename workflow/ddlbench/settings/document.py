@@ -50,8 +50,8 @@ def page() -> str:
 
 
 def _inside(schema: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return the rules of a key whose values, or the values of whose list or mapping, have keys
-    themselves.
+    """Return the rules of a key whose values are mappings with keys of their own, or are lists or
+    mappings of such mappings.
     """
     rules: dict[str, Any] = schema["properties"][name]
     places = [rules, rules.get("items"), rules.get("additionalProperties"), *rules.get("anyOf", ())]
@@ -71,9 +71,7 @@ def _options(framework: str) -> str:
 
 
 def _table(schema: dict[str, Any], defaults: dict[str, str] | None = None) -> str:
-    """Format one row per key; `defaults` are texts for keys whose default the schema does not
-    say.
-    """
+    """Format one row per key. `defaults` are texts for keys that have no default in the schema."""
     lines = ["| key | meaning | allowed | default |", "|---|---|---|---|"]
     for key, rules in schema["properties"].items():
         if key in schema.get("required", ()):

@@ -24,11 +24,11 @@ def export(machine: str, modules: Iterable[str]) -> str:
 
 
 def missing(asked: Iterable[str], environment: Mapping[str, str]) -> list[str]:
-    """Return those of the modules that are not loaded.
+    """Return the modules that are not loaded.
 
-    LOADED, which Lmod and Environment Modules both keep, has full names: `GCC` may have loaded
-    GCC/13.3.0, and `CUDA/12` CUDA/12.6. Environment Modules has the other names of a module (its
-    aliases) in OTHER_NAMES.
+    Lmod and Environment Modules both keep full names in LOADED: `GCC` may have loaded GCC/13.3.0,
+    and `CUDA/12` CUDA/12.6. Environment Modules keeps the other names of a module (its aliases) in
+    OTHER_NAMES.
     """
     names = environment.get(LOADED, "").split(":")
     for others in environment.get(OTHER_NAMES, "").split(":"):
@@ -57,7 +57,7 @@ def complaint(machine: str, asked: Iterable[str], environment: Mapping[str, str]
 
 
 def check_loaded() -> None:
-    """Exit with one line if this job lacks a module that its machine asks for."""
+    """Exit with one line if this job lacks a module that its machine requires."""
     wrong = complaint(os.environ.get(MACHINE, "?"), os.environ.get(ASKED, "").split(), os.environ)
     if wrong:
         sys.exit(wrong)

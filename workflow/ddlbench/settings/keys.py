@@ -139,7 +139,8 @@ def value_of(
         if name not in _keys(rules):
             raise _unknown(file, _join(under, name), name, rules)
     try:
-        # A mapping stands for what no key allows, such as dates of YAML 1.1 that Snakemake reads.
+        # A mapping stands for a value that no key allows, such as dates of YAML 1.1 that Snakemake
+        # reads.
         text = json.dumps({**data, **more}, default=lambda value: {str(value): ""}, skipkeys=True)
         value: T = adapter.validate_json(text, strict=True)
     except ValidationError as error:
@@ -148,8 +149,8 @@ def value_of(
         raise ConfigError(
             f"{file}: has a number of more than 4300 digits; allowed: below 2^63"
         ) from None
-    # Whole numbers stay whole where others are allowed: 5, not 5.0. The text of a run decides
-    # whether it is stale.
+    # An integer stays an integer where floats are allowed: 5, not 5.0. The text of a run decides
+    # whether the run is stale.
     whole = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in data.items()
@@ -183,7 +184,8 @@ def _explained(
     """Explain the first fault, of those nearest to the file's top."""
     faults = [(*_place(fault["loc"], data), fault) for fault in error.errors(include_url=False)]
     paths = [path for path, _, _ in faults]
-    # Of a value with several types each may complain: the one that got farthest says most.
+    # If a value may have several types, each type may report an error. The error that is deepest in
+    # the value is the most specific.
     faults = [
         fault
         for fault in faults
@@ -226,7 +228,7 @@ def _refused(file: str | Path, where: str, value: object, rules: dict[str, Any])
 
 
 def _place(loc: Sequence[int | str], data: Any) -> tuple[list[int | str], Any]:
-    """Return (the keys that lead to a fault, its value); pydantic also names the types that it
+    """Return (the keys that lead to a fault, its value). pydantic also names the types that it
     tried.
     """
     path = []
@@ -297,7 +299,7 @@ def in_words(rules: dict[str, Any], name: str = "a name") -> str:
         return ", or ".join(in_words(kind, name) for kind in rules["anyOf"])
     if "const" in rules:
         return f"`{rules['const']}`"
-    text = TYPES[rules.get("type", "string")]  # of names of a mapping the type is not said
+    text = TYPES[rules.get("type", "string")]  # the type of names of a mapping is not documented
     if "pattern" in rules:
         names = {NAMED: name, MODEL: f"{name}, or `<module>:<function>`"}
         text = names.get(rules["pattern"], f"text matching `{rules['pattern']}`")

@@ -310,18 +310,18 @@ class Machine(Keys):
         return self.nodes * self.workers_per_node
 
     def rate(self, model: str, image_size: int) -> float | None:
-        """Return the images per second of one worker by `images_per_s`, for pictures of this size;
-        None if the file gives none. A rate of one size says little of another: operations grow with
-        the area, and a GPU with little to do waits.
+        """Return the images per second of one worker from `images_per_s`, for pictures of this
+        size; None if the file gives none. A rate at one size is little evidence for another size:
+        operations grow with the area, and a GPU with little to do waits.
         """
         rates = dict(self.images_per_s)
         usual = image_size == 224 or model in registry.SMALL_MODELS
         return rates.get(f"{model}@{image_size}", rates.get(model) if usual else None)
 
     def partition(self, nodes: int, minutes: int | None = None) -> Partition | None:
-        """Return the first partition with room for so many nodes and minutes, else the one that
-        gives them most minutes. None if none holds so many nodes. `minutes` is None where nobody
-        knows how long it will take.
+        """Return the first partition that allows this number of nodes and minutes; else, of those
+        with enough nodes, the one that allows the most minutes. None if no partition has enough
+        nodes. `minutes` is None where the duration is unknown.
         """
         wide = [p for p in self.partitions if nodes <= p.max_nodes]
         enough = (p for p in wide if minutes is not None and minutes <= p.max_minutes)
@@ -443,7 +443,7 @@ def _check_slurm(machine: Machine, path: Path) -> None:
     for name, needs in (
         ("partitions", "at least one"),
         ("workers_per_node", "it"),
-    ):  # a login node's cores say nothing
+    ):  # the cores of a login node are no evidence
         if not getattr(machine, name):
             raise ConfigError(
                 f"{path}: {name}: is missing; a machine with launcher slurm needs {needs}"

@@ -41,7 +41,7 @@ class OwnModel:
 
 
 def is_own(model: str) -> bool:
-    """Tell whether a model's name is a module and a function in it, and no name of timm's."""
+    """Return whether a model's name is a module and a function in it, not a name of timm's."""
     return ":" in model
 
 
@@ -126,7 +126,7 @@ def sources_of(root: Path, module: str) -> Iterator[tuple[Path, bytes]]:
 
 
 def _named_files(file: Path, tree: ast.Module) -> Iterator[Path]:
-    """Yield the files beside a module that it says it reads: `FILES = ["words.json"]`.
+    """Yield the files beside a module that the module lists: `FILES = ["words.json"]`.
 
     Raises ConfigError.
     """
@@ -182,7 +182,7 @@ def _names(file: Path, source: bytes) -> list[symtable.Symbol]:
 
 
 def _imported(tree: ast.Module, package: str) -> Iterator[str]:
-    """Yield the modules that a file may import, wherever in it that stands."""
+    """Yield the modules that a file may import, wherever in the file the import stands."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

@@ -207,8 +207,8 @@ def load_program(name: str, folder: Path = CONFIG / "programs", draft: bool = Fa
 
 
 def load_reading(name: str, folder: Path = CONFIG / "programs", draft: bool = False) -> ProgramFile:
-    """Return the program of that name without looking at its files: how it is started and read.
-    Raises ConfigError.
+    """Return how the program of that name is started and read, without a check of its files. Raises
+    ConfigError.
     """
     path = folder / f"{name}.yaml"
     given = value_of(ProgramFile, read_yaml(path), path, name=name)
@@ -307,7 +307,7 @@ def _check_patterns(given: ProgramFile, path: Path) -> None:
 
 
 def _check_folder(folder: str, path: Path, project: Path) -> None:
-    """Raise ConfigError unless it is a folder below the project that no run changes."""
+    """Raise ConfigError unless the path is a folder below the project that no run changes."""
     place = project / folder
     below = (
         not Path(folder).is_absolute() and ".." not in Path(folder).parts and Path(folder) != Path()

@@ -38,7 +38,7 @@ Row = make_dataclass(
 
 @dataclass(frozen=True, kw_only=True)
 class RecipeFile(Recipe, Keys):
-    """A recipe as its file says, with the values that it gives for some batch sizes, ascending."""
+    """A recipe from its file, with the file's values for some batch sizes, ascending."""
 
     by_batch: tuple[Row, ...] = key(  # type: ignore[valid-type]
         "Rows of values by global batch size, ascending, interpolated linearly between them;"
@@ -50,7 +50,7 @@ class RecipeFile(Recipe, Keys):
 
     @cached_property
     def recipe(self) -> Recipe:
-        """Return the recipe as its keys give it, whatever the batch size."""
+        """Return the recipe as its keys define it, whatever the batch size."""
         return Recipe(**{f.name: getattr(self, f.name) for f in fields(Recipe)})
 
     def at(self, global_batch: int) -> Recipe:

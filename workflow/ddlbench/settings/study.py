@@ -30,7 +30,7 @@ SCHEDULES = ("step", "cosine", "exponential", "polynomial")
 REQUIRED = ("dataset", "recipe", "models", "frameworks", "loaders", "workers", "schedules")
 BATCH = ("batch_per_worker", "global_batch")
 LENGTH = ("epochs", "measure")
-# What says how to train: a program says it itself.
+# Keys of how to train. A program defines them itself.
 TRAINING = (
     *(key for key in REQUIRED if key != "workers"),
     *LENGTH,
@@ -95,11 +95,11 @@ class Figure(FigureKeys):
 
 @dataclass(frozen=True, kw_only=True)
 class Study(StudyKeys):
-    """A checked study file. It does not say on which machine it runs.
+    """A checked study file. It does not depend on the machine.
 
-    Its own blocks come first; those that figures borrow from other studies follow, by the name
-    `study/block`. A study of `records` of others plans no runs and has no blocks. `until` is what
-    its key `repeats` says where that is no number.
+    Its own blocks come first. Those that figures borrow from other studies follow, by the name
+    `study/block`. A study of `records` of others plans no runs and has no blocks. `until` is the
+    value of its key `repeats` where that is not a number.
     """
 
     name: str

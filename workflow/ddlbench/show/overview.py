@@ -72,7 +72,7 @@ class Line:
 
 
 def write(results: Path = layout.RESULTS) -> None:
-    """Write `index.html` of a folder of results. It is whole, or as it was."""
+    """Write `index.html` of a folder of results. The file is replaced completely or not at all."""
     out = results / "index.html"
     style = (HERE / "page" / "page.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()

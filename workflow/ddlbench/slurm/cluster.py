@@ -21,11 +21,11 @@ INFINIBAND = 32  # ARPHRD_INFINIBAND, Linux's if_arp.h: what /sys/class/net/<int
 
 @dataclass(frozen=True)
 class Node:
-    """A node by its name, or what most nodes of a partition are.
+    """A node by its name, or the most frequent kind of node of a partition.
 
     `gres` are SLURM's words for generic resources. `cpus` are those that SLURM counts and jobs may
-    have; the rest is None where nobody says. `cores` are real ones, `threads` the hardware threads
-    of each; `memory_mb` is what jobs may get [MiB].
+    have; the rest is None where it is unknown. `cores` are physical ones, `threads` the hardware
+    threads of each; `memory_mb` is what jobs may get [MiB].
     """
 
     gres: str
@@ -63,8 +63,8 @@ class Node:
 @dataclass(frozen=True)
 class Queue:
     """A partition: the most nodes and minutes of a job, its nodes, how many of these are of another
-    kind. `default_memory` says what a job gets that asks for no memory, as SLURM does; None where
-    nobody knows. `gives_way` is SLURM's word for what happens to a job when another one wants its
+    kind. `default_memory` is the memory of a job that requests none, in SLURM's form; None where it
+    is unknown. `gives_way` is SLURM's word for what happens to a job when another job wants its
     nodes; "" if nothing does.
     """
 
@@ -79,7 +79,7 @@ class Queue:
 
 @dataclass(frozen=True)
 class Interface:
-    """A network interface that is up; `mbit_per_s` is None where the driver does not say."""
+    """A network interface that is up. `mbit_per_s` is None where the driver does not report it."""
 
     name: str
     infiniband: bool
@@ -87,7 +87,7 @@ class Interface:
 
 
 def ask(command: Sequence[str]) -> str:
-    """Return what a command prints. Raises ConfigError, of one line."""
+    """Run a command and return its output. Raises ConfigError, of one line."""
     try:
         return subprocess.run(
             command, capture_output=True, text=True, timeout=60, check=True, errors="replace"
@@ -120,9 +120,9 @@ def config(text: str) -> dict[str, str]:
 def queues(
     sinfo: str, partitions: str = "", nodes: str = "", site: Mapping[str, str] | None = None
 ) -> list[Queue]:
-    """Return the partitions of `SINFO`'s output: with GPUs first, preemptible ones last, large
-    before small. `partitions` and `nodes` are what `scontrol --oneliner show` says of these. A
-    partition that is closed is left out.
+    """Return the partitions in the output of `SINFO`: with GPUs first, preemptible ones last, large
+    before small. `partitions` and `nodes` are the output of `scontrol --oneliner show` about these.
+    Closed partitions are left out.
     """
     facts = {line["PartitionName"]: line for line in fields(partitions) if "PartitionName" in line}
     members: dict[str, list[Node]] = {}
@@ -132,7 +132,7 @@ def queues(
                 members.setdefault(partition, []).append(node)
     queues_by_name: dict[str, Queue] = {}
     rows = [line.split("|") for line in sinfo.splitlines()]
-    # sinfo has one row for each kind of node in a partition: the largest says what it is.
+    # sinfo has one row per kind of node in a partition. The largest row stands for the partition.
     for row in sorted(
         (row for row in rows if len(row) == 5 and row[1].isdigit()), key=lambda row: -int(row[1])
     ):
@@ -163,8 +163,8 @@ def queues(
 
 
 def _default_memory(*facts: Mapping[str, str]) -> str | None:
-    """Return the memory of a job that asks for none: a partition's setting goes before the site's;
-    None where nobody says.
+    """Return the memory of a job that requests none. The partition's setting precedes the site's.
+    None where neither is set.
     """
     names = ("DefMemPerNode", "DefMemPerCPU")
     words = [f"{name}={place[name]}" for place in facts for name in names if name in place]
@@ -174,7 +174,7 @@ def _default_memory(*facts: Mapping[str, str]) -> str | None:
 
 
 def _node(facts: Mapping[str, str]) -> Node | None:
-    """Parse a node from what `scontrol show node` prints; None if it is not a node."""
+    """Parse a node from the output of `scontrol show node`. None if the text describes no node."""
     cpus, sockets, cores = (
         _number(facts.get(name, "")) for name in ("CPUTot", "Sockets", "CoresPerSocket")
     )

@@ -100,10 +100,10 @@ def job_resources(
 
 
 def node_resources(machine: Machine, account: str | None) -> dict[str, str | int | None]:
-    """Return what Snakemake asks for a job that trains nothing, such as `prepare`: one node.
+    """Return what Snakemake requests for a job that trains nothing, such as `prepare`: one node.
 
-    Where the machine's file says nothing of such jobs: without GPUs, for as long as a partition for
-    runs gives it.
+    The default, where the machine's file does not describe such jobs: no GPUs, and the time limit
+    of a partition for runs.
     """
     partition = machine.partition(1)
     if machine.launcher != "slurm" or partition is None:

@@ -16,7 +16,7 @@ from datetime import datetime
 from ddlbench.slurm import step
 from ddlbench.slurm.cluster import Node
 
-# States of a job of which a process may run.
+# States of a job that may still have a running process.
 LIVING = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "CONFIGURING", "SIGNALING", "STAGE_OUT")
 # Reasons for which a job does not start until a person does something (`squeue --format=%r`).
 HOPELESS = {
@@ -41,7 +41,7 @@ _TOO_LARGE = re.compile(
 )
 _SHARED = re.compile(r"(?:Assoc|QOS)(?:Grp|Max)(?!Jobs|SubmitJob)\w+")
 
-# slurmd's exit code and signal of a job whose log it could not open.
+# slurmd's exit code and signal for a job whose log it could not open.
 BLIND = "0:53"
 # sbatch's words where a user, an account or a QOS has as many jobs in the queue as it may have, and
 # where the controller is not there. It may take the job later.
@@ -87,7 +87,7 @@ def squeue(arguments: list[str], timeout_s: float = 60) -> subprocess.CompletedP
 
 
 def marked(*fields: str) -> str:
-    """Return the fields of a job between our marks: what squeue is to print, or has printed.
+    """Return the fields of a job, each between our marks: as a format for squeue, or as its output.
 
     The field that anybody may write into comes last.
     """
@@ -104,8 +104,8 @@ def rows(printed: str, fields: int) -> list[list[str]]:
 
 
 def lives(job: str) -> bool | None:
-    """Tell whether SLURM still has the job running or ending; None if SLURM does not answer, or
-    with nothing that can be read.
+    """Return whether SLURM still has the job as running or ending. None if SLURM does not answer,
+    or if its answer cannot be read.
     """
     try:  # in all states: of a job that SLURM knows there is a row
         answer = squeue([f"--jobs={job}", "--states=all", f"--format={marked('%i', '%T')}"])
@@ -144,8 +144,8 @@ def nodes(names: str) -> list[Node]:
 
 
 def in_queue(jobs: list[str]) -> dict[str, str] | None:
-    """Return, for each of these jobs that is in the queue, the reason why it waits; None if SLURM
-    does not answer.
+    """Return the jobs that are in the queue, each with the reason why it waits. None if SLURM does
+    not answer.
     """
     pairs = _rows("%i", "%r", only=_only(jobs)) if jobs else []
     return None if pairs is None else {job: reason for job, reason in pairs if job in jobs}
@@ -176,8 +176,8 @@ def _accounts(jobs: list[str]) -> dict[str, str]:
 
 
 def completing(jobs: list[str]) -> set[str]:
-    """Return those of the jobs of which processes still run or nodes still clean up; none if SLURM
-    does not answer.
+    """Return the jobs that still have running processes or nodes that clean up. None if SLURM does
+    not answer.
     """
     if not jobs:
         return set()
@@ -186,7 +186,7 @@ def completing(jobs: list[str]) -> set[str]:
 
 
 def _rows(*fields: str, only: str, states: str = "") -> list[list[str]] | None:
-    """Return these fields of each job that squeue is asked for; None if SLURM does not answer."""
+    """Query squeue for these fields of each job. None if SLURM does not answer."""
     try:
         answer = squeue([only, *filter(None, [states]), f"--format={marked(*fields)}"])
     except (OSError, subprocess.SubprocessError):
@@ -195,16 +195,16 @@ def _rows(*fields: str, only: str, states: str = "") -> list[list[str]] | None:
 
 
 def _only(jobs: list[str]) -> str:
-    """Return squeue's option for these jobs.
+    """Return squeue's option that selects these jobs.
 
-    Asked for one job that SLURM has forgotten, squeue complains; asked for several, it does not. So
-    job 1 is asked for too. (0 is no job's number, and an error.)
+    squeue reports an error if it is given one job that SLURM has forgotten, but not if it is given
+    several. So job 1 is added. (0 is not a valid job number, and an error.)
     """
     return f"--jobs={','.join([*jobs, '1'])}"
 
 
 def advice(job: str, reason: str) -> str:
-    """Return what a job waits for and what to do, if it waits for a person; else ""."""
+    """Return what a job waits for and what to do, if a person has to act; else ""."""
     if "held" in reason.lower():
         who = "its administrator" if reason == "JobHeldAdmin" else f"scontrol release {job}"
         return f"is held ({reason}) and will not start; to let it: {who}; else: scancel {job}"
@@ -227,8 +227,8 @@ def shared_limit(reason: str) -> str:
 
 
 def later(refusal: str) -> str | None:
-    """Return why SLURM refused a job that it may take later, from the plugin's message; None if it
-    will never take it.
+    """Return the reason, from the plugin's message, why SLURM refused a job that it may accept
+    later. None if it will never accept the job.
     """
     why = _LATER.search(refusal.split("sbatch call:")[0])
     return why[0] if why else None
@@ -350,9 +350,7 @@ def no_accounting() -> str | None:
 
 
 def where(job: str) -> Where | None:
-    """Return where a job ran, while SLURM remembers it; None if it does not, or if the job never
-    started.
-    """
+    """Return where a job ran. None if SLURM no longer knows it, or if the job never started."""
     facts = dict(
         re.findall(
             r"\b(NodeList|BatchHost|StartTime|ExitCode)=(\S+)",
@@ -368,15 +366,13 @@ def where(job: str) -> Where | None:
 
 
 def missing(log: str) -> str | None:
-    """Return the first line of a job's log that says that a file or module is not there; None
-    without one.
-    """
+    """Return the first line of a job's log about a missing file or module. None without one."""
     match = _MISSING.search(log)
     return match[0].strip()[:300] if match else None
 
 
 def printed(*command: str) -> str:
-    """Return what a SLURM command prints; "" if it fails or does not answer."""
+    """Return the output of a SLURM command; "" if the command fails or does not answer."""
     with suppress(OSError, subprocess.SubprocessError):
         return _ask(*command).stdout
     return ""

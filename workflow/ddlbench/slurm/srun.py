@@ -12,7 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-MOST_BYTES = 1 << 20  # of the log's end: what SLURM says comes last
+MOST_BYTES = 1 << 20  # of the log's end, where SLURM's messages are
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class End:
 
 
 def log_position() -> tuple[Path, int] | None:
-    """Return the file that this process and srun write their errors into, and its size now; None if
-    it is no file.
+    """Return the file that receives the errors of this process and of srun, and its current size.
+    None if the errors do not go into a file.
     """
     try:
         at = os.fstat(2)
@@ -77,9 +77,9 @@ _LAUNCH = re.compile(
 
 
 def end(text: str, workers: int, innocent: Collection[int] = ()) -> End | None:
-    """Return what ended the step of `workers` tasks whose srun wrote `text`, or None if that does
-    not say. SLURM's own reasons (a lost node, memory, a limit) come before what they did to tasks.
-    `innocent` are ranks that ended only because they had lost another one.
+    """Return the cause that ended the step of `workers` tasks whose srun wrote `text`, or None if
+    `text` does not contain it. SLURM's own reasons (a lost node, memory, a limit) come before their
+    effects on tasks. `innocent` are ranks that ended only because they had lost another one.
     """
     if node := _NODE.search(text):
         return End("node failed", "the node failed", host=node["host"])
@@ -120,7 +120,7 @@ def end(text: str, workers: int, innocent: Collection[int] = ()) -> End | None:
 
 
 def _first_task(text: str, workers: int, innocent: Collection[int]) -> End | None:
-    """Return the end of the first task that srun names: it ends the others after that one
+    """Return the end of the first task that srun names. srun ends the other tasks after it
     (`--kill-on-bad-exit`).
     """
     for line in _TASK.finditer(text):

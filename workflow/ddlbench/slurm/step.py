@@ -90,7 +90,7 @@ def variables(e: Mapping[str, str], first_host: str) -> dict[str, str]:
 def first_host() -> str:
     """Return the job's first node on the network that ranks use.
 
-    Raises OSError, CalledProcessError if SLURM does not say.
+    Raises OSError, CalledProcessError if SLURM does not report it.
     """
     if os.environ.get("SLURM_NNODES", "1") == "1":
         return "127.0.0.1"

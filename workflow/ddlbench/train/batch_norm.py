@@ -21,9 +21,9 @@ def accept_one_value(model: nn.Module) -> None:
     picture is 1x1.
 
     PyTorch refuses it, so an epoch whose last batch is one image would fail. The mean of one value
-    is the value, its variance is 0. So the layer gives its bias, and neither its input nor its
-    weight gets a gradient. The running statistics stay, because one value says nothing about a
-    variance.
+    is the value, its variance is 0. So the layer returns its bias, and neither its input nor its
+    weight gets a gradient. The running statistics stay unchanged, because one value has no
+    information about a variance.
     """
     _convert(model, _one_value_class, {})
 

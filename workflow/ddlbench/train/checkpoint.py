@@ -147,11 +147,12 @@ def save(
 
 
 def load(checkpoint: Path, rank: int) -> dict[str, Any]:
-    """Load this rank's part, whole, on the CPU.
+    """Load this rank's part, completely, on the CPU.
 
     Raises UnreadableError if a part that it needs is damaged.
 
-    Then the checkpoint is set aside, so that the next try goes on from an older one or begins anew.
+    Then the checkpoint is moved away, so that the next attempt continues from an older one or
+    begins anew.
     """
     import torch
 

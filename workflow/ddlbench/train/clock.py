@@ -53,10 +53,10 @@ class Clock:
     def seconds(self, moments: Sequence[Moment]) -> list[float]:
         """Return each moment's seconds since the clock was started, plus `base_s`.
 
-        A moment may be asked for once only.
+        Each moment may be read only once.
 
-        Moments must be roughly in order: on a GPU, which this waits for, each is timed from one
-        shortly before.
+        Moments must be roughly in order. On a GPU, which this function waits for, each moment is
+        timed from one shortly before.
         """
         if not self.on_gpu:
             return [self.base_s + moment - self._zero for moment in moments]

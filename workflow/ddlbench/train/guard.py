@@ -19,7 +19,7 @@ AGREE_S = 5.0
 
 
 class Stopped(Exception):
-    """The exception that a signal asked the run to end; its checkpoint is written."""
+    """The exception for a signal that requested the end of the run. The checkpoint is written."""
 
 
 class Guard:

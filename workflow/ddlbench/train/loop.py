@@ -40,10 +40,10 @@ class Training:
         self.checkpoint_s: float | None = None  # what the last one took
 
     def run(self) -> None:
-        """Train and validate every epoch, then log what it took.
+        """Train and validate every epoch, then log the times.
 
-        Raises LossError if a loss is not finite, Stopped after a checkpoint that a signal asked
-        for.
+        Raises LossError if a loss is not finite, Stopped after a checkpoint that a signal
+        requested.
         """
         s = self.setup
         epochs, every = s.spec.epochs, s.assignment.checkpoint_epochs
@@ -117,7 +117,7 @@ class Training:
         lr = learning_rate(s.spec, epoch + step / s.steps)
         for group in s.engine.optimizer.param_groups:
             group["lr"] = lr
-        # The mean over the whole step's images, also when the last batch is small or uneven over
+        # The mean over all images of the step, also when the last batch is small or uneven over
         # ranks.
         images = min(s.spec.global_batch, s.images["train"] - step * s.spec.global_batch)
         this = Step(epoch, epoch * s.steps + step, len(batch[1]), lr, s.clock.mark())
@@ -194,7 +194,7 @@ class Training:
     def save(self, step: int) -> None:
         """Save a checkpoint after `step` steps of the run.
 
-        Raises Stopped if a signal asked for it.
+        Raises Stopped if a signal requested it.
         """
         s, began_s = self.setup, time.monotonic()
         part = {

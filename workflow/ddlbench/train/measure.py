@@ -71,7 +71,7 @@ class Meter:
 
             torch.cuda.reset_peak_memory_stats()
         if self._local_rank == 0:
-            with suppress(NotMeasuredError):  # `host_energy_j` says the reason
+            with suppress(NotMeasuredError):  # `host_energy_j` has the reason
                 self._rapl = Rapl(self.sys)
                 threading.Thread(target=self._watch, args=(self._rapl,), daemon=True).start()
         self._waited_s = counters.waited_s()

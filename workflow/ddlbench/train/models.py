@@ -175,7 +175,7 @@ def complaint(name: str, image_size: int) -> str | None:
         with torch.device("meta"):
             model = build(name, 10, image_size)
         model.train()(torch.empty(2, 3, image_size, image_size, device="meta"))
-    except Exception as error:  # each model says it in its own way, some without a word
+    except Exception as error:  # each model raises its own error, some without a message
         why = " ".join(f"{type(error).__name__}: {error}".rstrip(": ").split())
         return (
             f"model {name} takes no pictures of {image_size} pixels (recipe: image_size)"

@@ -74,8 +74,8 @@ def build(recipe: Recipe, model: torch.nn.Module) -> torch.optim.Optimizer:
         torchvision_operators.apply()
         from timm.optim import Lamb
 
-        # Unless told otherwise timm's clips gradients at 1; and it asks each group, not the recipe,
-        # whether to adapt.
+        # timm's optimizer clips gradients at 1 unless it is configured otherwise. Whether it adapts
+        # is read from each group, not from the recipe.
         for group in parameters:
             group["always_adapt"] = group["adapt"]
         lamb: torch.optim.Optimizer = Lamb(

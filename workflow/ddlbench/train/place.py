@@ -51,7 +51,7 @@ def under_srun() -> bool:
 
 
 def number() -> int:
-    """Return this process's rank, before `here` was called; 0 if no launcher says it."""
+    """Return this process's rank, before `here` was called; 0 if no launcher has set it."""
     names = [names[0] for names in LAUNCHERS] + [step.TASK]
     return next((int(os.environ[name]) for name in names if name in os.environ), 0)
 
@@ -59,7 +59,8 @@ def number() -> int:
 def here(workers: int) -> Rank:
     """Return this process's rank.
 
-    Raises WorldError if the world is not `workers` ranks, or no launcher said who we are.
+    Raises WorldError if the number of ranks is not `workers`, or if no launcher has set this
+    process's rank.
     """
     e = os.environ
     if under_srun():
@@ -90,10 +91,10 @@ def device_number(local_rank: int, visible: int) -> int | None:
 
 
 def take_device(local_rank: int) -> None:
-    """Make a rank's GPU the current one. This is the only place that chooses; all else asks what is
-    current.
+    """Make a rank's GPU the current one. Only this function chooses a GPU; all other code uses the
+    current one.
 
-    Raises WorldError if it sees no GPU of its own.
+    Raises WorldError if the rank does not see a GPU of its own.
     """
     import torch
 

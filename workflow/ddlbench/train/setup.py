@@ -33,7 +33,7 @@ from ddlbench.train.measure import Meter
 class StartingPoint:
     """The point where training begins in this process: the run's first step, or a checkpoint's."""
 
-    step: int = 0  # counted over the whole run
+    step: int = 0  # counted over the complete run
     elapsed_s: float = 0.0
     written: dict[str, int] | None = None  # `RankLog.bytes_written` then
     losses: list[float] = field(default_factory=list)  # of the epoch's steps before
@@ -68,7 +68,7 @@ class Setup(Arrived):
     loaders: dict[str, Loader]
     ahead: dict[
         str, Iterator[Batch]
-    ]  # by split, of the first epoch: the loaders were asked for them already
+    ]  # by split, of the first epoch: already requested from the loaders
     framework: Framework
     guard: Guard
     model: torch.nn.Module
@@ -246,9 +246,9 @@ def _all_have_images(arrived: Arrived) -> None:
 
 
 def begin(setup: Setup, asked: float) -> None:
-    """Start the clock when all ranks are ready, last of all.
+    """Start the clock when all ranks are ready, as the last step.
 
-    `asked`: when loaders were asked for batches [s].
+    `asked`: when batches were requested from the loaders [s].
     """
     setup.meet()
     log, start = setup.log, setup.start

@@ -44,9 +44,9 @@ class Step:
         self.moments.append(moment)
 
     def end(self, moment: Moment, waits: Sequence[tuple[Moment, Moment]] | None) -> None:
-        """Note that the step is done.
+        """Record the end of the step.
 
-        `waits`: when it waited for gradients; None if the framework cannot tell.
+        `waits`: when it waited for gradients; None if the framework cannot measure it.
         """
         self.moments.append(moment)
         self.waits = waits

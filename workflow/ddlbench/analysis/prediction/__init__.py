@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class TooLittleError(ValueError):
-    """The error that the measured points do not suffice; the message says what is missing."""
+    """The error that there are not enough measured points; the message names what is missing."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ class Measured:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The predicted images/s of all workers, one value per asked count; `low` and `high` hold the
-    truth in 95 % of cases.
+    """The predicted images/s of all workers, one value per requested count. The interval from `low`
+    to `high` holds the truth in 95 % of cases.
     """
 
     images_per_s: Floats
@@ -83,9 +83,9 @@ class Prediction:
 
 
 class Predictor(Protocol):
-    """The contract of a file of this room that the plan asks.
+    """The contract of a file of this folder that the plan uses.
 
-    Importing it imports no numpy: the plan runs where there is none.
+    Its import does not import numpy: the plan also runs where numpy is not installed.
     """
 
     def of_worker(

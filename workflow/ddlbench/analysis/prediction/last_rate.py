@@ -38,7 +38,7 @@ OTHERS = 2  # as how many steps between points the other series count
 # node one in ten was 40 % below what that predicts, or more, where workers share a bus, cores or a
 # file system; none was 6 % above.
 ALONE = 2.0
-SEEN = 3  # doublings beyond the largest known count that published series tell of
+SEEN = 3  # doublings beyond the largest known count that published series cover
 
 
 def parts(workers: Floats, batch: Floats, node: int, rate0: float) -> Floats:

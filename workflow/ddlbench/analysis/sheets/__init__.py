@@ -57,7 +57,7 @@ class Costs:
     a worker (`peak_tflops_per_worker`, by precision).
     """
 
-    tariff: Tariff | None = None  # None: nobody asks for prices
+    tariff: Tariff | None = None  # None: prices are not requested
     terms: Terms = Terms()
     peaks: Mapping[str, float] = field(default_factory=dict)
 

@@ -118,7 +118,7 @@ def of_run(folder: Path, spec: RunSpec) -> list[dict[str, Any]] | Why:
 def add_published(
     table: Iterable[dict[str, Any]], published: Mapping[tuple[str, int], tuple[float, str]]
 ) -> list[dict[str, Any]]:
-    """Return the rows with the published operations of whole models."""
+    """Add the published operations of complete models to the rows."""
     nothing = (None, None)
     both = []
     for row in table:

@@ -61,8 +61,8 @@ def of_study(rows: Rows, gathered: Gathered) -> Rows:
 
 
 def add_planned(rows: Rows, planned: Planned) -> None:
-    """Give each run its place by the time when it began, and what was planned; null where nobody
-    knows.
+    """Add to each run its place by the time when it began, and the planned values; null where they
+    are unknown.
     """
     began = sorted((run["started_s"], run["run"]) for run in rows if run["started_s"] is not None)
     places = {run: place for place, (_, run) in enumerate(began, start=1)}

@@ -77,7 +77,7 @@ def with_most(runs: pd.DataFrame, axis: str, also: Sequence[str] = ()) -> list[p
 def points(
     values: Mapping[Any, Mapping[Any, float]], ours: Any, theirs: Any, one_of: float
 ) -> Pooled:
-    """Return how many points of top-1 one is above the other, with the spread of those that
+    """Return by how many points of top-1 one is above the other, and the spread of the runs that
     learn.
     """
     best = max(median(side.values()) for side in values.values())
@@ -124,12 +124,12 @@ def candidate(first: Any, *names: str) -> Candidate:
 
 
 def below(ours: Row, theirs: Row) -> bool:
-    """Return whether the whole interval of one row is below that of the other."""
+    """Return whether the interval of one row is entirely below that of the other."""
     return ours.high is not None and theirs.low is not None and ours.high < theirs.low
 
 
 def of_intervals(rows: list[Row]) -> Certainty:
-    """Return how certain it is that the first row is the least, by its interval and those of the
+    """Return the certainty that the first row is the least, from its interval and those of the
     others.
     """
     best, *others = rows

@@ -135,9 +135,9 @@ def _setting(part: Sequence[Run], axis: str, wide: set[str], tell: Sequence[str]
 
 
 def _repeat(run: Run) -> int | str:
-    """Return by what a run is paired: its repeat.
+    """Return the key by which a run is paired: its repeat.
 
-    Runs of others go by their name, which makes no pair (`together.by_repeat`).
+    Runs of others are keyed by their name, which makes no pair (`together.by_repeat`).
     """
     ours = pd.isna(run.get("records")) or run["records"] == "ours"
     return int(run["repeat"]) if ours else str(run["run"])

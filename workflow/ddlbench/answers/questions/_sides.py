@@ -171,8 +171,8 @@ def _forms(given: Given) -> dict[str, set[str]]:
 
 
 def _fair(left: Candidate, right: Candidate, read: Mapping[str, set[str]]) -> bool:
-    """Return whether two loaders read the same form, or neither reads the other's form here; others
-    are compared.
+    """Return whether two loaders can be compared: both read the same form, or neither reads the
+    other's form here.
     """
     if left.loader is None or right.loader is None:
         return True
@@ -344,7 +344,7 @@ def _outside(places: set[Candidate]) -> Callable[[Block], float]:
 
 
 def certainty(overs: Iterable[Over], alone: Sequence[Candidate] = ()) -> Certainty:
-    """Return how certain it is that what is taken is ahead of all others."""
+    """Return the certainty that the side taken is ahead of all others."""
     found = {certainty_of(over) for over in overs}
     if Certainty.AHEAD in found or alone or not found:
         return Certainty.AHEAD
@@ -425,7 +425,7 @@ def _rows(
 
 
 def shown(rows: Sequence[Row], most: int) -> tuple[Row, ...]:
-    """Return the first rows, with the one that is taken among them."""
+    """Return the first rows, with the row of the side taken among them."""
     kept = [row for n, row in enumerate(rows) if n < most or row.taken]
     return tuple(kept if len(kept) <= most else [*kept[: most - 1], kept[-1]])
 
@@ -452,8 +452,8 @@ def _dots(
 def _settles(
     given: Given, used: Sequence[Setting], taken: Candidate, rivals: Sequence[Over], one_of: float
 ) -> Settles | None:
-    """Return the cheapest further runs that would probably tell what is taken from one that might
-    be better.
+    """Return the cheapest further runs that would probably separate the side taken from one that
+    might be better.
     """
     offers = []
     for over in rivals:

@@ -125,7 +125,7 @@ def _of(given: Given, series: pd.DataFrame) -> Answer:
 
 
 def _holds(seen: object) -> bool:
-    """Return whether the whole interval of a difference says that no more than a point is lost."""
+    """Return whether the interval of a difference excludes a loss of more than a point."""
     low = getattr(seen, "low", None)
     return low is not None and low > -LOSS
 

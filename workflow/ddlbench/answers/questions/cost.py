@@ -85,8 +85,8 @@ def answer(given: Given, choice: Choice) -> Answer | None:
 
 
 def _prices(given: Given, timed: pd.DataFrame) -> list[float | None]:
-    """Return what each whole training costs. Runs of others were made on no node of ours: their
-    workers count.
+    """Return the cost of each complete training. Runs of others did not use our nodes: they are
+    priced by their workers.
     """
     prices = []
     for run in timed.to_dict("records"):

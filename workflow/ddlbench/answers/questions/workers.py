@@ -64,7 +64,7 @@ READ = (
     "recipe",
     "records",
 )
-SHARE = 0.05  # of what a step grew by: less is not told
+SHARE = 0.05  # growth of a step; smaller growth is not reported
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ def _goal(given: Given, speed: float, workers: int, nodes: int) -> float:
 
 
 def _is_priced(given: Given) -> bool:
-    """Return whether workers of whole nodes count, because they are paid for."""
+    """Return whether only workers of full nodes count, because full nodes are paid for."""
     return given.tariff.price_per_worker_hour is not None
 
 
@@ -256,7 +256,7 @@ def _score(blocks: Sequence[Block], n: int, base: int) -> float:
 
 
 def _certainty(overs: Mapping[int, Over], series: Series) -> Certainty:
-    """Return how certain it is that one number of workers serves the goal best."""
+    """Return the certainty that this number of workers serves the goal best."""
     found = {certainty_of(over) for over in overs.values()}
     order = (Certainty.AHEAD, Certainty.FEW, Certainty.TIE, Certainty.SURE)
     return next(one for one in order if one in found)
@@ -373,8 +373,8 @@ def _rows(
 def _settles(
     given: Given, same: Sequence[Series], best: int, good: Sequence[int], one_of: float
 ) -> Settles | None:
-    """Return the cheapest runs that would tell the number of workers taken from one that is as good
-    so far.
+    """Return the cheapest runs that would separate the number of workers taken from one that is as
+    good so far.
     """
     offers = []
     for n in good:
@@ -405,7 +405,7 @@ def _settles(
 
 
 def _also(given: Given, found: Sequence[Series], series: Series) -> Iterator[Also]:
-    """Yield what the goal takes in the other series."""
+    """Yield the numbers of workers that the goal takes in the other series."""
     for one in found:
         if one is series:
             continue

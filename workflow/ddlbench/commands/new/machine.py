@@ -15,9 +15,7 @@ SHOW = ("scontrol", "--oneliner", "show")
 
 
 def write(name: str, config: Path) -> Path:
-    """Write config/machines/<name>.yaml from what SLURM says here. Raises ConfigError, of one
-    line.
-    """
+    """Write config/machines/<name>.yaml from SLURM's answers. Raises ConfigError, of one line."""
     path = free(config / "machines" / f"{name}.yaml", name)
     sinfo = cluster.ask(cluster.SINFO)
     partitions, nodes = (queue.printed(*SHOW, what) for what in ("partition", "node"))
@@ -68,8 +66,8 @@ def _notes(queue: Queue) -> list[str]:
 
 
 def _memory(queue: Queue, workers: int, site: Mapping[str, str]) -> str:
-    """Return the value of `memory_mb_per_worker`: all of a node if SLURM counts memory and gives
-    jobs that do not ask a part of it.
+    """Return the value of `memory_mb_per_worker`: all of a node, if SLURM counts memory and gives
+    jobs only a part of it by default.
     """
     ours = queue.node.memory_mb
     counts = "MEMORY" in site.get("SelectTypeParameters", "").upper()

@@ -84,7 +84,7 @@ class Help:
 def write(
     given: str, name: str | None, environment: str | None, config: Path
 ) -> tuple[Path, str | None]:
-    """Write config/programs/<name>.yaml; return it, and why --help said nothing.
+    """Write config/programs/<name>.yaml. Return it, and the reason if --help gave no output.
 
     Raises ConfigError, of one line.
     """

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 from ddlbench.commands.call import Call
 from ddlbench.core import registry
 
-# What many commands can be told, as `argparse` wants it: the name of an argument, and what else is
-# said of it.
+# Arguments that many commands share, for `argparse`: the name of an argument, and its other
+# properties.
 Arguments = Mapping[str, Mapping[str, Any]]
 NO_ARGUMENTS: Arguments = {}
 JSON = {"--json": {"action": "store_true", "help": "the same for programs"}}

@@ -20,7 +20,7 @@ def run(call: Call) -> int:
     config, images, planned = call.settings
     rows = bill.rows(planned, images, layout.RESULTS, stale.memories(planned.runs), stale.COMMAND)
     folder, sources = Path(layout.tables(planned.home)), config["data"]["sources"]
-    # What stops the runs is said first.
+    # Obstacles to the runs are printed first.
     answer = reads.remarks(planned, sources, [row.run for row in rows if row.state != stale.DONE])
     answer += printed.answer(planned, rows, config["max_gpu_hours"])
     if planned.study.until:

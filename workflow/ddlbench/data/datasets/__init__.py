@@ -33,10 +33,10 @@ class Dataset(Protocol):
         """
 
     def expected(self, given: str | None) -> tuple[dict[str, int], int]:
-        """Return (images per split, number of classes) that it should hold; `given` is what
-        data.sources says of it.
+        """Return the expected (images per split, number of classes). `given` is the value in
+        data.sources.
 
-        `prepare` warns where a form holds something else. Raises SourceError if `given` cannot be
+        `prepare` warns where a form has other contents. Raises SourceError if `given` cannot be
         understood.
         """
 

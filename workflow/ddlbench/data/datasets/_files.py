@@ -29,10 +29,10 @@ def absolute(given: str) -> Path:
 
 
 def fetched(url: str, md5: str, folder: Path, setting: str) -> Path:
-    """Return the file at `url`, kept in `folder` from then on, with its digest checked; print a
-    line if it is fetched.
+    """Return the file at `url` with its digest checked. The file stays in `folder`. Print a line if
+    it is downloaded.
 
-    `setting` is the config key that names a copy instead. Raises SourceError.
+    `setting` is the config key for a copy to use instead. Raises SourceError.
     """
     import pooch
     import requests
@@ -63,9 +63,9 @@ def fetched(url: str, md5: str, folder: Path, setting: str) -> Path:
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """Remove what downloads left that were killed.
+    """Remove the files of downloads that were killed.
 
-    Whether one on another host lives nobody can tell: a day later it counts as dead.
+    Whether a process on another host is alive cannot be known: after a day it counts as dead.
     """
     for path in folder.glob(f"{FETCHING}*"):
         with suppress(OSError):

@@ -46,7 +46,7 @@ class Rows:
     def check_counts(self, images: dict[str, int]) -> Rows:
         """Check the numbers of rows and the labels, and return the source itself.
 
-        Raises SourceError if a split has another number of rows than `images` says, or a label is
+        Raises SourceError if the number of rows of a split is not that in `images`, or a label is
         beyond the classes.
         """
         for split, stretches in self.stretches.items():

@@ -123,9 +123,9 @@ def _side(said: Iterable[str]) -> frozenset[str]:
 
 
 def _only(path: Path, said: set[str]) -> str:
-    """Return the split that a name says: `train`, a word of VALIDATION, or "".
+    """Return the split in a name: `train`, a word of VALIDATION, or "".
 
-    Raises SourceError if it says both.
+    Raises SourceError if the name contains both.
     """
     if len(_side(said)) > 1:
         raise SourceError(f"{path}: its name says {' and '.join(sorted(said))}; allowed: one split")

@@ -69,7 +69,7 @@ def members(
 
 
 class _Headers(tarfile.TarFile):
-    members: list[tarfile.TarInfo]  # which tarfile's types do not tell
+    members: list[tarfile.TarInfo]  # tarfile's types do not distinguish these
 
 
 class _Stretch:

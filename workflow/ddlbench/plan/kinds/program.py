@@ -112,7 +112,7 @@ def command(spec: RunSpec, machine: Machine) -> list[str]:
 
 
 def rows(jobs: Sequence[Job[RunSpec]], books: Books, before: Sequence[Row]) -> list[Row]:
-    """Return one row per run; its loader is `own`, and its single epoch is the whole run."""
+    """Return one row per run. Its loader is `own`, and the run is one single epoch."""
     took: dict[str, list[float]] = {}
     energies_j: dict[str, list[float]] = {}
     for measured in books.records.values():

@@ -27,7 +27,7 @@ OURS = True
 # steps.parquet has one row per step and rank; of random numbers, which compress no better, a row
 # takes this [bytes].
 STEP_BYTES = 29
-LOG_BYTES = 100_000  # of a record beside its steps; a rank says half a kilobyte more
+LOG_BYTES = 100_000  # of a record without its steps; each rank adds half a kilobyte
 RANK_BYTES = 600
 FILES = 5  # of a record: the folder, run.mllog, steps.parquet, summary.jsonl, train.log
 
@@ -108,8 +108,8 @@ def _job(spec: RunSpec, given: PlanBasis) -> Job[RunSpec]:
 
 def manifest(spec: RunSpec, machine: Machine) -> str | None:
     """Return the manifest of the form that a run reads; None if it reads nothing."""
-    # How many pictures and classes a set of the user's has, only its manifest says, also to who
-    # reads nothing else.
+    # Only the manifest of a user's data set states its numbers of pictures and classes, also for
+    # readers that read nothing else.
     form = spec.reads or (None if spec.dataset in registry.members("datasets") else "raw")
     return f"{machine.data}/{spec.dataset}/{form}/manifest.json" if form else None
 
@@ -119,8 +119,8 @@ def guess_minutes(
 ) -> int:
     """Return the time limit [min] (`first_guess.limit_minutes`).
 
-    A guess for queues: `estimate.py` predicts. `images` are those of an epoch; None: as many as the
-    data set's module says.
+    This is a guess for queues; `estimate.py` predicts. `images` are those of an epoch; None: the
+    number in the data set's module.
     """
     images = images or datasets.get(spec.dataset).IMAGES["train"]
     model, work = (spec.model, spec.recipe.image_size), spec.epochs * images

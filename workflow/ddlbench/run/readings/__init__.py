@@ -117,8 +117,8 @@ def reading(
 
 
 def _one_epoch(ends: Sequence[StepEnd], declared: float | None, batch: int) -> float | None:
-    """Return the total behind each step if it is that of an epoch of so many samples. Others count
-    the whole run.
+    """Return the total behind each step if it is the total of an epoch of so many samples. Other
+    totals count the complete run.
     """
     totals = {end.total for end in ends}
     total = totals.pop()
@@ -248,11 +248,11 @@ def as_fractions(
 ) -> list[Evaluation]:
     """Return validations whose accuracies are fractions.
 
-    `unit` is what the program's file says; `percent`: the lines have a sign for it, so they are
-    fractions already.
+    `unit` is the value in the program's file. `percent`: the lines have a percent sign, so the
+    accuracies are fractions already.
 
-    A value above 1 shows that all are in percent. Where none is, and nobody says it, 0.9 may be
-    either: such accuracies are left out, and it is said.
+    A value above 1 shows that all are in percent. If there is no such value and no unit is given,
+    0.9 may be either. Such accuracies are left out, and a message is printed.
     """
     told = [e.top1 for e in evaluations if e.top1 is not None and math.isfinite(e.top1)]
     if not told or percent:
@@ -273,7 +273,7 @@ UNSPLIT = ("data_wait_s", "forward_s", "backward_s", "communication_s", "optimiz
 
 
 def shares(spec: RunSpec, step: int, took_s: float, end_s: float, point: StepEnd) -> list[StepRow]:
-    """Return a step's row on each rank, where only the whole is known."""
+    """Return a step's row on each rank, where only the sum over the ranks is known."""
     samples = round(point.samples if point.samples is not None else spec.global_batch)
     lr, loss = (math.nan if number is None else number for number in (point.lr, point.loss))
     return [

@@ -21,7 +21,7 @@ MOST_LATE = (
     0.05  # of the lines: more that come behind lines of later steps leave no times to believe
 )
 TOGETHER = (
-    0.05  # of the mean time of a line: lines that come closer were kept back and came together
+    0.05  # of the mean time of a line: lines that come closer were buffered and came together
 )
 FEW_BURSTS = 3
 AT_ONCE_S = 5e-4  # between two lines on average: about as long as they take through a pipe
@@ -38,10 +38,10 @@ LATE = 0.7  # of the usual: a shorter interval beside a longer one shows a line 
 
 @dataclass
 class Numbering:
-    """The ends of steps, counted over the whole run.
+    """The ends of steps, counted over the complete run.
 
-    `first_of_epoch` are places in `ends`; `per_epoch`: steps, if known. `every` is how many steps
-    usually lie between two of them.
+    `first_of_epoch` are places in `ends`; `per_epoch`: steps, if known. `every` is the usual number
+    of steps between two of them.
     """
 
     ends: list[StepEnd]
@@ -136,9 +136,7 @@ def _in_order(points: list[StepEnd]) -> list[StepEnd]:
 
 
 def _told_epochs(points: Sequence[StepEnd]) -> list[int] | None:
-    """Return the epochs that the program names, counted from 0; None if it does not name whole
-    ones.
-    """
+    """Return the epochs that the program names, counted from 0. None if they are not integers."""
     if not points or any(
         point.epoch is None or point.epoch != int(point.epoch) for point in points
     ):
@@ -222,8 +220,8 @@ def _usual_distance(points: Sequence[StepEnd], epochs: Sequence[int]) -> int:
 def _usual_time(
     points: Sequence[StepEnd], epochs: Sequence[int], again_s: Sequence[float]
 ) -> float:
-    """Return how long a step usually takes between two points of an epoch and of a try [s]; 0 if
-    nothing says it.
+    """Return the usual time of a step between two points of an epoch and of an attempt [s]; 0 if it
+    is unknown.
     """
     took = []
     for (of_a, a), (of_b, b) in itertools.pairwise(zip(epochs, points, strict=True)):
@@ -234,8 +232,8 @@ def _usual_time(
 
 
 def _length(points: Sequence[StepEnd], epochs: Sequence[int], every: int, said: int | None) -> int:
-    """Return the steps of an epoch. Raises UnreadError if they cannot be known, or what is said
-    does not fit.
+    """Return the steps of an epoch. Raises UnreadError if they cannot be known, or if the
+    statements contradict each other.
     """
     last = max(epochs)
     whole = [p.step for p, epoch in zip(points, epochs, strict=True) if epoch < last]
@@ -381,7 +379,9 @@ def intervals(
 
 
 def _why(place: int, pair: Interval, first_of_epoch: set[int], marked: Sequence[float]) -> str:
-    """Return why an interval may hold something else than training; empty if nothing says so."""
+    """Return why an interval may contain something else than training; empty if there is no sign of
+    it.
+    """
     if any(pair.start.time_s <= at_s <= pair.end.time_s for at_s in marked):
         return "line"
     return "epoch" if place in first_of_epoch else ""

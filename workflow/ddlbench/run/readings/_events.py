@@ -73,7 +73,7 @@ def _of_value(value: bytes) -> tuple[str | None, float | None]:
 
 
 def _of_tensor(tensor: bytes) -> float | None:
-    """Return the number of a tensor that holds one; None of others."""
+    """Return the number in a tensor that holds one number; None for other tensors."""
     kind, content = 0, b""
     for number, field in _fields(tensor):
         if number == 1 and isinstance(field, int):

@@ -76,7 +76,7 @@ class Proof:
 
     @property
     def text(self) -> str:
-        """Return what the record says: `proved by its printed rate`, or `read, not proved`."""
+        """Return the record's words: `proved by its printed rate`, or `read, not proved`."""
         if self.against is not None:
             return f"contradicted: {self.against}"
         if self.proved:
@@ -115,10 +115,11 @@ def nearest_rate(facts: Facts, rates: Sequence[float]) -> float | None:
 
 
 def _rate(facts: Facts) -> Checked:
-    """Compare the printed rate with the clock's: of all ranks, or of one where the file says so.
+    """Compare the printed rate with the clock's: of all ranks, or of one rank where the file says
+    so.
 
-    Where nobody says whose it is, it does not prove steps: one rank's rate agrees, too, if too few
-    steps were read.
+    If it is unknown whose rate it is, the rate does not prove steps: one rank's rate would agree
+    even if too few steps were read.
     """
     printed = facts.printed_rate
     if printed is None or printed != printed or not facts.train_s or not facts.whole_s:
@@ -439,7 +440,7 @@ def _not_samples(values: Sequence[float], words: str, called: bool, batch: int) 
 
 
 def called_samples(texts: Sequence[str], spans: Sequence[tuple[int, int]]) -> bool:
-    """Return whether words beside the numbers say that they count samples."""
+    """Return whether words beside the numbers show that they count samples."""
     return all(
         log_text.SAMPLES.search(log_text.label(text[: span[0]]))
         or _after_total(text[span[1] : span[1] + 24])

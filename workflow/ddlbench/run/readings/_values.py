@@ -16,13 +16,13 @@ from ddlbench.run.together import Told
 
 
 class UnreadError(ValueError):
-    """The error that the program left no steps that could be read; the message says what was looked
-    for and what was there.
+    """The error that no steps could be read from the program's output. The message states what was
+    looked for and what was there.
     """
 
 
 class NotFiniteError(UnreadError):
-    """The error that a loss which the program told is not finite: the training diverged, and the
+    """The error that a loss in the program's output is not finite: the training diverged, and the
     run failed.
     """
 
@@ -32,8 +32,8 @@ class NotFiniteError(UnreadError):
 
 
 class Line(NamedTuple):
-    """A line that a rank of the program printed, and when it was read [s since 1970]; rank 0 if
-    nobody says which.
+    """A line that a rank of the program printed, and when it was read [s since 1970]; rank 0 if the
+    rank is unknown.
     """
 
     time_s: float
@@ -42,9 +42,9 @@ class Line(NamedTuple):
 
 
 class StepEnd(NamedTuple):
-    """The end of a step as a program tells it.
+    """The end of a step, from the program's output.
 
-    Steps are counted in its own way; None where it does not say it.
+    Steps are counted in the program's own way; None where it does not print the count.
     """
 
     time_s: float  # [s since 1970]
@@ -57,7 +57,7 @@ class StepEnd(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """A validation as the program tells it. `time_s` [s since 1970]; `top1` is a fraction."""
+    """A validation, from the program's output. `time_s` [s since 1970]; `top1` is a fraction."""
 
     time_s: float
     top1: float | None = None

@@ -106,7 +106,7 @@ def _found(lines: Sequence[Line], patterns: Sequence[re.Pattern[str]]) -> list[M
 
 
 def _counts(match: Match, program: Program) -> bool:
-    """Return whether a match says how far training is."""
+    """Return whether a match shows how far training is."""
     names = {*match.pattern.groupindex}
     if program.steps_per_line and not {*COUNTS} & names:
         return "loss" in names and match.value("loss") is not None
@@ -135,7 +135,7 @@ def _check_workers(found: Sequence[Match], spec: RunSpec) -> None:
 
 
 def _told(of_steps: Sequence[Match], spec: RunSpec) -> dict[int, list[together.Told]]:
-    """Return what each rank told of its steps."""
+    """Return the steps that each rank reported."""
     each = steps_per_number(spec.program) if spec.program else 1.0
     told: dict[int, list[together.Told]] = {}
     for match in of_steps:

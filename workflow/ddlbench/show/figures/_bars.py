@@ -129,7 +129,7 @@ def stacks(
     """
     table = table.assign(published=table.get("published", False))
     if "global_batch" in table:
-        # Of batches that grow with the workers only that of a worker tells bars apart.
+        # Where batches grow with the workers, only the batch per worker distinguishes bars.
         a_worker = table["global_batch"] // table["workers"]
         if a_worker.nunique() <= table["global_batch"].nunique():
             table = table.drop(columns="global_batch").assign(batch_per_worker=a_worker)
@@ -180,7 +180,7 @@ def stacks(
 
 
 def _interval(whole: pd.Series[float]) -> tuple[float, float]:
-    """Return the confidence interval of the whole bar over repeats; NaN for one."""
+    """Return the confidence interval of the complete bar over repeats; NaN for one."""
     if len(whole) < 2 or not (whole > 0).all():
         return math.nan, math.nan
     ends = over_repeats(whole.tolist())

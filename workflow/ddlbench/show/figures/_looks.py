@@ -109,7 +109,7 @@ def name_lines(
 
 
 def styled(table: pd.DataFrame, lines: Iterable[str], styles: Sequence[Style]) -> pd.DataFrame:
-    """Return the table with `line`, what the legend says of each row, and `style`."""
+    """Return the table with `line`, each row's text in the legend, and `style`."""
     return table.assign(line=list(lines), style=pd.Series(list(styles), table.index, "object"))
 
 

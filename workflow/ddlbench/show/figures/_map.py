@@ -36,7 +36,7 @@ COLUMNS = (
     "high",
     "told",
 )
-# white where nothing changes; numbers and ends of the scale tell the sides apart in grey
+# white where nothing changes; numbers and ends of the scale distinguish the sides in grey
 COLOURS = "RdBu"
 MISSING: dict[str, Any] = {"facecolor": "white", "edgecolor": "0.5", "hatch": "xxxx"}
 CELL_WIDTH, CELL_HEIGHT = 1.15, 0.44  # inches: a bold interval

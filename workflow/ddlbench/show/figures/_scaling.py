@@ -27,8 +27,8 @@ SPAN = {"steps": "training steps", "run": "the whole training"}
 
 
 def subject(data: pd.DataFrame, options: Options) -> str:
-    """Return what speed-up and efficiency are of; the whole training of others' logs ends at their
-    target.
+    """Return what speed-up and efficiency refer to. The complete training of others' logs ends at
+    their target.
     """
     others = len(data) > 0 and data["loader"].isna().all()
     return "time to accuracy" if others and options.basis == "run" else SPAN[options.basis]

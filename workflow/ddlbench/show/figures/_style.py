@@ -115,7 +115,7 @@ def panels(
     """Return a figure with one panel for each combination of the columns `by` in `rows`: (figure,
     [(axes, its rows)]).
 
-    No rows give an empty panel that says so, and an empty list.
+    Without rows, the panel is empty and has a text for this, and the list is empty.
     """
     groups: list[tuple[Any, pd.DataFrame]] = (
         list(rows.groupby(list(by), dropna=False)) if by else []
@@ -255,12 +255,12 @@ def heights(figure: Figure, bars: Sequence[float], each: float) -> None:
 
 
 def whole_numbers(axis: Axis) -> None:
-    """Put ticks at whole numbers only."""
+    """Put ticks at integers only."""
     axis.set_major_locator(MaxNLocator(integer=True))
 
 
 def side_by_side(axes: Axes, lines: int) -> Iterator[Transform]:
-    """Yield where the bars and dots of each of so many lines are drawn: a little aside, so that
+    """Yield the positions of the bars and dots of each of so many lines: a little shifted, so that
     none hides another.
     """
     figure = axes.get_figure(root=True)

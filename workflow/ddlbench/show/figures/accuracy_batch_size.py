@@ -58,7 +58,7 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
         _style.say_bars(axes, rows.groupby(["schedule", "global_batch"])["run"].nunique())
         published = references(options, "top1", rows[["model", "schedule"]])
         if not published.empty:
-            # A source that has one schedule only says so in the legend, by its name.
+            # If a source has only one schedule, the legend names it.
             alike = published.groupby("name")["note"].transform("nunique") == 1
             published = published.assign(note=published["note"].mask(alike, ""))
             _style.reference_points(axes, published, "global_batch")

@@ -21,8 +21,8 @@ BY = [
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
-    """Return one row per step that was kept, of the first of the runs that share schedule, batch,
-    recipe and epochs.
+    """Return one row per recorded step, of the first of the runs that share schedule, batch, recipe
+    and epochs.
     """
     table = finished(tables, "learning_rates", ["schedule", *BY])
     first = table.groupby(["schedule", *BY], dropna=False)["run"].transform("min")

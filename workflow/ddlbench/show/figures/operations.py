@@ -17,7 +17,7 @@ COUNTERS = {
     "torch_flops_per_image": "PyTorch's counter",
 }
 THEIRS = "published_flops_per_image"
-MOST = 20  # modules of a panel, beside the whole model
+MOST = 20  # modules of a panel, besides the complete model
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
@@ -29,7 +29,7 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
 
 
 def shown_modules(table: pd.DataFrame) -> "pd.Series[bool]":
-    """Select, of one run's modules, the whole model, and the modules that divide it: those at a
+    """Select the complete model and the modules that divide it, of one run's modules: those at a
     depth, or less deep ones without parts.
     """
     counted = (table[list(COUNTERS)].fillna(0) > 0).any(axis=1)

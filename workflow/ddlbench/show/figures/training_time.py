@@ -17,7 +17,7 @@ UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
-    """Return one row per run: the time of its whole training [s]."""
+    """Return one row per run: the time of its complete training [s]."""
     runs = successful(tables["runs"])
     runs = runs[runs["full_train_s"].notna()]
     return runs[[*_bars.NAMES, *PARTS]]

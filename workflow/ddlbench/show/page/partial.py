@@ -95,7 +95,7 @@ def _tables_of(plan: Plan, terms: Sequence[Any], folder: Path, results: Path) ->
         if of_job:
             rows: tables.Rows = []
             for job in jobs:
-                with suppress(RefusedError):  # the table of the whole study says why
+                with suppress(RefusedError):  # the table of the complete study has the reason
                     rows += of_job(job.outputs(results)[0], job.spec)
             tables.write(table, rows, folder)
 

@@ -46,7 +46,7 @@ def answers(first: First, nouns: Nouns) -> list[Shown]:
 
 
 def drawn(row: Row) -> bool:
-    """Return whether a row's interval is drawn: it is there, and says something."""
+    """Return whether a row's interval is drawn: it exists, and has information."""
     return row.low is not None and row.high is not None and row.high <= NOISY * row.low
 
 

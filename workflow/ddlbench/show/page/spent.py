@@ -16,10 +16,9 @@ from ddlbench.plan.values import Plan, Row
 def tiles(
     rows: Sequence[Row], unit: str, before: Mapping[str, float | None]
 ) -> list[tuple[str, str, str]]:
-    """Return (what, how much, a remark): runs, hours, energy, price; what nobody knows is not among
-    them.
+    """Return (name, amount, remark) of runs, hours, energy and price; unknown amounts are left out.
 
-    `before` is what a plan said of each run before there was any record [s].
+    `before` is the plan's estimate for each run before there was any record [s].
     """
     done, todo = (
         [row for row in rows if row.state == DONE],
@@ -90,8 +89,8 @@ def _planned(done: Sequence[Row], before: Mapping[str, float | None]) -> tuple[s
 def planned(
     plan: Plan, images: Mapping[str, int], published: Sequence[Doubling]
 ) -> dict[str, float | None]:
-    """Return what `ddlbench plan` would have said before there was any record, by run [s]; None
-    where it knew nothing.
+    """Return the estimates of `ddlbench plan` before there was any record, by run [s]; None where
+    it had no estimate.
     """
     before = Estimator(plan.machine, (), published)
     jobs = {run: job.spec for run, job in plan.runs.items() if job.spec.dataset in images}
@@ -99,7 +98,9 @@ def planned(
 
 
 def took(rows: Sequence[Row], before: Mapping[str, float | None]) -> list[dict[str, Any]]:
-    """Compare plan and record: one row per finished run whose time a plan could tell beforehand."""
+    """Compare plan and record: one row per finished run whose time a plan could estimate
+    beforehand.
+    """
     table = []
     for row in rows:
         plan = before.get(row.run)

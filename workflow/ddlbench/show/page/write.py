@@ -209,7 +209,7 @@ def _figure(figure: PageFigure, runs: pd.DataFrame, ids: set[str], home: Path) -
     paths = {suffix: home / f"figures/{figure.name}.{suffix}" for suffix in ("pdf", "svg", "csv")}
     text, names = f"{figure.jobs}.", list[str]()
     if not figure.jobs:
-        # Of records of others no plan says which a figure shows.
+        # For records of others, no plan determines which of them a figure shows.
         of_figure = successful(runs[runs["run"].isin(figure.runs) | (not figure.runs)])
         missing = len(figure.runs) - len(of_figure)
         lacks = f", {missing} more are missing or failed" if missing > 0 else ""

@@ -64,7 +64,7 @@ class Engine(Protocol):
     def waits(self) -> Sequence[tuple[Moment, Moment]] | None:
         """Return when the last step waited for gradients: pairs of begin and end.
 
-        None if that cannot be told.
+        None if this is unknown.
         """
 
     @property

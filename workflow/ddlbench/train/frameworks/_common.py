@@ -33,7 +33,7 @@ def flag(description: str, default: bool = False) -> dict[str, Any]:
 
 
 def one_of(description: str, *values: Any, **more: Any) -> dict[str, Any]:
-    """Return the schema of an option with a few values, of which the first is the default."""
+    """Return the schema of an option with a few values; the first one is the default."""
     return {"description": description, "enum": [*values], "default": values[0], **more}
 
 
@@ -202,7 +202,7 @@ def timeout_s(spec: RunSpec, machine: Machine) -> int:
 
 
 def environment(spec: RunSpec, machine: Machine) -> dict[str, str]:
-    """Return the variable that tells ranks on torch.distributed their timeout."""
+    """Return the variable that sets the timeout of ranks on torch.distributed."""
     return {TIMEOUT: str(timeout_s(spec, machine))}
 
 

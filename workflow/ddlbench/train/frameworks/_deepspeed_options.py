@@ -158,7 +158,7 @@ def settings(spec: RunSpec, numbers: int) -> dict[str, Any]:
     recipe, offload = spec.recipe, spec.option("offload")
     zero: dict[str, Any] = {
         "stage": spec.option("zero_stage"),
-        # In numbers, and taken at once: never more than the whole model.
+        # In numbers, and allocated at once: never more than the complete model.
         "reduce_bucket_size": max(1, min(round(spec.option("bucket_mb") * 2**20 / 4), numbers)),
     }
     # What is not named is DeepSpeed's own default. No options are contiguous_gradients, without
@@ -182,8 +182,8 @@ def settings(spec: RunSpec, numbers: int) -> dict[str, Any]:
         "zero_allow_untested_optimizer": True,
         # the recipe's optimizer, not one that is compiled at the first start
         "zero_force_ds_cpu_optimizer": False,
-        # DeepSpeed >= 0.19.4 clips at 1.0 unless told otherwise, and would train something else
-        # than the others.
+        # DeepSpeed >= 0.19.4 clips at 1.0 unless it is configured otherwise. Its training would
+        # then differ from the others'.
         "gradient_clipping": recipe.clip_norm or 0.0,
         "steps_per_print": 10**9,
         # Its throughput timer waits for the GPU at the beginning and at the end of each step.

@@ -185,7 +185,7 @@ class Engine(_common.Engine):
         if torch.is_grad_enabled():
             self._forwards = self._forwards % self.accumulation + 1
             if self._forwards < self.accumulation:
-                # DDP is told before the forward pass that these gradients are not to be reduced
+                # Before the forward pass, DDP must know that these gradients are not to be reduced
                 # yet.
                 with self.ddp.no_sync():
                     scores = self.ddp(images)

@@ -70,13 +70,13 @@ sync_batch_norm = _common.sync_batch_norm
 def environment(spec: RunSpec, machine: Machine) -> dict[str, str]:
     """Return the variables for DeepSpeed.
 
-    They name the accelerator, which it would otherwise guess from installed packages. With offload
-    from a GPU the optimizer works on the host, on all cores that loaders leave, unless the
-    machine's file says how many.
+    They name the accelerator, which DeepSpeed would otherwise guess from installed packages. With
+    offload from a GPU, the optimizer works on the host. It uses all cores that loaders leave free,
+    unless the machine's file sets the number.
     """
     told = {"DS_ACCELERATOR": machine.device, **_common.environment(spec, machine)}
     given = {name for name, _ in machine.environment}
-    trains = isinstance(spec, RunSpec)  # jobs of inference ask for these variables too
+    trains = isinstance(spec, RunSpec)  # inference jobs need these variables too
     if (
         machine.device == "cuda"
         and trains
@@ -286,10 +286,10 @@ class Engine(_common.Engine):
             deepspeed_loss_scale.load(self.zero, state.get("loss_scaler", {}))
 
     def state_bytes(self) -> dict[str, int]:
-        """Return the bytes that this rank holds.
+        """Return the number of bytes that this rank holds.
 
-        With ZeRO 3, a rank's parameters are the shards, and the small ones that are whole on every
-        rank.
+        With ZeRO 3, a rank's parameters are the shards, and the small ones that are complete on
+        every rank.
         """
         parameters: list[Any] = [*self.model.parameters(), *self.model.buffers()]
         if self.stage == 3:

@@ -58,8 +58,8 @@ def blocks(model: nn.Module) -> Iterator[nn.Module]:
 
 
 class Engine(_common.Engine):
-    """The model sharded by block. `waits` is None: nobody can tell from outside how long a step
-    waits.
+    """The model sharded by block. `waits` is None: how long a step waits cannot be measured from
+    outside.
     """
 
     stage = 3

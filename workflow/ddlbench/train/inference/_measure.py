@@ -36,7 +36,8 @@ def latencies(
 
     with torch.inference_mode():
         first = send()
-        # The second request may still compile something: the third says how long one takes.
+        # The second request may still compile something. So the third one gives the time of a
+        # request.
         send()
         taken = [send() for _ in range(agree(requests(send())))]
     return first, taken

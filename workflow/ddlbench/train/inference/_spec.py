@@ -50,7 +50,7 @@ class InferSpec:
         ]
         return "-".join(parts)
 
-    # What `plan/launch.py` asks of whatever it starts.
+    # The values that `plan/launch.py` needs of each job that it starts.
 
     @property
     def adapter(self) -> str:

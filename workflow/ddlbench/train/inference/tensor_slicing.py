@@ -67,13 +67,13 @@ def _sliced(layer: nn.Linear | nn.Conv2d, rank: int, ranks: int) -> nn.Module:
     class Sliced(nn.Module):
         """A layer of which each rank holds a part.
 
-        All ranks call it at once, with the same input.
+        All ranks call the layer at the same time, with the same input.
         """
 
         def __init__(self) -> None:
             super().__init__()
             for name, whole in layer.named_parameters():
-                # A copy: a view would keep the whole weight in memory.
+                # A copy: a view would keep the complete weight in memory.
                 setattr(
                     layer,
                     name,

@@ -28,7 +28,7 @@ LABEL_OFFSET = {
 }
 PACKAGE = "nvidia.dali"
 INSTALL = "make install"
-# Two builds of the same Python package; envs/install.sh says which one is taken.
+# Two builds of the same Python package; envs/install.sh determines which one is installed.
 DISTRIBUTION = registry.installed("nvidia-dali-cuda120", "nvidia-dali-cuda130")
 # Each reader shuffles records within a buffer of this many. That is enough: pictures were shuffled
 # over all shards when they were written, and shards are read in another order in each epoch.
@@ -137,11 +137,11 @@ def pipeline(
     normalises_on_gpu: bool = True,
     checkpoint: bytes | None = None,
 ) -> Any:
-    """Return the pipeline, not built yet: read, decode, augment as the recipe says, normalise to
-    float32 CHW.
+    """Return the pipeline, not built yet: read, decode, augment according to the recipe, normalise
+    to float32 CHW.
 
-    `on_gpu` says where pictures are decoded and resized. Usually they are normalised on the run's
-    device, because copying bytes to it takes a quarter of what copying floats takes.
+    `on_gpu` determines where pictures are decoded and resized. Usually they are normalised on the
+    run's device, because copying bytes to it takes a quarter of the time for floats.
     """
     from nvidia.dali import fn, pipeline_def, types
 

@@ -76,7 +76,7 @@ def decoded(encoded: bytes, name: Callable[[], str]) -> Any:
     """Decode an image file to uint8 [height, width, 3], RGB, as it is stored: not turned by its
     EXIF orientation.
 
-    `name` is asked where the file lies if it cannot be decoded. Raises OSError.
+    `name` is called for the file's place if it cannot be decoded. Raises OSError.
     """
     if encoded.startswith(JPEG):
         import simplejpeg
@@ -91,7 +91,7 @@ def decoded(encoded: bytes, name: Callable[[], str]) -> Any:
     try:
         with Image.open(BytesIO(encoded)) as image:
             return np.array(as_rgb(image))
-    except OSError as error:  # which says what is wrong, but not with which file
+    except OSError as error:  # the error gives the reason, but not the file
         error.add_note(name())
         raise
 

@@ -130,7 +130,7 @@ class Batches:
 
 
 class Batched(Pictures):
-    """A batch at a time, as the DataLoader's worker processes are asked for it. All of them share
+    """A data set of batches, as the DataLoader's worker processes request them. All of them share
     the list of files.
     """
 
@@ -153,5 +153,5 @@ class Batched(Pictures):
 
 
 def _as_it_is(batch: Any) -> Any:
-    """Return the batch unchanged: `Batched` makes whole batches, so there is nothing to collate."""
+    """Return the batch unchanged. `Batched` makes complete batches: nothing is left to collate."""
     return batch

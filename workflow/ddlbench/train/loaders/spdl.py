@@ -28,7 +28,7 @@ INSTALL = "make install"
 DISTRIBUTION: str | None = "spdl_core"
 # pictures that a thread takes at once: the first batch is soon there, and a piece is worth its way
 PIECE = 8
-AHEAD = 2  # whole batches that may lie ready
+AHEAD = 2  # complete batches that may be ready in advance
 
 
 class Piece(NamedTuple):
@@ -36,7 +36,7 @@ class Piece(NamedTuple):
     come.
     """
 
-    pixels: Any  # uint8 [n, 3, size, size], of the whole batch
+    pixels: Any  # uint8 [n, 3, size, size], of the complete batch
     indices: Any  # int64 [n], of the whole batch
     begin: int
     end: int

@@ -55,7 +55,7 @@ class Loader(native.Loader):
 
 
 class Batched:
-    """A batch at a time, as the DataLoader's worker processes are asked for it."""
+    """A data set of batches, as the DataLoader's worker processes request them."""
 
     def __init__(self, folder: Path, split: str, spec: RunSpec, images: int) -> None:
         torchvision_operators.apply()
@@ -131,7 +131,7 @@ def transform(train: bool, augment: bool, size: int) -> Callable[[Any], Any]:
         steps = [transforms.RandomResizedCrop(size), transforms.RandomHorizontalFlip()]
     elif part == 0:
         steps = [transforms.Resize(resized), transforms.CenterCrop(size)]
-    else:  # the shorter side would not be of whole pixels
+    else:  # the shorter side would not be an integer number of pixels
         from PIL.Image import Resampling
 
         at_once = {"size": (size, size), "resample": Resampling.BILINEAR}
