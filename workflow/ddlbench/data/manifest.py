@@ -182,8 +182,8 @@ class Manifest:
 def finished_ns(folder: Path) -> int | None:
     """Return when the form was finished [ns since 1970]; None if it is not finished yet.
 
-    It is the time of the manifest's second name. So a person may touch the manifest without making
-    runs stale.
+    It is the time of the hidden manifest. A person may set that time (touch) without making runs
+    stale.
     """
     for name in (KEPT, NAME):
         with suppress(FileNotFoundError):
