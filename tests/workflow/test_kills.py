@@ -150,7 +150,9 @@ class Study:
             str(path.relative_to(self.folder.parent))
             for place in [*places, self.folder / "results", self.memory]
             for path in place.rglob("*")
-            if (path.is_file() or path.is_socket()) and path.parent.name != "kept"
+            if (path.is_file() or path.is_socket())
+            and path.parent.name != "kept"
+            and path != self.folder / "results/README.md"
         }
 
 
