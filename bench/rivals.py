@@ -83,8 +83,8 @@ def ernest(measured: Measured, workers: Sequence[int], batch_per_worker: Sequenc
     """Ernest's terms, none below zero: time(G) = t0 + t1 work / G + t2 log G + t3 G.
 
     Ernest keeps the work constant; here it grows with the workers (the batch per worker stays), so
-    that the first two do not differ significantly and are one. Source: Venkataraman et al. 2016,
-    NSDI, Ernest, section 3.1.
+    that the first two terms have the same shape and are one. Source: Venkataraman et al. 2016, NSDI,
+    Ernest, section 3.1.
     """
 
     def terms(counts: Floats, batches: Floats) -> Floats:
