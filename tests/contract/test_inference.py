@@ -196,7 +196,7 @@ def slicing(data: Path, tmp_path: Path) -> tuple[subprocess.Popen[str], list[psu
 @pytest.mark.parametrize(
     ("hit", "soon_s", "cause", "says"),
     [
-        (signal.SIGKILL, 20.0, "killed", "rank 1 was killed without a word"),
+        (signal.SIGKILL, 20.0, "killed", "rank 1 was killed without an error message"),
         (
             signal.SIGSTOP,
             heartbeats.noticed_s(heartbeats.SILENT_S, 1) + 15,

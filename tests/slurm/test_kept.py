@@ -58,7 +58,7 @@ def test_the_disk_is_full_when_training_is_over(project: Project, cluster: Clust
         (run,) = (path for path in runs.iterdir() if path.is_dir())
         for said in (project.said, project.ask("failures", "fat")):
             assert re.search(
-                rf"{run.name}: .*No space left on device.*make room.*not trained again", said
+                rf"{run.name}: .*No space left on device.*disk space.*not trained again", said
             ), said
         assert not {"run.mllog", "steps.parquet"} & {path.name for path in run.iterdir()}
         until(lambda: not cluster.jobs(), 60)

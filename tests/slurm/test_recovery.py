@@ -169,7 +169,7 @@ def test_a_recipe_that_is_edited_while_a_job_waits_mixes_nothing(
     after = records(project)
     assert {run: after[run] for run in before} == before
     assert len(after) == 2
-    assert "is of other settings than this study's plan" in project.said
+    assert "has other settings than this study's plan" in project.said
     assert len(pd.read_parquet(project.folder / "results/small/fat/tables/runs.parquet")) == 1
     assert project.snakemake() == 0, project.said
     assert rates(project) == {0.02}

@@ -77,9 +77,9 @@ def test_python_is_not_there_on_a_node(project: Project, cluster: Cluster):
         line for line in project.said.splitlines() if "It ended before its run began" in line
     ] or [project.said]
     assert re.search(r"began, on node\d: \S.*/python", line)
-    assert "is this there on that node?" in line
+    assert "does this exist on that node?" in line
     assert re.search(r"Its log is \S*rule_train\S*/\d+\.log\.", line)
-    assert line.index("Its log is") < line.index("train.log is an earlier try's")
+    assert line.index("Its log is") < line.index("train.log is of an earlier attempt")
 
 
 def test_a_site_without_accounting(project: Project, cluster: Cluster, another):
@@ -91,7 +91,7 @@ def test_a_site_without_accounting(project: Project, cluster: Cluster, another):
     )
     project.study("small", {"workers": [1], "global_batch": [512], "frameworks": ["ddp", "faulty"]})
     process = project.start("--retries", "0")
-    until(lambda: "squeue is asked for the states of jobs" in project.said, 200)
+    until(lambda: "the states of jobs are taken from squeue" in project.said, 200)
     assert ended(process, 400) != 0
     assert ["ddp" in run.name for run in project.runs()] == [True]
     assert "SLURM status is: 'FAILED'" in project.log

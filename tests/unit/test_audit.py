@@ -324,7 +324,7 @@ def test_each_run_that_learnt_nothing_is_named() -> None:
     tables = study()
     runs, epochs = tables["runs"], tables["epochs"]
     losses = {
-        3: (1.0, 2.3123, "loss 2.3123 at the end; guessing has 2.30259"),
+        3: (1.0, 2.3123, "loss 2.3123 at the end; guessing gives 2.30259"),
         5: (2.6701, 2.3123, "loss 2.3123 at the"),
     }
     losses |= {

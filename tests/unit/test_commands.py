@@ -208,7 +208,7 @@ def test_the_audit_reads_tables_and_says_how_to_make_them(here: Path) -> None:
 
 def test_sides_that_cannot_be_compared_are_one_line(here: Path) -> None:
     assert missing(ended("compare", "local", "local"), "after: 'local'", "another machine") == []
-    assert missing(ended("compare", "local", "cluster"), "before: 'local'", "timed record") == []
+    assert missing(ended("compare", "local", "cluster"), "before: 'local'", "timed run") == []
 
 
 def test_verify_ends_with_an_error_about_what_is_not_there(
@@ -339,7 +339,7 @@ def test_a_kept_state_outlives_what_it_was_made_from(
     assert (kept / "demo/local/index.html").read_text() == "a page" and not (
         kept / "demo/local/logs"
     ).exists()
-    assert "is kept already" in ended("keep", "2026-10")
+    assert "results/kept/2026-10" in ended("keep", "2026-10")
     assert missing(ended("keep", "../x"), "name: '../x'") == []
 
 
@@ -529,11 +529,11 @@ def test_an_end_that_nobody_knows_is_not_guessed(
 ) -> None:
     monkeypatch.setattr(first_guess, "operations", lambda model: None)
     plan = small()
-    assert "expected end: nothing runs" in screen(plan, tmp_path)
+    assert "expected end: unknown" in screen(plan, tmp_path)
     rows = bill.rows(replace(plan, blocks={"all": tuple(plan.runs)}), IMAGES, tmp_path)
     states = {row.run: status.Now(status.RUNNING) for row in rows}
     text = "\n".join(status.lines(plan, rows, states, tmp_path, None))
-    assert missing(text, "expected end: nobody knows", "4 of") == []
+    assert missing(text, "expected end: unknown", "4 of") == []
     assert "? for the others" in text
 
 

@@ -81,7 +81,7 @@ def test_ranks_that_end_well_and_leave_no_record(
         assert supervisor.execute(run_spec(machine="local"), run, None, program) == 1
         told = json.loads((run / "failed" / job.FAILURE).read_text())
         assert told["cause"] == "launcher failed"
-        assert missing(told["message"], "ended well", "no record", lacks) == []
+        assert missing(told["message"], "no record", lacks) == []
 
 
 SPEC = run_spec(machine="local").to_json()
@@ -96,10 +96,16 @@ SPEC = run_spec(machine="local").to_json()
         (["--spec", "null"], "--spec: "),
         (
             ["--spec", SPEC, "--preflight", "gone.json"],
-            "gone.json: is no preflight (FileNotFoundError",
+            "gone.json: is not a preflight report (FileNotFoundError",
         ),
-        (["--spec", SPEC, "--preflight", "cut.json"], "cut.json: is no preflight (JSONDecodeError"),
-        (["--spec", SPEC, "--preflight", "list.json"], "list.json: is no preflight (TypeError"),
+        (
+            ["--spec", SPEC, "--preflight", "cut.json"],
+            "cut.json: is not a preflight report (JSONDecodeError",
+        ),
+        (
+            ["--spec", SPEC, "--preflight", "list.json"],
+            "list.json: is not a preflight report (TypeError",
+        ),
         (
             ["--spec", SPEC, "--folder", "cut.json/run"],
             "cut.json/run: cannot be written: Not a directory",
@@ -148,7 +154,7 @@ def test_what_keeps_a_run_from_starting_is_its_cause(
     [
         (ConfigError("config/machines/here.yaml: environment: TOKEN: is missing"), "configuration"),
         (
-            living.UnendedError("killed and still there: process 7 (disk-sleep) on n1"),
+            living.UnendedError("killed, but still running: process 7 (disk-sleep) on n1"),
             "process does not end",
         ),
         (ZeroDivisionError("by our own fault"), "exception"),

@@ -30,17 +30,22 @@ def test_the_page_shows_it() -> None:
 
 
 MESSAGES = (
-    *("is held (", "will not start (", "It ended before its run began, on ", "is an earlier try's"),
+    *(
+        "is held (",
+        "will not start (",
+        "It ended before its run began, on ",
+        "is of an earlier attempt",
+    ),
     *("SLURM takes no more jobs for now (", "jobs may be left (", "waits for other jobs to end ("),
     *(
         "that node does not see ",
         " does not see ",
         "no report from ranks ",
-        "SLURM keeps no accounts here (",
+        "SLURM has no accounting here (",
     ),
-    *("squeue is asked for the states of jobs", "is of other settings than this study's plan"),
-    *("is already made", "is being made by ", "its record could not be made"),
-    *("is damaged, the run does without it", "was the study edited?", "was killed ("),
+    *("has other settings than this study's plan"),
+    *("has a record already", "is being made by ", "its record could not be made"),
+    *("is damaged and is ignored", "was the study edited?", "was killed ("),
     *("was killed for memory", "cannot be started: ", " pixels (recipe: image_size)"),
     *("SLURM cancelled the step", "the node failed", "failure.json could not be written"),
 )

@@ -207,7 +207,7 @@ def test_a_disk_that_is_full_when_training_is_over(tmp_path: Path) -> None:
             failure = finish.make_record(SPEC, run, run / ".partial")
             outcomes.append(failure is None)
             if failure is not None:
-                assert failure["cause"] == "disk full" and "make room" in failure["message"], pages
+                assert failure["cause"] == "disk full" and "disk space" in failure["message"], pages
                 assert job.ended("run", run, run / ".partial", 0, failure) == 1
                 assert (
                     json.loads((run / job.FOLDER / job.FAILURE).read_text())["cause"] == "disk full"

@@ -237,7 +237,7 @@ def test_a_tree_is_used_where_it_lies(tmp_path: Path) -> None:
 def test_a_tree_with_a_picture_that_its_source_does_not_name_is_refused(tmp_path: Path) -> None:
     source = tree(tmp_path / "site")
     (tmp_path / "site/train/class0/late.png").write_bytes(b"")
-    with refuses(SourceError, "class0/late.png: ", "no picture"):
+    with refuses(SourceError, "class0/late.png: ", "not a picture"):
         made(source, "raw", tmp_path)
 
 

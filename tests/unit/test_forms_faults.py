@@ -127,7 +127,7 @@ def test_two_at_once(tmp_path: Path) -> None:
     outputs = [process.communicate(timeout=60)[0] for process in (first, second)]
     assert [first.returncode, second.returncode] == [0, 0], outputs
     assert missing(said, "another process", "waiting") == []
-    assert "is there already" in outputs[1]
+    assert "already prepared" in outputs[1]
     write_form(lambda: some(60, 20), "some", "tfrecord", tmp_path / "alone/tfrecord")
     assert contents(tmp_path / "tfrecord") == contents(tmp_path / "alone/tfrecord")
 
@@ -236,7 +236,7 @@ def test_names_in_messages_are_printed_safely(site: Path, tmp_path: Path) -> Non
     (site / "train/n01/b\x1b[31m.JPEG").rename(site / "train/n01/b\n.JPEG")
     done = prepare("imagenet", "raw", tmp_path / "raw/manifest.json", "--source", site)
     (line,) = done.stderr.splitlines()
-    assert missing(line, r"'b\n.JPEG'", "line end", "rename") == []
+    assert missing(line, r"'b\n.JPEG'", "line break", "rename") == []
     done = prepare("imagenet", "raw", site / "x\n\x1b/raw/manifest.json", "--source", site)
     (line,) = done.stderr.splitlines()
     assert line.isprintable()

@@ -385,7 +385,7 @@ def test_a_late_job_leaves_the_finished_record_and_its_log(tmp_path: Path) -> No
         assert run(folder, "false", **asked).wait() == 0
         (refused,) = folder.glob("refused-*.log")
         (line,) = refused.read_text().splitlines()
-        assert missing(line, SPEC.id, "already made") == []
+        assert missing(line, SPEC.id, "a record already") == []
         refused.unlink()
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert (

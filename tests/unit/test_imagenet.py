@@ -137,7 +137,7 @@ def emptied(tree: Path) -> None:
         (
             lambda tree: (tree / "val/n02").rename(tree / "val/n03"),
             "val",
-            ("val/n03: ", "no class", "train"),
+            ("val/n03: ", "not a class", "train"),
         ),
         (emptied, "train", ("train/n01: ", "no pictures", ".jpeg, .jpg, .png")),
         (
@@ -346,15 +346,15 @@ def test_grey_of_16_bits_keeps_its_brightness(maximum: int) -> None:
         (b"GIF89a....", "cannot be decoded"),
         (b"RIFF....WAVE", "cannot be decoded"),
         (b"\0\0\0\x18ftypheic", "neither JPEG nor PNG"),
-        (jpeg()[:-4], "ends early"),
-        (jpeg(exif=b"Exif\0\0" + jpeg(size=(5, 5)))[:-4], "ends early"),
+        (jpeg()[:-4], "truncated"),
+        (jpeg(exif=b"Exif\0\0" + jpeg(size=(5, 5)))[:-4], "truncated"),
         (jpeg()[:-40], "cannot be decoded"),
         (jpeg()[:3], "cannot be decoded"),
         (jpeg()[:100], "cannot be decoded"),
         (b"\xff\xd8" + b"x" * 90, "cannot be decoded"),
         (b"\xff\xd8\xff\xda\0\x02\xff\xd9", "cannot be decoded"),
         (encode(Image.new("RGB", (99, 99)), "PNG")[:60], "cannot be decoded"),
-        (jpeg("CMYK", (99, 99), (1, 2, 3, 4))[:-60], "ends early"),
+        (jpeg("CMYK", (99, 99), (1, 2, 3, 4))[:-60], "truncated"),
     ],
 )
 def test_what_is_no_picture_is_refused_by_name(encoded: bytes, reason: str) -> None:

@@ -52,7 +52,7 @@ def test_settings_come_back_from_their_text() -> None:
     "text", ["[]", "{}", '{"run": {}}', "7", infer_spec().to_json().replace('"member"', '"way"')]
 )
 def test_what_are_no_settings_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="these are no settings"):
+    with pytest.raises(ValueError, match="not the settings"):
         InferSpec.from_json(text)
 
 
@@ -216,7 +216,7 @@ def test_a_way_that_could_not_be_tried_says_why(tmp_path: Path) -> None:
     ("changes", "says"),
     [
         ({"format": 2}, "format 2; .* 1"),
-        ({"spec": json.loads(infer_spec(repeat=2).to_json())}, "is of other settings"),
+        ({"spec": json.loads(infer_spec(repeat=2).to_json())}, "has other settings"),
         ({"correct": 1001}, "more answers than"),
         ({"other_answers": -1, "correct": -1, "plain_correct": -1}, "more answers than"),
         (

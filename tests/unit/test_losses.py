@@ -223,7 +223,7 @@ def test_the_figure() -> None:
         1 - min(0, *(p.get_x() + p.get_width() for p in axes.patches)), abs=1e-6
     )
     assert axes.get_xlim()[0] < 0  # compute got better
-    assert {"efficiency", "transfer", "compute that got slow"} <= set(legend(figure))
+    assert {"efficiency", "transfer", "slower compute"} <= set(legend(figure))
     assert len(efficiency_loss.PARTS) == len(PARTS) + 1
     assert draw(
         "efficiency-loss", {name: table[:1] for name, table in shown.items()}, OPTIONS

@@ -281,7 +281,7 @@ def test_a_run_without_a_successful_end_has_no_speed(stop: str | None, tmp_path:
     made = values(tmp_path, log(stop=stop))
     assert made["status"] == stop  # of submissions
     assert "throughput_images_per_s" not in made
-    assert missing(made["why"]["train_s"], "not end well") == []
+    assert missing(made["why"]["train_s"], "did not end") == []
 
 
 def test_what_is_no_log_is_refused(tmp_path: Path) -> None:

@@ -294,5 +294,5 @@ def test_a_wrong_answer_leaves_no_file(config: Path, answers: dict[str, str], sa
     with pytest.raises(ConfigError, match=said):
         new_study.write("mine", config, **answers)
     assert list((config / "studies").iterdir()) == []
-    with pytest.raises(ConfigError, match="is no name"):
+    with pytest.raises(ConfigError, match="is not a name"):
         new_study.write("../mine", config)

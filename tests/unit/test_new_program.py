@@ -267,7 +267,7 @@ def test_a_trial_says_what_was_read(config: Path, capfd: pytest.CaptureFixture[s
         one in said
         for one in ("no {batch_per_worker}", "no {seed}", "  step 0: loss 0.5", "loss 1.5 at first")
     )
-    rate = float(said.split(" samples per s by the clock")[0].rsplit("\n", 1)[1])
+    rate = float(said.split(" samples per s by ")[0].rsplit("\n", 1)[1])
     assert 50 < rate <= 16 / 0.05
     assert missing(said, "ddlbench new study", "--program train") == []
     assert "read, not proved" in said and "Nothing confirms" in said

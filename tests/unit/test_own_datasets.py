@@ -189,11 +189,11 @@ def test_one_class_one_picture(described: Callable[..., Manifest], pictures: Pat
         (lambda top: classes(top, a=5), "validation_every: 10: .*at most 5"),
         (
             lambda top: (classes(top / "train", a=3), classes(top / "val", b=1)),
-            "val/b: .*no class .*train",
+            "val/b: .*not a class .*train",
         ),
         (
             lambda top: (classes(top, a=20), (top / "a/BILD 00 ü.png").write_bytes(b"")),
-            "2 files of one name",
+            "2 files have the same name",
         ),
         (lambda top: (top / "x.tar").write_bytes(b"no tar"), r"x\.tar: .*damaged"),
         (lambda top: shard(top / "x.tar", {"jpg": b"x"}), r"x\.tar: .*some/where/0 .*jpg.*cls"),
@@ -208,7 +208,7 @@ def test_one_class_one_picture(described: Callable[..., Manifest], pictures: Pat
                 shard(top / f"{n}.tar", {"jpg": b"x", "cls": b"1"})
                 for n in ("train", "val", "more")
             ],
-            r"more\.tar: is of neither split",
+            r"more\.tar: belongs to neither split",
         ),
         (
             lambda top: [

@@ -86,7 +86,7 @@ def test_without_records_a_forward_pass_is_a_third_of_a_training_step(
     assert fast.wall_s == pytest.approx(60 + work_s(one(plan, "plain"), 1000.0))
     assert fast.wall_s_low < fast.wall_s < slow.wall_s < slow.wall_s_high
     nobody = rows(replace(plan, machine=LAPTOP), tmp_path)[one(plan, "plain").id]
-    assert missing(nobody.estimate, "nobody knows", "lenet") == []
+    assert missing(nobody.estimate, "no estimate", "lenet") == []
     assert nobody.wall_s == 60 + 4.0 * len(one(plan, "plain").batches)
 
 

@@ -151,8 +151,8 @@ def test_intervals_hold_on_published_series() -> None:
     ("workers", "rates", "batches", "says"),
     [
         ((), (), (), "at least one point"),
-        ((4, 4), (1.0, 1.0), (1.0, 1.0), "workers must grow"),
-        ((0,), (1.0,), (1.0,), "workers must grow"),
+        ((4, 4), (1.0, 1.0), (1.0, 1.0), "workers must be ascending"),
+        ((0,), (1.0,), (1.0,), "workers must be ascending"),
         ((1,), (0.0,), (1.0,), "must be positive"),
         ((1,), (math.inf,), (1.0,), "must be positive"),
         ((1, 2), (1.0, 2.0), (1.0,), "a rate and a batch for each"),

@@ -244,7 +244,7 @@ WRONG: dict[str, tuple[dict[str, Any], Iterable[int], bool, tuple[str, ...]]] = 
     "another world": (
         {
             "error": "WorldError: expected 8 ranks, the launcher started 4",
-            "doing": "finding out who it is",
+            "doing": "reading its rank number and host",
         },
         [0],
         True,
@@ -264,7 +264,7 @@ WRONG: dict[str, tuple[dict[str, Any], Iterable[int], bool, tuple[str, ...]]] = 
         {"doing": "an all-reduce by NCCL"},
         ALL,
         True,
-        (*NOT_MET, "an all-reduce by NCCL", "no answer", EVERYWHERE),
+        (*NOT_MET, "an all-reduce by NCCL", "did not answer", EVERYWHERE),
     ),
     "data that cannot be read": (
         {"error": "PermissionError: [Errno 13]", "doing": "reading prepared data"},
@@ -294,7 +294,7 @@ WRONG: dict[str, tuple[dict[str, Any], Iterable[int], bool, tuple[str, ...]]] = 
         {"clocks": {"node2": {"offset_s": 2.0, "uncertainty_s": 0.001, "trips": 101}}},
         [0],
         False,
-        ("clock of node2", "that of node1 by +2.000 s, give or take 0.001 s"),
+        ("clock of node2", "that of node1 by +2.000 +- 0.001 s"),
     ),
     "two ranks with one GPU": (
         {"gpu": {"name": GPU, "memory_bytes": 40 << 30, "uuid": "GPU-0"}},
@@ -306,7 +306,7 @@ WRONG: dict[str, tuple[dict[str, Any], Iterable[int], bool, tuple[str, ...]]] = 
         {"all_reduce": {"nccl": {"sum": 7.0, "bytes": 1, "seconds": 1.0}}},
         [0],
         True,
-        ("8 ones by nccl gave 7.0",),
+        ("8 ranks by nccl gave 7.0",),
     ),
 }
 
@@ -357,7 +357,10 @@ def test_ranks_that_say_nothing(ranks: Facts, promised: dict[str, Any]) -> None:
         == []
     )
     for facts in ranks:
-        facts |= {"met": None, "doing": "finding out who it is"}  # they waited for the others
+        facts |= {
+            "met": None,
+            "doing": "reading its rank number and host",
+        }  # they waited for the others
     for allocated, where in (([], ()), (["node1", "node3"], ("on node3",))):
         (problem,) = judge.judge(ranks[:4], promised, allocated)
         assert (

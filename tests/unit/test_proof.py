@@ -61,7 +61,7 @@ def test_what_agrees_confirms_steps_or_samples_or_both(
         ),
         ({"printed_rate": 10.0}, ["10", "80", "steps per s"]),
         ({"printed_rate": 640.0}, ["640", "80", "fewer samples, or epochs"]),
-        ({"printed_rate": 5000.0}, ["5000", "80", "something else"]),
+        ({"printed_rate": 5000.0}, ["5000", "80", "key sample"]),
         ({"printed_step_s": 0.2, "workers": 2}, ["0.2", "0.1", "all ranks"]),
         ({"printed_samples_per_step": 96.0}, ["96", "8"]),
         ({"printed_batch": 64}, ["64", "8"]),

@@ -117,7 +117,7 @@ def test_a_rate_is_never_believed_against_the_clock(
         rate_of="all",
     )
     if agrees is None:
-        with pytest.raises(UnreadError, match=r"its clock says 80: "):
+        with pytest.raises(UnreadError, match=r"its timestamps give 80: "):
             read("lines", of)
         return
     made = read("lines", of)
@@ -185,7 +185,7 @@ def test_samples_and_validations_of_lines_of_their_own(tmp_path: Path) -> None:
         (
             "lines",
             ["step 1 loss 1", "among 1", "step 2 loss 1"],
-            ["rank 0", "'among 1'", "1 workers, and not 2"],
+            ["rank 0", "'among 1'", "1 workers instead of 2"],
         ),
         (
             "mllog",
@@ -438,11 +438,11 @@ def test_tables(tmp_path: Path, form: str, written: str) -> None:
     [
         ([], "", "there are: none"),
         (["a.csv", "b.csv"], "step,time\n1,1\n", "a.csv, b.csv"),
-        (["a.csv"], "step,loss\n1,1\n2,1\n", "no column says times"),
-        (["a.csv"], "n,time\n1,1\n2,1\n", "no column says a count"),
+        (["a.csv"], "step,loss\n1,1\n2,1\n", "no column holds times"),
+        (["a.csv"], "n,time\n1,1\n2,1\n", "no column holds a count"),
         (["a.csv"], "step,iter,time\n1,1,1\n2,2,2\n", "several columns may be step: step, iter"),
         (["a.csv"], "epoch,time\n1,1\n2,2\n", "steps_per_epoch"),
-        (["a.jsonl"], "{}", "no column says a count"),
+        (["a.jsonl"], "{}", "no column holds a count"),
         (["a.csv"], "step,time,loss\n1,1,3\n2,2,nan\n", "not finite"),
     ],
 )

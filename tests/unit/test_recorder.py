@@ -77,7 +77,7 @@ def test_its_steps_are_the_loops(tmp_path: Path) -> None:
     ("body", "before", "says"),
     [
         ("pass", "", "rec.step"),
-        (STEP, 'os.environ["WORLD_SIZE"] = "4"', "told 1 workers, and ran with 4"),
+        (STEP, 'os.environ["WORLD_SIZE"] = "4"', "given 1 workers, but ran with 4"),
     ],
 )
 def test_no_steps_or_other_ranks_are_a_failure_that_says_which(

@@ -88,9 +88,9 @@ def test_a_job_whose_processes_still_run_has_not_ended(squeue: Any) -> None:
         ("AssocGrpCPUMinutesLimit", ("not start", "the time", "account")),
         ("AssocGrpBillingMinutes", ("not start", "the time")),
         ("QOSGrpWallLimit", ("not start", "the time", "used up")),
-        ("AssocGrpNodeLimit", ("waits", "other jobs", "for ever")),
+        ("AssocGrpNodeLimit", ("waits", "other jobs", "never starts")),
         ("AssocGrpCPURunMinutesLimit", ("waits", "other jobs")),
-        ("QOSMaxCpuPerUserLimit", ("waits", "other jobs", "for ever")),
+        ("QOSMaxCpuPerUserLimit", ("waits", "other jobs", "never starts")),
         ("ReqNodeNotAvail, Reserved for maintenance", ("maintenance",)),
         ("ReqNodeNotAvail,_Reserved_for_maintenance", ("maintenance",)),
         ("AssocGrpJobsLimit", ()),
@@ -287,7 +287,7 @@ def test_a_site_without_accounting_is_seen_at_once(
             "slurm_script: line 4: /v/python: No such file or directory\n",
             ("/v/python", "No such file"),
         ),
-        ("OSError: [Errno 28] No space left on device: 'x'\n", ("No space left", "make room")),
+        ("OSError: [Errno 28] No space left on device: 'x'\n", ("No space left", "disk space")),
         ("config/studies/demo.yaml: models: nothing\n", ("node1", "7.log")),
     ],
 )
@@ -306,7 +306,7 @@ def test_a_job_that_fails_before_its_run_began(
     job, failed = SimpleNamespace(log=[str(of_run)]), "SLURM-job '7' failed."
     told = said_of(patched, job, failed, own)
     assert told.startswith(failed) and missing(told, "before its run", "node1", *facts) == []
-    assert missing(told, own, of_run, "earlier try") == []
+    assert missing(told, own, of_run, "earlier") == []
     os.utime(of_run)  # the run did begin: its own log says why it failed
     assert said_of(patched, job, failed, own) == failed
 

@@ -162,7 +162,7 @@ REFUSED = {
     "device": (member("d.JPEG", type=tarfile.BLKTYPE), "'d.JPEG' is refused"),
     "pipe": (member("p.JPEG", type=tarfile.FIFOTYPE), "'p.JPEG' is refused"),
     "sparse": (member("s.JPEG", type=tarfile.GNUTYPE_SPARSE), "'s.JPEG' is refused"),
-    "twice": (member("N01440764_9.jpeg", picture(1)), "one name: n01440764_9.jpeg"),
+    "twice": (member("N01440764_9.jpeg", picture(1)), "same name: n01440764_9.jpeg"),
 }
 
 
@@ -223,7 +223,7 @@ NO_SYNSET = "{!r} is not"
 FAULTS: list[tuple[str, Callable[[bytes], bytes], str]] = [
     (TRAIN, lambda _: tar(GOOD, REFUSED["symlink"][0]), "'l.JPEG' is refused"),
     (TRAIN, lambda _: tar(GOOD, member("a.JPEG", picture(1))), "'a.JPEG' is not"),
-    (TRAIN, lambda _: tar(GOOD, member("x/N01440764.tar", GOOD[1])), "one name: n01440764"),
+    (TRAIN, lambda _: tar(GOOD, member("x/N01440764.tar", GOOD[1])), "same name: n01440764"),
     *(
         (
             TRAIN,
@@ -255,7 +255,7 @@ FAULTS: list[tuple[str, Callable[[bytes], bytes], str]] = [
         "member 'ILSVRC2012_val_00000004.JPEG'",
     ),
     (LIST, lambda _: b"n01\xff\n", "cannot be read: 'utf-8' codec"),
-    (LIST, lambda text: text.replace(b"n01443537", b"n09999999"), "n09999999 is no class"),
+    (LIST, lambda text: text.replace(b"n01443537", b"n09999999"), "n09999999 is not a class"),
     (LIST, lambda text: text + b"n01443537\n", "7 lines for the 6 pictures in"),
 ]
 

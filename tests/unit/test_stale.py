@@ -119,7 +119,7 @@ def test_data_that_were_made_anew(
     for memory in (Memory((str(manifest),), checksums, None), Memory(None, checksums, None)):
         found, why = stale.state(folder, SPEC, recorded(), str(manifest), memory)
         assert found == state
-        assert why == ("" if state == DONE else f"{manifest} was made anew")
+        assert why == ("" if state == DONE else f"{manifest} was made again")
     without = stale.state(folder, SPEC, recorded(), str(manifest))
     assert without[0] == (STALE if moved_s > 0 else DONE)
 

@@ -265,7 +265,7 @@ def test_words_beside_a_rate_say_whose_it_is(tmp_path: Path, said: str) -> None:
     printed = every(2.0, [f"Iter #{n}: {said.format(n='8.0')}" for n in range(9)])
     pattern = r"Iter #(?P<step>\d+): .*?(?P<samples_per_s>\d[\d.]*)"
     with pytest.raises(
-        UnreadError, match=r"a rate of 16 per s, its clock says 8: .*steps_per_line: 2"
+        UnreadError, match=r"a rate of 16 per s, its timestamps give 8: .*steps_per_line: 2"
     ):
         read(tmp_path, printed, pattern, workers=2, batch=16)
     with pytest.raises(UnreadError, match=r"rate_of says all.*Iter #0"):

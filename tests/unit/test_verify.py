@@ -73,20 +73,26 @@ FIELDS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
         split_with(images_per_class={"class0": 80, "class1": 0, "class2": -20}),
         "images_per_class",
     ),
-    "true": (split_with(images=True), "True in the"),
+    "true": (split_with(images=True), "True is not of type int"),
     "bytes": (split_with(bytes=10**30), "the manifest says 1000"),
     "fewer bytes": (split_with(bytes=-1), "images_per_class"),
-    "format": (lambda about: about.update(format=99), "manifest.json: format 99, 1 here; prepare"),
-    "label_offset": (lambda about: about.update(label_offset=7), "manifest.json: label_offset 7"),
+    "format": (
+        lambda about: about.update(format=99),
+        "manifest.json: format is 99, expected 1; prepare",
+    ),
+    "label_offset": (
+        lambda about: about.update(label_offset=7),
+        "manifest.json: label_offset is 7",
+    ),
     "a class": (lambda about: about["classes"].append("class3"), "those of classes"),
     "a class twice": (lambda about: about.update(classes=["class0"] * 3), "named twice"),
     "other classes": (lambda about: about["classes"].reverse(), "those of classes"),
     "digest": (
         lambda about: about["splits"]["val"].update(sha256={"val/class0": "0"}),
-        "'0' is no SHA-256",
+        "'0' is not a SHA-256",
     ),
-    "a device": (split_with(sha256={"/dev/full": "0" * 64}), "'/dev/full' is no part"),
-    "elsewhere": (split_with(sha256={"train/../../x": "0" * 64}), "'train/../../x' is no part"),
+    "a device": (split_with(sha256={"/dev/full": "0" * 64}), "'/dev/full' is not a part"),
+    "elsewhere": (split_with(sha256={"train/../../x": "0" * 64}), "'train/../../x' is not a part"),
     "skipped": (split_with(skipped={"class9/1.png": "cut"}), "'class9/1.png' was skipped"),
 }
 
@@ -141,7 +147,7 @@ def test_what_is_no_file_is_refused_and_not_read(forms: dict[str, Path], thing: 
 def test_a_manifest_that_is_no_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "manifest.json")
     (problem,) = verify([tmp_path])
-    assert missing(problem, tmp_path, "no manifest", "regular file") == []
+    assert missing(problem, tmp_path, "manifest", "regular file") == []
 
 
 def test_a_list_of_files_that_misleads(forms: dict[str, Path]) -> None:
@@ -179,7 +185,7 @@ def test_an_earlier_version_took_a_name_with_a_line_end(forms: dict[str, Path]) 
     for made in forms["raw"].glob(".manifest.json.*"):
         made.unlink()
     (problem,) = index(forms["raw"])
-    assert missing(problem, f"{forms['raw']}/train/class1: ", "line end", r"'0\n1.png'") == []
+    assert missing(problem, f"{forms['raw']}/train/class1: ", "line break", r"'0\n1.png'") == []
     assert not list(forms["raw"].glob(".manifest.json.*"))
 
 
@@ -349,7 +355,7 @@ def test_no_form(tmp_path: Path) -> None:
     assert line.startswith(f"{tmp_path}/nowhere: cannot be used: ")
     (tmp_path / "manifest.json").write_text("[]")
     (line,) = glance(tmp_path)
-    assert missing(line, tmp_path, "no manifest") == []
+    assert missing(line, tmp_path, "manifest") == []
 
 
 def test_a_run_with_damaged_data_does_not_start(

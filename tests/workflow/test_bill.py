@@ -68,7 +68,7 @@ def test_data_made_anew_are_stale_data_touched_are_not(finished: Path) -> None:
     manifest.write_text(manifest.read_text() + "\n")
     rows = plan(finished)
     assert {run: row["state"] for run, row in rows.items()} == {CEILING: "done", DIGITS: "stale"}
-    assert rows[DIGITS]["why"].endswith("manifest.json was made anew")
+    assert rows[DIGITS]["why"].endswith("manifest.json was made again")
 
 
 def test_data_that_are_gone_are_prepared_only_for_runs_that_are_to_be_made(finished: Path) -> None:
@@ -97,7 +97,7 @@ def test_data_that_are_gone_are_prepared_only_for_runs_that_are_to_be_made(finis
 def test_another_command_of_rule_train_is_stale(finished: Path) -> None:
     rule = finished / "workflow/ddlbench/plan/stale.py"
     rule.write_text(rule.read_text().replace("python -m ddlbench.run", "python -u -m ddlbench.run"))
-    assert {row["why"] for row in plan(finished).values()} == {"rule train has another command"}
+    assert {row["why"] for row in plan(finished).values()} == {"rule train has a changed command"}
 
 
 def test_a_limit_stops_before_the_first_job(finished: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_limit_stops_before_the_first_job(finished: Path) -> None:
     assert [row["state"] for row in plan(finished).values()].count("missing") == 2
     passed = snakemake(finished, *LIMIT, "max_gpu_hours=0.000001")
     assert passed.returncode != 0
-    assert re.search(r"max_gpu_hours: \S+ would be passed: 2 runs are to be made", passed.stdout)
+    assert re.search(r"max_gpu_hours: \S+ would be exceeded: 2 runs are to be made", passed.stdout)
     assert not re.search(r"^Job \d+:", passed.stdout, re.M)
     assert not list(finished.glob("results/runs/*-2workers-*"))
     dry = snakemake(finished, "-n", *LIMIT, "max_gpu_hours=0.000001")
@@ -117,7 +117,7 @@ def test_a_limit_stops_before_the_first_job(finished: Path) -> None:
     done = snakemake(finished, f"results/runs/{DIGITS}/run.mllog", *LIMIT, "max_gpu_hours=0.000001")
     assert done.returncode == 0, done.stdout
     assert (
-        "max_gpu_hours <0.001 WOULD BE PASSED"
+        "max_gpu_hours <0.001 WOULD BE EXCEEDED"
         in ask(finished, "plan", "--config", "max_gpu_hours=0.000001").stdout
     )
 

@@ -80,7 +80,7 @@ def test_two_workflows_prepare_the_same_set(project: Path, tmp_path: Path) -> No
     for thread in threads:
         thread.join()
     assert [d.returncode for d in done.values()] == [0, 0], [d.stdout for d in done.values()]
-    assert sum("is there already" in d.stdout for d in done.values()) == 1
+    assert sum("already prepared" in d.stdout for d in done.values()) == 1
     again = snakemake(tmp_path / "one", f"{tmp_path}/data/mnist5k/tfrecord/manifest.json")
     assert "Nothing to be done" in again.stdout
 

@@ -65,7 +65,7 @@ def test_neither_a_finished_record_nor_a_living_run_is_touched(finished: Path) -
     ]
     assert tuple(left) == before, said
     (late,), (second,) = (list(one.values()) for one in refused)
-    assert b"is already made; that record stays" in late
+    assert b"has a record already" in late
     assert f"is being made by process {os.getpid()}".encode() in second
     assert f"is being made by process {os.getpid()}" in said
 
@@ -113,7 +113,7 @@ def test_a_record_whose_seal_is_broken_is_refused_by_all_alike(finished: Path, w
         )
     log.unlink()  # the copy is links
     log.write_text("".join(lines))
-    why = "has no seal as its last line" if what == "no seal" else "its seal is of another log"
+    why = "has no seal as its last line" if what == "no seal" else "was changed after its run ended"
     if what == "no seal":
         said = mini(finished, "--keep-going").stdout
         assert f"{log.relative_to(finished)}: {why}" in said and "move results/runs/" in said

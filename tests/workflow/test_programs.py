@@ -122,7 +122,7 @@ def test_output_that_could_not_be_read_is_read_again_and_nothing_is_trained(proj
     ] * 2
     assert sorted(path.name for path in (project / "theirs").iterdir()) == ["data", "train.py"]
     assert (
-        "nothing is to be read again"
+        "nothing to read again"
         in ddlbench(project, "read", "--study", "mine", "--machine", "local").stdout
     )
     dry = snakemake(project, "-np", *OPTIONS, "--", FIGURE)

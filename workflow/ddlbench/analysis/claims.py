@@ -95,7 +95,7 @@ def read(path: Path) -> list[Claim]:
         claims = [_claim(f"{path}:{number}", row) for number, row in enumerate(rows, start=2)]
     twice = {claim.id for claim in claims if sum(other.id == claim.id for other in claims) > 1}
     if twice:
-        raise ValueError(f"{path}: id {sorted(twice)[0]} is there twice")
+        raise ValueError(f"{path}: id {sorted(twice)[0]} appears twice")
     return claims
 
 
@@ -238,8 +238,8 @@ def _missing(runs: pd.DataFrame, side: Mapping[str, Iterable[str]], quantity: st
         runs = runs[_meets(runs, name, values)]
         if runs.empty:
             return (
-                f"asked of {name} {' or '.join(values)}; runs here that meet its other conditions"
-                f" have {have}"
+                f"the claim needs {name} {' or '.join(values)}; runs here that meet its other"
+                f" conditions have {have}"
             )
     raise AssertionError("nothing is missing")
 

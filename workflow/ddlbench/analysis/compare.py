@@ -59,7 +59,11 @@ COLUMNS = (
         "str",
         "`faster`, `slower`, `cannot tell`: what came after; whole runs at once, parts alone.",
     ),
-    Column("more_pairs", "Int64", "So many more would probably tell; null if nobody can say."),
+    Column(
+        "more_pairs",
+        "Int64",
+        "How many more pairs would probably decide; null if that cannot be estimated.",
+    ),
 )
 Row = dict[str, Any]
 
@@ -207,8 +211,8 @@ def same(before: Sequence[Run], after: Sequence[Run]) -> list[str]:
         before_of.get((run.cell, run.repeat)) == (run.began_s, run.seconds) for run in after
     )
     line = (
-        f"{count} of {len(after)} records are the same on both sides: their ratio is 1 and says"
-        " nothing"
+        f"{count} of {len(after)} records are the same on both sides: their ratio is 1 and carries"
+        " no information"
     )
     return [line] if count else []
 
@@ -246,8 +250,8 @@ def differences(before: Sequence[Run], after: Sequence[Run]) -> list[str]:
         )
     if _apart(before, after) or _apart(after, before):
         text.append(
-            "order: all runs of one side came before the other's; a drift of the machine would look"
-            " the same"
+            "order: all runs of one side were made before the other's; a drift of the machine would"
+            " look like a difference"
         )
     return text
 
@@ -280,7 +284,7 @@ def lines(table: Sequence[Row]) -> list[str]:
     for row in table:
         if row["quantity"] == WHOLE:
             more = (
-                f"; so many more pairs would probably tell: {row['more_pairs']}"
+                f"; more pairs probably needed to decide: {row['more_pairs']}"
                 if row["more_pairs"]
                 else ""
             )

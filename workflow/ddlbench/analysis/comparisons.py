@@ -62,7 +62,8 @@ COLUMNS = (
         "low",
         "float64",
         "Lower end of the ratio's 95 % interval; null for one pair. It is wider where few of many"
-        " differ significantly, and holds 1 where runs cannot tell (docs/statistics.md).",
+        " differ significantly, and contains 1 where the difference is not significant"
+        " (docs/statistics.md).",
     ),
     Column("high", "float64", "Upper end of that interval."),
     Column("n", "int64", "Pairs: repeats that both sides have."),
@@ -74,12 +75,13 @@ COLUMNS = (
     Column(
         "more_repeats",
         "Int64",
-        "How many more pairs would probably tell; null if it is told, or nobody can say.",
+        "How many more pairs would probably decide; null if it is decided, or if that cannot be"
+        " estimated.",
     ),
     Column(
         "more_worker_hours",
         "float64",
-        "Hours of these pairs' own workers if they take as long as those that are there.",
+        "Worker hours of these pairs if they take as long as the finished ones.",
         "h",
     ),
     Column(
@@ -88,8 +90,8 @@ COLUMNS = (
         "What these pairs cost, with the workers of their nodes that nobody else can use meanwhile;"
         " null where the machine's file names no price.",
     ),
-    Column("currency", "str", "Of that price."),
-    Column("runs", "str", "The runs of both sides, separated by blanks."),
+    Column("currency", "str", "Currency of that price."),
+    Column("runs", "str", "The runs of both sides, separated by spaces."),
 )
 
 

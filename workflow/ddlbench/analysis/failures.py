@@ -117,7 +117,7 @@ def counted(rows: list[dict[str, Any]]) -> str:
 
 def why(row: dict[str, Any]) -> str:
     """Return the reason of a row, on one line."""
-    message = (row["message"] or row["cause"] or "it left no report").strip().splitlines()
+    message = (row["message"] or row["cause"] or "it wrote no error report").strip().splitlines()
     return printable(message[-1])
 
 

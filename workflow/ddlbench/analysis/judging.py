@@ -189,15 +189,12 @@ def _row(asked: Asked, among: float, of_all: Pool | None) -> dict[str, Any]:
     # Where equal, the one with most repeats.
     verdict, rests = min(cells, key=lambda cell: (order.index(cell[0]), -cell[1].n))
     why = (
-        f"{len(cells)} comparisons; the figures are of the one that decides"
+        f"{len(cells)} comparisons; the figures are those of the deciding one"
         if len(cells) > 1
         else ""
     )
     if len(cells) > 1 and order[0] == SUPPORTED:
-        why += (
-            f". One is enough, so chance has {len(cells)} tries, and each must be {len(cells)}"
-            " times as sure"
-        )
+        why += f". One is enough, so each is tested {len(cells)} times as strictly (Bonferroni)"
         why += _power(rests, tries, of_all)
     alone = f"a verdict needs {FEWEST} repeats of both sides" * (
         rests.n < FEWEST and verdict == UNDECIDED
@@ -351,8 +348,8 @@ def _power(cell: Ratio, tries: float, of_all: Pool | None) -> str:
     ]
     found = [math.exp(each * error) for each in factors]
     return (
-        f": with n = {cell.n} it finds a factor of {found[0]:.3g} beyond that in 80 of 100 cases,"
-        f" alone {found[1]:.3g}"
+        f"; power at n = {cell.n}: 80 % for a factor of {found[0]:.3g} beyond that ({found[1]:.3g}"
+        " for one comparison alone)"
     )
 
 

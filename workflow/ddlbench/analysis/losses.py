@@ -22,16 +22,15 @@ from ddlbench.core.step_rows import STEP_PARTS
 PARTS = {
     "input_s": "Waiting for images, but not at the start of an epoch",
     "waiting_s": (
-        "Waiting for the slowest rank: what the worker in the middle waits for gradients, beyond"
-        " `transfer_s`"
+        "Waiting for the slowest rank: the median worker's wait for gradients, beyond `transfer_s`"
     ),
     "transfer_s": (
-        "Transfer: the least that any rank waits for gradients, as the last one waits for nobody"
+        "Transfer: the shortest wait for gradients of any rank, as the last rank waits for no other"
     ),
     "compute_s": "Forward pass, backward pass and optimizer",
     "together_s": (
-        "`waiting_s`, `transfer_s` and `compute_s` in one, where the framework cannot tell them"
-        " apart"
+        "`waiting_s`, `transfer_s` and `compute_s` in one, where the framework cannot measure them"
+        " separately"
     ),
     "epochs_s": (
         "Start and end of epochs: until the first batch is there, and from the last step to the"

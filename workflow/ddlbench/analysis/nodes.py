@@ -42,12 +42,12 @@ COLUMNS = (
     Column("host", "str", "The computer."),
     Column("part", "str", "compute: forward, backward, optimizer. data_wait: waiting for images."),
     Column("verdict", "str", f"`{HARDWARE}`, `{WANDERS}`, `{LIKE}` or `{UNKNOWN}`."),
-    Column("runs", "int64", "Runs on this and other hosts that tell."),
+    Column("runs", "int64", "Runs on this and other hosts that the verdict rests on."),
     Column("epochs", "int64", "Their epochs after warm-up."),
     Column(
         "slow_epochs",
         "int64",
-        "Epochs in which the host was slow beside the others (`analysis/slow.py`).",
+        "Epochs in which the host was slow compared with the others (`analysis/slow.py`).",
     ),
     Column("local_rank", "Int64", "The rank on the host that took longest in most epochs."),
     Column(

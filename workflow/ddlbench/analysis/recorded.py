@@ -66,8 +66,8 @@ ORIGIN = (
     Column(
         "reading",
         "str",
-        "Of a program: what confirms the steps that were read of its output, or `read, not proved`."
-        " Our own trainings count their steps themselves.",
+        "Of a program: what confirms the steps that were read from its output, or `read, not"
+        " proved`. Our own trainings count their steps themselves.",
     ),
     Column(
         "reading_proved",
@@ -83,15 +83,15 @@ ORIGIN = (
     Column(
         "stopped_after",
         "str",
-        "Of a program: the steps or minutes after which its file has runs ended.",
+        "Of a program: the steps or minutes after which its runs are ended (key stop_after).",
     ),
     Column("ranks_evidence", "str", "What shows whether the ranks trained together."),
     Column(
         "confirmed",
         "boolean",
-        "Whether more than the run's own output says what it did: its reading is proved, its ranks"
-        " trained together, and no rate that it prints denies the clock. No answer that rests on"
-        " other runs is sure.",
+        "Whether the run's output is confirmed: its reading is proved, its ranks trained together,"
+        " and no rate that it prints contradicts the clock. An answer that rests on other runs is"
+        " never sure.",
     ),
     Column(
         "initial_weights_sha256",
@@ -115,8 +115,8 @@ INTERRUPTION = (
     Column(
         "restart_s",
         "float64",
-        "From the death of an interrupted run's ranks to training again on all of them. Its machine"
-        " was still at hand: a wait for another node is not in it.",
+        "From the death of an interrupted run's ranks to training again on all of them. Its nodes"
+        " were still allocated: waiting for another node is not included.",
         "s",
         spoiled_by=(SHARING, PROFILER),
     ),
@@ -164,26 +164,26 @@ COLUMNS = (
     Column(
         "clock_samples_per_s",
         "float64",
-        "Of a program that prints a rate: that of the times of its lines, without pauses, warm-up"
-        " included.",
+        "Of a program that prints a rate: the rate by the times of its lines, without pauses,"
+        " warm-up included.",
         "samples/s",
     ),
     Column(
         "printed_rate_agrees",
         "boolean",
-        "Of a program that prints a rate: whether it is the clock's within 20 %, with or without"
-        " pauses.",
+        "Of a program that prints a rate: whether it agrees with the times of its lines within 20"
+        " %, with or without pauses.",
     ),
     Column(
         "data_before_clock_s",
         "float64",
-        "How long before the clock started loaders were asked for images.",
+        "Time from the first request to the loaders for images to the start of the clock.",
         "s",
     ),
     Column(
         "clock_resolution_s",
         "float64",
-        "The smallest time that the clock of the steps tells apart.",
+        "Resolution of the clock that times the steps.",
         "s",
     ),
     Column(
@@ -235,7 +235,7 @@ OTHERS = Column(
     "others_cores",
     "float64",
     "CPU cores that other processes kept busy while the run trained, on the node where they took"
-    " most. What started the ranks is among them, and what other guests of the node's host took.",
+    " most. The ranks' launcher is included, and what other guests of the node's host took.",
     spoiled_by=(SHARING, PROFILER),
 )
 OF_RANKS = (*MEASURED, *STATE)

@@ -39,7 +39,7 @@ COLUMNS = (
 )
 # Of what `make` gives. Raise it where that changes for a record that is there: all summaries are
 # then made again.
-VERSION = 9
+VERSION = 10
 LISTS = {"epochs": accuracy.EPOCHS, "learning_rates": accuracy.LEARNING_RATES}
 
 Summary = dict[str, Any]
@@ -159,7 +159,7 @@ def measures(record: Record, epochs: pd.DataFrame) -> Values:
     """
     columns = [column for column in COLUMNS if column is not MFU]
     if not record.success:
-        return {column.name: Why("the run did not end well") for column in columns}
+        return {column.name: Why("the run did not end successfully") for column in columns}
     spec, reasons = record.spec, record.value("ddlbench_not_measured", {})
     values = accuracy.measures(record, epochs) | recorded.measures(record)
     values |= recorded.resources(record.value("ddlbench_ranks", []), spec.device, reasons)

@@ -65,8 +65,8 @@ COLUMNS = (
     ),
     _column(
         "warm_up_steps",
-        "Steps at the beginning that are warm-up by the rule MSER-5 (docs/statistics.md), starts of"
-        " epochs left out of account.",
+        "Steps at the beginning that are warm-up by the rule MSER-5 (docs/statistics.md), ignoring"
+        " starts of epochs.",
         "steps",
         "Int64",
     ),
@@ -183,7 +183,7 @@ def _unknown(record: Record) -> dict[str, str]:
 def measures(record: Record) -> Values:
     """Return COLUMNS of a timed run."""
     spec, reasons = record.spec, record.value("ddlbench_not_measured", {})
-    values: Values = {column.name: Why("its few steps are all warm-up") for column in COLUMNS}
+    values: Values = {column.name: Why("all of its steps are warm-up") for column in COLUMNS}
     values["train_s"] = train_s(record.last)
     times = step_s(record.steps)
     an_epoch = len(times) // spec.epochs
@@ -205,7 +205,7 @@ def measures(record: Record) -> Values:
     values["epoch_start_s"] = _epoch_start_s(record.events)
     split = ("communication_transfer_s", "communication_wait_s")
     if spec.workers == 1:
-        values |= dict.fromkeys(split, Why("one worker waits for nobody"))
+        values |= dict.fromkeys(split, Why("one worker has no other to wait for"))
     if pd.isna(values["communication_s"]):
         values["communication_s"] = why = Why(reasons.get("communication_s", UNKNOWN))
         if spec.workers > 1:

@@ -1,7 +1,7 @@
 """Which rules look at a column of table `runs`, and why none does at the others: docs/audit.md
 shows it.
 
-A column that is in neither is one that somebody added: the page says that no rule looks at it yet.
+A column that is in neither is one that somebody added: the page says that no rule checks it yet.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from ddlbench.audit import Rule, all_rules
 from ddlbench.core import spec
 from ddlbench.core.roles import FOLLOWS
 
-OUTCOME = "what is compared: it may differ; its sum, `throughput_images_per_s`, is looked at"
-MADE_OF = "made of columns that rules look at"
+OUTCOME = "what is compared: it may differ; its total, `throughput_images_per_s`, is checked"
+MADE_OF = "derived from columns that rules check"
 REFUSED = (
     "a record in which it does not fit the others is refused (`records/_sound.py`,"
     " `records/_fitting.py`)"
 )
 MEMORY = "what is compared: frameworks and loaders may need more or less"
 NO_RULE = {
-    "status": "only runs that ended well are looked at; failed-runs counts the others",
+    "status": "only successful runs are checked; failed-runs counts the others",
     "sample": "follows from the model",
-    "place": "the order itself; run-order looks at `started_s`",
+    "place": "the order itself; run-order checks `started_s`",
     "planned_place": "the order that was planned",
     "scaling": "which series a run is in",
     "validation_s": OUTCOME,
@@ -104,6 +104,6 @@ def lines(asked: Iterable[Rule]) -> list[str]:
     """Return the table for people, of these rules."""
     text = ["| column | rules, or why none |", "|---|---|"]
     for name, rules in looked_at(asked).items():
-        said = ", ".join(rules) or why_none(name) or "no rule looks at it yet"
+        said = ", ".join(rules) or why_none(name) or "no rule checks it yet"
         text.append(f"| `{name}` | {said} |")
     return text

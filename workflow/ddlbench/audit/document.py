@@ -26,9 +26,9 @@ none does.
 Runs that are alike in machine, data set, model, recipe, schedule and epochs are compared; framework, loader, number of
 workers and repeat are what one compares.
 
-- An **error** breaks a comparison: the numbers must not stand side by side.
-- A **warning** has to be said beside the numbers.
-- A **note** is what a reader should know.
+- An **error** breaks a comparison: the numbers must not be compared.
+- A **warning** must be stated with the numbers.
+- A **note** is something a reader should know.
 - **Not checked** says which column a rule lacked, and in how many rows. A rule that was not checked has not passed.
   What nothing could have filled (no meter, another kind of record) is not counted.
 

@@ -26,15 +26,15 @@ COLUMNS = (
     Column(
         "runs",
         "str",
-        "Ids of the runs that it is about, or what the numbers are; separated by `; `.",
+        "Ids of the runs concerned, or what the numbers describe; separated by `; `.",
     ),
     Column(
         "evidence",
         "str",
-        "The two values that do not go together; of a rule not checked, what is missing.",
+        "The two values that contradict each other; of a rule not checked, what is missing.",
     ),
     Column("what_to_do", "str", "How to get a fair comparison."),
-    Column("source", "str", "Who asks for this rule, or where the fault was seen."),
+    Column("source", "str", "Source of the rule, or where the fault was seen."),
 )
 SHOWN, SHOWN_RUNS = (
     3,

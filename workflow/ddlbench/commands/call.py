@@ -84,8 +84,10 @@ class Call:
         if self.json:
             print(json.dumps(data, indent=1, default=str))
             return
-        rest = [*lines] if self.all or not answer else ["More: the same with --all"]
-        work = [f"To do the work: {self.snakemake(*targets)}"] if stale or self.unfinished() else []
+        rest = (
+            [*lines] if self.all or not answer else ["For all lines: the same command with --all"]
+        )
+        work = [f"To run it: {self.snakemake(*targets)}"] if stale or self.unfinished() else []
         print(*answer, *rest, *work, sep="\n", flush=True)
 
 

@@ -64,7 +64,7 @@ def of_command_line(profile: str | None, entries: Sequence[str]) -> dict[str, An
     Raises ConfigError.
     """
     if not DEFAULT.exists():
-        raise ConfigError(f"{DEFAULT}: is not here; call this in the project's folder")
+        raise ConfigError(f"{DEFAULT}: is not here; run this in the project's folder")
 
     def listed(value: Any) -> list[str]:
         return (
@@ -88,7 +88,7 @@ def of_command_line(profile: str | None, entries: Sequence[str]) -> dict[str, An
         key, equals, value = entry.partition("=")
         if not equals or not KEY.fullmatch(key):
             raise ConfigError(
-                f"--config: {entry!r} is no setting; allowed: key=value, with a key of"
+                f"--config: {entry!r} is not a setting; allowed: key=value, with a key of"
                 " config/README.md"
             )
         config = laid_over(config, {key: _value(value.strip("'\""))})
@@ -150,7 +150,8 @@ def _profile(name: str) -> dict[str, Any]:
             str(file.parent) for file in sorted(Path("profiles").glob("*/config.yaml"))
         )
         raise ConfigError(
-            f"--profile: {name!r} is no folder with a config.yaml; allowed: {ours}, or one of yours"
+            f"--profile: {name!r} is not a folder with a config.yaml; allowed: {ours}, or one of"
+            " yours"
         )
     path = files[0]
     try:

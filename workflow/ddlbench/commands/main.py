@@ -20,7 +20,7 @@ from ddlbench.core import gone, registry
 from ddlbench.settings.config import ConfigError, one_of
 
 ABOUT = """\
-Questions about a study. What makes files is Snakemake's: each answer ends with the line that does the work."""
+Questions about a study. Files are made by Snakemake: each answer ends with the command that makes them."""
 QUIET_S = 1.5  # before a command reports that it computes
 
 
@@ -33,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
     )
     about.add_argument(
         "--study",
-        help="a name of config/studies; left out, as config/config.yaml or the profile says",
+        help="a name of config/studies; default: as config/config.yaml or the profile says",
     )
     about.add_argument("--machine", help="a name of config/machines, likewise")
     about.add_argument(
@@ -42,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
         action="extend",
         default=[],
         metavar="KEY=VALUE",
-        help="as for snakemake",
+        help="as with snakemake",
     )
     ddlbench = argparse.ArgumentParser(prog="ddlbench", description=ABOUT)
     commands = ddlbench.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if name in gone.COMMANDS:
         parser().exit(2, f"{name}: {gone.COMMANDS[name]}\n")
     if name and not name.startswith("-") and name not in (*of_study.members(), "new"):
-        parser().error(f"{name}: is no command; {one_of((*of_study.members(), 'new'), name)}")
+        parser().error(f"{name}: is not a command; {one_of((*of_study.members(), 'new'), name)}")
     options = parser().parse_args(asked[:-1])
     waiting = threading.Timer(
         QUIET_S, print, [f"ddlbench {options.command}: computing ..."], {"file": sys.stderr}
@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except ConfigError as error:
         sys.exit(str(error))
     except OSError as error:
-        todo = "; make room, and ask again" if error.errno == errno.ENOSPC else ""
+        todo = "; free disk space, and try again" if error.errno == errno.ENOSPC else ""
         sys.exit(f"{error.filename}: {error.strerror}{todo}" if error.filename else str(error))
     finally:
         waiting.cancel()

@@ -67,14 +67,14 @@ def check_folder(here: Path) -> None:
     disk = os.statvfs(here)
     if disk.f_bavail == 0 < disk.f_blocks:  # some file systems count nothing
         sys.exit(
-            f"{here}: its disk is full, and Snakemake keeps its notes there; make room, and start"
-            " again"
+            f"{here}: its disk is full, and Snakemake keeps its state there; free disk space, and"
+            " start again"
         )
     notes = here / ".snakemake"
     for folder in (notes, notes / "locks") if notes.exists() else (here,):
         if folder.exists() and not os.access(folder, os.W_OK | os.X_OK):
             sys.exit(
-                f"{folder}: not writable by this user, and Snakemake keeps its notes there. To"
+                f"{folder}: not writable by this user, and Snakemake keeps its state there. To"
                 " share a project, its owner lets a group write (chmod -R g+rwXs, umask 002); or"
                 " work in a clone of your own"
             )

@@ -112,7 +112,7 @@ def lines(
         )
     if plan.machine.partitions and by_state[WAITING] and not trouble:
         reasons = Counter(reason for row in by_state[WAITING] if (reason := states[row.run].reason))
-        queued = f"{reasons.total()} of {len(by_state[WAITING])} that wait have a SLURM job"
+        queued = f"{reasons.total()} of {len(by_state[WAITING])} waiting runs have a SLURM job"
         queued += ": " * bool(reasons) + ", ".join(
             f"{count} {reason}" for reason, count in reasons.most_common()
         )
@@ -159,11 +159,11 @@ def _end(
     if not ahead:
         return "expected end: nothing is left to run"
     if not running:
-        return "expected end: nothing runs"
+        return "expected end: unknown, as nothing is running"
     unknown = [row for row in ahead if row.wall_s is None]
     if unknown:
         return (
-            f"expected end: nobody knows how long {len(unknown)} of the runs take; ddlbench plan"
+            f"expected end: unknown, as {len(unknown)} of the runs have no estimate; ddlbench plan"
             " says why"
         )
     ends = []

@@ -44,7 +44,7 @@ def opened(path: str | Path, most_bytes: float = math.inf) -> BufferedReader:
     what = (
         f"is larger than {most_bytes:.0f} bytes"
         if stat.S_ISREG(about.st_mode)
-        else "is no regular file"
+        else "is not a regular file"
     )
     raise OSError(errno.EINVAL, what, str(path))
 

@@ -106,7 +106,7 @@ def unended(processes: Iterable[psutil.Process], timeout_s: float) -> str:
         return ""
     named = ", ".join(f"{process.pid} ({state(process.pid) or 'ended'})" for process in living)
     why = "it waits in the system for a file system or a device that does not answer"
-    return f"killed and still there: process {named} on {socket.gethostname()}; {why}"
+    return f"killed, but still running: process {named} on {socket.gethostname()}; {why}"
 
 
 def remove_left(folder: Path) -> None:

@@ -64,14 +64,14 @@ GROUPS = {
     "loss": "its loss",
     "lr": "its learning rate",
     "samples": "its samples over all ranks",
-    "samples_per_s": "a rate, which is compared with the clock",
+    "samples_per_s": "a rate of samples, which is compared with the times of the lines",
     "workers": (
         "how many ranks train together: with any other number than the run's, its steps are refused"
     ),
     "top1": "top-1 accuracy of a validation; key top1_in says its unit",
     "eval_loss": "the loss of a validation",
     "pause": (
-        "any text: the line is of something else than training, such as a validation or a"
+        "any text: marks a line about something other than training, such as a validation or a"
         " checkpoint"
     ),
 }
@@ -244,6 +244,6 @@ def placeholders(text: str) -> set[str]:
         if name is None:
             continue
         if form or conversion or not name.isidentifier():
-            raise ValueError(f"{{{name}}} is no name in braces")
+            raise ValueError(f"{{{name}}} is not a name in braces")
         found.add(name)
     return found

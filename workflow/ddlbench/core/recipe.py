@@ -134,7 +134,10 @@ class Recipe:
         exclusiveMinimum=0,
     )
     label_smoothing: float = key(
-        "Share of the label that is spread over all classes.", 0.0, minimum=0, maximum=1
+        "Label smoothing: share of the label that is spread over all classes.",
+        0.0,
+        minimum=0,
+        maximum=1,
     )
     augmentation: str = key(
         "none uses each picture as it is; imagenet is random resized crop and flip, centre crop to"
@@ -152,8 +155,8 @@ class Recipe:
         enum=["fp32", "tf32", "bf16", "fp16"],
     )
     accumulation: int = key(
-        "Parts in which each worker computes its share of a step, one after the other, to save"
-        " memory.",
+        "Gradient accumulation: micro-batches into which each worker splits its batch of a step, to"
+        " save memory.",
         1,
         minimum=1,
     )

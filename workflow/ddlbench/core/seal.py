@@ -47,5 +47,5 @@ def sealed(log: Path) -> dict[str, str] | None:
     files, digest = last.value["files"], last.value["sha256"].encode()
     before, _, after = data.rpartition(digest)
     if hashlib.sha256(before + UNSEALED.encode() + after).hexdigest().encode() != digest:
-        raise ValueError("is not as it was when its run ended: its seal is of another log")
+        raise ValueError("was changed after its run ended: its seal, a checksum, does not match")
     return dict(files)

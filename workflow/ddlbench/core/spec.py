@@ -308,7 +308,9 @@ class RunSpec:
         """Parse the RunSpec that `to_json` wrote. Raises ValueError on anything else."""
         data = json.loads(text)
         if not isinstance(data, dict) or not isinstance(data.get("recipe"), dict):
-            raise ValueError("these are no settings of a run: no mapping with a recipe in it")
+            raise ValueError(
+                "these are not the settings of a run; expected: a mapping with a recipe"
+            )
         recipe = data.pop("recipe")
         for part, kind in ((data, cls), (recipe, Recipe)):
             if unknown := sorted(part.keys() - {f.name for f in fields(kind)}):
@@ -327,7 +329,7 @@ class RunSpec:
                 data["program"] = Program.parse(data["program"])
             return cls(recipe=Recipe(**recipe), **data)
         except TypeError as error:  # a field without a default is missing
-            raise ValueError(f"these are no settings of a run: {error}") from None
+            raise ValueError(f"these are not the settings of a run: {error}") from None
 
 
 # Fields that the text of a run leaves out where they have their default. Snakemake compares this

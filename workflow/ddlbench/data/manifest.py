@@ -117,7 +117,7 @@ class Manifest:
             manifest._check()
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise ValueError(
-                f"{path}: is no manifest that this version of ddlbench can read: {error}"
+                f"{path}: is not a manifest that this version of ddlbench can read: {error}"
             ) from None
         return manifest
 
@@ -128,7 +128,7 @@ class Manifest:
         form = registry.member("forms", self.form)
         here = {"format": form.FORMAT, "label_offset": form.LABEL_OFFSET}
         wrong = [
-            f"{key} {getattr(self, key)}, {value} here"
+            f"{key} is {getattr(self, key)}, expected {value}"
             for key, value in here.items()
             if getattr(self, key) != value
         ]
@@ -145,11 +145,13 @@ class Manifest:
                 )
             for part, digest in split.sha256.items():
                 if not part.startswith((f"{name}-", f"{name}/")) or ".." in Path(part).parts:
-                    wrong.append(f"{name}: {part!r} is no part of a form")
+                    wrong.append(f"{name}: {part!r} is not a part of a form")
                 elif not re.fullmatch("[0-9a-f]{64}", digest):
-                    wrong.append(f"{name}: {part}: {digest[:80]!r} is no SHA-256")
+                    wrong.append(f"{name}: {part}: {digest[:80]!r} is not a SHA-256")
             strange = [key for key in split.skipped if key.partition("/")[0] not in counts]
-            wrong += [f"{name}: {key!r} was skipped, but is of no class" for key in strange[:1]]
+            wrong += [
+                f"{name}: {key!r} was skipped, but its class is unknown" for key in strange[:1]
+            ]
         return [f"{NAME}: {fault}; prepare the form again" for fault in wrong]
 
     def _check(self) -> None:
@@ -176,7 +178,7 @@ class Manifest:
             if wrong := [
                 value for value in values if not isinstance(value, type_) or isinstance(value, bool)
             ]:
-                raise TypeError(f"{wrong[0]!r} in the place of {type_.__name__}")
+                raise TypeError(f"{wrong[0]!r} is not of type {type_.__name__}")
 
 
 def finished_ns(folder: Path) -> int | None:

@@ -109,10 +109,10 @@ def unlike(path: Path, finished_ns: int, kind: Callable[[int], bool] = stat.S_IS
     except OSError as error:
         return f"cannot be read: {error.strerror}"
     if not kind(about.st_mode):
-        return "is no regular file" if kind is stat.S_ISREG else "is no folder"
+        return "is not a regular file" if kind is stat.S_ISREG else "is not a folder"
     if about.st_mtime_ns > finished_ns:
         return (
-            "was changed after the form was finished (verify it; if it is whole, touch its"
+            "was changed after the form was finished (verify it; if it is complete, touch its"
             " .manifest.json)"
         )
     return None

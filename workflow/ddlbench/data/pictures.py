@@ -74,20 +74,20 @@ def repaired(encoded: bytes, name: str) -> Picture:
         image = Image.open(stream, formats=[*OTHERS.values()]) if is_other else kind(stream)
         if image.width * image.height > MOST_PIXELS:
             size = f"{image.width} x {image.height} pixels; allowed: at most {MOST_PIXELS} in all"
-            raise BadImage(f"{name}: says that it has {size}")
+            raise BadImage(f"{name}: its header gives {size}")
         # After the end there may be more: cameras and web sites append, decoders stop at the
         # marker. Pillow stops reading where the first scan begins. Within a scan the marker cannot
         # be (each FF is followed by 00 there), so one after the scan's beginning is the end.
         if encoded.startswith(JPEG) and encoded.rfind(END_OF_IMAGE, stream.tell()) < 0:
             raise BadImage(
-                f"{name}: ends early, after {len(encoded)} bytes, without the mark of a JPEG's end"
+                f"{name}: is truncated after {len(encoded)} bytes: a JPEG's end marker is missing"
             )
         if encoded.startswith(JPEG) and image.mode != "CMYK":
             return Picture(encoded, image.height, image.width)
         rgb = as_rgb(image)
     except UnidentifiedImageError:
         raise BadImage(
-            f"{name}: cannot be decoded: it begins with {encoded[:8]!r}, and Pillow knows no more"
+            f"{name}: cannot be decoded: it begins with {encoded[:8]!r}, and Pillow gives no reason"
         ) from None
     # Pillow reports damage in all of these ways.
     except (OSError, SyntaxError, ValueError) as error:

@@ -197,7 +197,7 @@ def warn(
             for counts, number in ((images, classes), expected)
         )
         print(
-            f"WARNING: {dataset}: its source holds {here}; the data set has {there}. Compare no"
+            f"WARNING: {dataset}: its source holds {here}; the data set has {there}. Do not compare"
             " results",
             flush=True,
         )
@@ -210,7 +210,7 @@ def _check_names(classes: Iterable[str], entries: Iterable[Entry]) -> None:
     for name in chain(classes, (entry.filename for entry in entries)):
         if "\n" in name:
             raise SourceError(
-                f"{name!r}: the name of this class or picture has a line end in it; rename it"
+                f"{name!r}: the name of this class or picture contains a line break; rename it"
             )
         try:
             name.encode()
@@ -240,7 +240,7 @@ def _finished(folder: Path, job: dict[str, Any], on_error: str) -> Manifest | No
         raise refusal(folder, why)
     if not (folder / NAME).exists():
         copy(folder / KEPT, folder / NAME)
-    print(f"{manifest.dataset} {manifest.form}: is there already", flush=True)
+    print(f"{manifest.dataset} {manifest.form}: already prepared", flush=True)
     return manifest
 
 
@@ -253,7 +253,7 @@ def _difference(folder: Path, manifest: Manifest, job: dict[str, Any], on_error:
         if there == asked:
             continue
         if key == "classes":
-            return f"holds a form of {len(there)} other classes; asked for are {len(asked)}"
+            return f"holds a form with other classes ({len(there)}); {len(asked)} are asked for"
         if key == "listed":
             return "holds a form of other pictures: their names, labels, sizes or places differ"
         return f"holds another form: its {key} is {_short(there)}, asked for is {_short(asked)}"
@@ -263,7 +263,7 @@ def _difference(folder: Path, manifest: Manifest, job: dict[str, Any], on_error:
     for split in manifest.splits.values():
         for name in split.sha256:
             if not (data / name).exists():
-                return f"is not whole: {name} is missing"
+                return f"is incomplete: {name} is missing"
         if split.skipped and on_error == "stop":
             return (
                 f"holds a form without {len(split.skipped)} pictures that were skipped"
@@ -347,7 +347,7 @@ def _explain(error: OSError, folder: Path, needed: float) -> str:
         free = shutil.disk_usage(folder).free
         return (
             f"{where}: {error.strerror}: about {gigabytes(needed)} are needed, {gigabytes(free)}"
-            f" are free in {folder}; make room and start again"
+            f" are free in {folder}; free disk space and start again"
         )
     return f"{where}: {error.strerror or error}"
 

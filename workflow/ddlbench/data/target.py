@@ -35,7 +35,7 @@ class Target:
         self.folder = Path(os.path.abspath(folder))  # noqa: PTH100 (Path.absolute keeps `..`)
         if not self.folder.name:
             raise TargetError(
-                f"{self.folder}: is no folder for a form; allowed: <data>/<data set>/<form>"
+                f"{self.folder}: is not a folder for a form; allowed: <data>/<data set>/<form>"
             )
         self.work = self.folder.with_name(f".{self.folder.name}.partial")
         self.lock = self.folder.with_name(f".{self.folder.name}.lock")
@@ -49,7 +49,9 @@ class Target:
 
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         if os.path.lexists(self.lock) and (self.lock.is_symlink() or not self.lock.is_file()):
-            raise TargetError(f"{self.lock}: is no file, but this name is for a lock; remove it")
+            raise TargetError(
+                f"{self.lock}: is not a file, but this path is used for a lock; remove it"
+            )
         lock = FileLock(self.lock, poll_interval=POLL_S)
         try:
             lock.acquire(timeout=0)
@@ -88,7 +90,7 @@ class Target:
             or not all(n.startswith(ours) for n in _names(self.work))
         ):
             raise TargetError(
-                f"{self.work}: was not made by ddlbench, but this name is for its use; move it away"
+                f"{self.work}: was not made by ddlbench, but ddlbench needs this path; move it away"
             )
         shutil.rmtree(self.work)
 
@@ -125,7 +127,7 @@ def fault(folder: Path) -> str | None:
     if not folder.exists():
         return None
     if not folder.is_dir():
-        return f"{folder}: is no folder, but a form is to be put here; {LEFT}: move it away"
+        return f"{folder}: is not a folder, but a form is to be put here; {LEFT}: move it away"
     if names := _names(folder):
         return (
             f"{folder}: was not made by ddlbench (it holds {names[0]!r}, but no {KEPT} that says"
@@ -156,7 +158,7 @@ def refusal(folder: Path, why: str) -> TargetError:
     """Return the error that the existing form is not the requested one."""
     remove = f"rm -r {shlex.quote(str(folder))}"
     return TargetError(
-        f"{folder}: {why}; {LEFT}. To have it made anew: {remove}. To keep it: {ELSEWHERE}"
+        f"{folder}: {why}; {LEFT}. To make it again: {remove}. To keep it: {ELSEWHERE}"
     )
 
 

@@ -127,7 +127,9 @@ def _check(task: Task) -> Checked:
             file := data / task.name
         ).is_file() and file.stat().st_size > split.bytes:  # of holes, it may be endless
             return Checked(
-                problems=[f"{task.name}: is larger than all of {task.split}, {split.bytes} bytes"]
+                problems=[
+                    f"{task.name}: is larger than the whole split {task.split}, {split.bytes} bytes"
+                ]
             )
         checked: Checked = form.check(
             data,

@@ -116,8 +116,8 @@ def predicted(series: Series, workers: int, priors: Priors) -> tuple[float, floa
     )
     if high > WIDEST * low:
         raise TooLittleError(
-            f"the interval would span more than a factor of {WIDEST:g}; measure "
-            f"{2 * series.measured.workers[-1]} workers or more, with repeats"
+            f"the confidence interval would span more than a factor of {WIDEST:g}; measure"
+            f" {2 * series.measured.workers[-1]} workers or more, with repeats"
         )
     return middle, low, high
 
@@ -138,7 +138,7 @@ def _numbers(
         middle / count / (series.measured.images_per_s[0] / series.measured.workers[0])
     )
     if row["batch_per_worker"] * count > series.images:  # no epoch has a single step
-        why = "a step holds more images than an epoch has: another data set, and no hours"
+        why = "the global batch is larger than an epoch, so no hours are predicted: take a larger data set"
         return numbers | {"basis": f"{row['basis']}; {why}"}
     images = series.images * series.epochs
     hours = images / middle / 3600
@@ -164,7 +164,9 @@ def lines(table: Sequence[Mapping[str, Any]], sample: str = IMAGES) -> list[str]
     `sample` is what steps count.
     """
     whole = "training in full" if sample == IMAGES else f"as many {sample} as the longest run had"
-    text = [f"predicted {sample}/s (95 % interval), efficiency of throughput, time of {whole}:"]
+    text = [
+        f"predicted {sample}/s (95 % confidence interval), efficiency of throughput, time of {whole}:"
+    ]
     refused: dict[tuple[str, str], list[str]] = {}  # worker counts by series and reason
     for row in table:
         title = (
@@ -184,7 +186,8 @@ def lines(table: Sequence[Mapping[str, Any]], sample: str = IMAGES) -> list[str]
             text.append(f"    {count_of(row['workers'], 'worker')}: {numbers}")
             if row["next_run"]:
                 text.append(
-                    f"      a run with {row['next_run']} workers would narrow this most per hour"
+                    f"      a run with {row['next_run']} workers would narrow this interval most"
+                    " per hour"
                 )
     series: dict[tuple[str, str], list[str]] = {}
     for (title, why), numbers_of_workers in refused.items():

@@ -36,7 +36,7 @@ def only_for(distribution: str, releases: tuple[str, ...], patch: str) -> None:
     installed = release(distribution)
     if installed and not any(f"{installed}.".startswith(f"{tried}.") for tried in releases):
         raise ReleaseError(
-            f"{distribution} {installed} was not tried with ddlbench/patches/{patch}.py, which"
+            f"{distribution} {installed} was not tested with ddlbench/patches/{patch}.py, which"
             f" changes how it works; allowed: {' or '.join(releases)}: install such a release (make"
             " install)"
         )

@@ -193,12 +193,12 @@ def of_silent(
     done if its files are there.
     """
     tool = "squeue" if of_queue else "sacct"
-    why = "answers, and does not name them" if answered else "does not answer"
+    why = "answers, but does not list them" if answered else "does not answer"
     if new := [job for job in jobs if f"silent {job}" not in subjects]:
         subjects.update(f"silent {job}" for job in new)
         text = (
             f"SLURM jobs {', '.join(new)}: {tool} {why} for {SILENT_S / 60:.0f} minutes; they are"
-            " asked for by number"
+            " queried by job id"
         )
         print(text, file=sys.stderr, flush=True)
     states = slurm.states(jobs)
@@ -272,7 +272,7 @@ def settle_accounting(settings: Any) -> None:
     if why is None:
         return
     print(
-        f"SLURM keeps no accounts here ({why}): squeue is asked for the states of jobs",
+        f"SLURM has no accounting here ({why}): the states of jobs are taken from squeue",
         file=sys.stderr,
         flush=True,
     )
@@ -312,11 +312,11 @@ def never_began(job: str, job_logs: list[Path], logs: list[Path]) -> str:
         parts[0] += f": that node does not see {Path.cwd()}, or may not write there; {advice}."
     else:
         full = missing_line and ("No space left" in missing_line or "quota" in missing_line)
-        todo = "make room there" if full else "is this there on that node?"
+        todo = "free disk space there" if full else "does this exist on that node?"
         parts[0] += f": {missing_line}; {todo}" if missing_line else "."
     if job_logs and not where.blind:
         parts.append(f"Its log is {job_logs[0]}.")
-    parts += [f"{log} is an earlier try's." for log in there]
+    parts += [f"{log} is of an earlier attempt." for log in there]
     return " ".join(parts)
 
 

@@ -126,7 +126,7 @@ def check_limit(table: Sequence[Row], limit: float) -> None:
             sum(getattr(row, f"gpu_hours_{end}") or 0.0 for row in table) for end in ("low", "high")
         )
         raise ConfigError(
-            f"{where}: {amount(limit)} would be passed: {counted(table)} are to be made, of about"
+            f"{where}: {amount(limit)} would be exceeded: {counted(table)} are to be made, of about"
             f" {amount(hours)} GPU hours ({amount(low)} to {amount(high)}); look with ddlbench"
             " plan, then raise it or make fewer runs"
         )
@@ -134,9 +134,9 @@ def check_limit(table: Sequence[Row], limit: float) -> None:
         nothing = [row for row in table if row.gpu_hours_high is None]
         models = sorted({row.model for row in nothing})
         raise ConfigError(
-            f"{where}: {amount(limit)} cannot be kept: nothing is known of {counted(nothing)}"
-            f" ({', '.join(models)}); give images_per_s of these models in the machine's file, or"
-            " first make one run with --config max_gpu_hours=null"
+            f"{where}: {amount(limit)} cannot be checked: there is no estimate of the time of"
+            f" {counted(nothing)} ({', '.join(models)}); give images_per_s of these models in the"
+            " machine's file, or first make one run with --config max_gpu_hours=null"
         )
 
 

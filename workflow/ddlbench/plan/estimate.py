@@ -118,7 +118,7 @@ def taken(s: float | None) -> Estimate:
     return (
         Estimate(s, s, s, "its record", MEASURED)
         if s
-        else Estimate(s, s, s, f"{UNKNOWN}: its record is silent")
+        else Estimate(s, s, s, f"{UNKNOWN}: its record has no times")
     )
 
 

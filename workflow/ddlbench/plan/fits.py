@@ -36,7 +36,7 @@ def check_axes(
     study: Study, block: Block, machine: Machine, loader: str, workers: int, batch: int
 ) -> None:
     """Check what can be checked before there is a RunSpec. Raises ConfigError."""
-    where, smaller = f"runs.{block.name}", "; fit: true leaves out what is more"
+    where, smaller = f"runs.{block.name}", "; fit: true leaves out larger numbers"
     twin = f"{study.name.removesuffix('-short')}-small"
     if workers > machine.workers and twin in names_in(study.path.parent, ".yaml"):
         smaller = f"; study {twin} is for small machines"
@@ -92,7 +92,7 @@ def check_run(study: Study, block: Block, machine: Machine, spec: RunSpec) -> No
         allowed = f"machine {machine.name} has launcher {machine.launcher}; allowed there: left out"
         raise complain(study.path, f"{where}.bandwidths_mbit", spec.bandwidth_mbit, allowed)
     if spec.bandwidth_mbit and spec.nodes == 1:
-        allowed = "allowed: left out with 1 worker, which has no cable to another"
+        allowed = "allowed: left out with 1 worker, which has no cable to a second worker"
         raise complain(study.path, f"{where}.bandwidths_mbit", spec.bandwidth_mbit, allowed)
     if recipe.precision == "tf32" and machine.device != "cuda":
         allowed = (

@@ -45,9 +45,9 @@ def answer(plan: Plan, table: Sequence[Row], limit: float | None) -> list[str]:
     if limit is not None:
         hours, unknown = gpu_hours(todo)
         verdict = (
-            "WOULD BE PASSED: nothing will be started"
+            "WOULD BE EXCEEDED: nothing will be started"
             if hours > limit or unknown
-            else "will not be passed"
+            else "will not be exceeded"
         )
         text.append(f"max_gpu_hours {amount(limit)} {verdict}")
     return text

@@ -141,8 +141,8 @@ def remarks(plan: Plan, sources: Mapping[str, str], runs: Collection[str]) -> li
     for dataset in _wanted(plan, runs).keys() & sources.keys():
         if not Path(sources[dataset]).exists():
             lines.append(
-                f"config/config.yaml: data.sources.{dataset}: {sources[dataset]} is not there, seen"
-                " from here"
+                f"config/config.yaml: data.sources.{dataset}: {sources[dataset]} does not exist on"
+                " this host"
             )
     for dataset in _unprepared(plan, runs):
         lines += datasets.remarks(dataset)

@@ -168,10 +168,10 @@ def told(found: Sequence[Look], until: Until) -> list[str]:
     questions = listed(last.open)
     ends = {
         Why.OPEN: f"open: {questions}; next round: {count_of(len(last.more), 'run')}",
-        Why.DECIDED: "all is decided that more repeats could change",
+        Why.DECIDED: "everything is decided that more repeats could decide",
         Why.AT_MOST: f"open: {questions}; no setting may have more repeats ({until.at_most})",
         Why.BUDGET: (
-            f"open: {questions}; the next round would pass gpu_hours"
+            f"open: {questions}; the next round would exceed gpu_hours"
             f" ({amount(until.gpu_hours or 0.0)})"
         ),
     }

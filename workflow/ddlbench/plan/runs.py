@@ -105,7 +105,7 @@ def _minutes(
             longest = machine.limit_minutes(spec.nodes)
             if machine.launcher == "slurm" and minutes > longest:
                 most = (
-                    f"the most that a partition of machine {machine.name} gives"
+                    f"the most that a partition of machine {machine.name} allows for"
                     f" {count_of(spec.nodes, 'node')}"
                 )
                 raise complain(path, key, minutes, f"allowed: at most {longest}, {most}")

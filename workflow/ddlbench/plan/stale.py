@@ -101,7 +101,7 @@ def state(
         )
     if recorded is None:
         why = refusals.of_seal(folder / MLLOG)
-        return (DONE, why) if why else (STALE, "its record is not whole")
+        return (DONE, why) if why else (STALE, "its record is incomplete")
     reasons = changes(recorded, json.loads(spec.to_json()))
     if (
         memory
@@ -114,7 +114,7 @@ def state(
     elif manifest:
         reasons += _of_data(Path(manifest), min(path.stat().st_mtime for path in outputs), memory)
     if memory and command is not None and memory.command not in (None, command):
-        reasons.append("rule train has another command")
+        reasons.append("rule train has a changed command")
     # What a changed log says of its settings is no reason to make the run again: a person removes
     # it, or finds out why.
     why = refusals.of_seal(folder / MLLOG)
@@ -124,7 +124,7 @@ def state(
 def unfinished(folder: Path, missing: str = "") -> tuple[str, str]:
     """Return (FAILED, STOPPED or MISSING; why) of the folder of a job without a record."""
     if failures.has_failed(folder):
-        return FAILED, "its last try failed"
+        return FAILED, "its last attempt failed"
     if (folder / failures.PARTIAL).is_dir():
         return STOPPED, "is running, or was stopped"
     return MISSING, missing
@@ -205,4 +205,6 @@ def _of_data(manifest: Path, since: float, memory: Memory | None) -> list[str]:
         return []
     before = memory.checksums.get(str(manifest)) if memory else None
     now = files.sha256(manifest)
-    return [] if before and before.removeprefix("sha256:") == now else [f"{manifest} was made anew"]
+    return (
+        [] if before and before.removeprefix("sha256:") == now else [f"{manifest} was made again"]
+    )

@@ -107,7 +107,7 @@ def _of_rank(
     """
     file = f"config/machines/{promised['machine']}.yaml"
     if "cores" not in facts:  # it did not get as far as looking around
-        yield True, facts.get("error") or "a rank ended before it could look around"
+        yield True, facts.get("error") or "a rank ended before it could report"
         return
     wrong = environment_modules.complaint(
         promised["machine"], promised["modules"], facts["modules"]
@@ -156,14 +156,14 @@ def _of_rank(
         yield (
             True,
             (
-                f"{file}: gpu_name: {promised['gpu_name']} was promised, the GPU is"
+                f"{file}: gpu_name: {promised['gpu_name']} was expected, the GPU is"
                 f" {facts['gpu']['name']}"
             ),
         )
     if facts.get("others_cores", 0.0) > BUSY_CORES:
         busy = (
-            f"other processes keep {facts['others_cores']:.1f} cores of this node busy: let timed"
-            " runs have it alone"
+            f"other processes keep {facts['others_cores']:.1f} cores of this node busy: give timed"
+            " runs a node of their own"
         )
         yield False, busy
     if facts.get("nccl"):
@@ -226,8 +226,8 @@ def _of_all(
             yield (
                 False,
                 (
-                    f"{len(there)} ranks on {host} share {count_of(len(cores), 'core')}; promised"
-                    f" were {wanted}"
+                    f"{len(there)} ranks on {host} have {count_of(len(cores), 'core')}; expected"
+                    f" {wanted}"
                 ),
             )
         uuids = [facts["gpu"]["uuid"] for facts in there if facts.get("gpu")]
@@ -236,22 +236,25 @@ def _of_all(
     first = next((facts for facts in ranks if facts["rank"] == 0), {})
     for host, clock in (first.get("clocks") or {}).items():
         if abs(clock["offset_s"]) - clock["uncertainty_s"] > CLOCK_S:
-            off = f"{clock['offset_s']:+.3f} s, give or take {clock['uncertainty_s']:.3f} s"
+            off = f"{clock['offset_s']:+.3f} +- {clock['uncertainty_s']:.3f} s"
             yield False, f"the clock of {host} differs from that of {first['host']} by {off}"
     for name, done in (first.get("all_reduce") or {}).items():
         if done["sum"] != promised["workers"]:
-            yield True, f"an all-reduce of {promised['workers']} ones by {name} gave {done['sum']}"
+            yield (
+                True,
+                f"an all-reduce of ones over {promised['workers']} ranks by {name} gave {done['sum']}",
+            )
     nodes = len({facts["host"] for facts in ranks})
     wanted = (
         1 if promised["launcher"] == "namespaces" else promised["nodes"]
     )  # nodes of one host, by its name
     if not silent and nodes != wanted:
-        yield True, f"ranks run on {count_of(nodes, 'node')}; promised were {wanted}"
+        yield True, f"ranks run on {count_of(nodes, 'node')}; expected {wanted}"
 
 
 def _explain(facts: Mapping[str, Any], promised: Mapping[str, Any]) -> str:
     """Explain why a rank did not come to its end."""
-    error = facts.get("error") or "no answer, and it was ended"
+    error = facts.get("error") or "it did not answer, and was ended"
     # A clear message of our own is enough; a library's needs to be led up to.
     if error.startswith("WorldError: "):
         return error.removeprefix("WorldError: ")

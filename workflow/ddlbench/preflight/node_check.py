@@ -58,7 +58,7 @@ def failure(command: str, timeout_s: float, folder: Path) -> str | None:
                 process.wait(KILLED_S)
         what += ", and does not end when it is killed" if process.poll() is None else ""
         printed = last_lines(output)
-        return f"{what}: {printed}" if printed else f"{what}, without a word"
+        return f"{what}: {printed}" if printed else f"{what}, without any output"
 
 
 def last_lines(output: IO[bytes]) -> str:

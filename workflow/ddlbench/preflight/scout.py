@@ -283,7 +283,7 @@ def meet(
         group = dist.new_group(backend="nccl", timeout=timeout)
         facts["all_reduce"]["nccl"] = reduce("cuda", group)
     if who.rank in firsts.values():  # the other ranks of its node wait
-        tell("looking how busy its node is")
+        tell("measuring the load of its node")
         facts["others_cores"] = others_cores()
         tell("reading prepared data")
         facts["read"] = [read(Path(manifest).parent) for manifest in promised["manifests"]]
@@ -342,7 +342,7 @@ def nccl(cuda: str, maps: Path = Path("/proc/self/maps")) -> str | None:
         if size is not None and path.stat().st_size != size:
             cure = f"pip install --force-reinstall --no-deps {name}=={distribution(name).version}"
             return (
-                f"{path} is not the file that {name} brought: another package has written over it;"
+                f"{path} is not the file that {name} brought: another package has overwritten it;"
                 f" {cure}"
             )
     return None
@@ -386,7 +386,7 @@ def main() -> None:
 
     try:
         facts |= here(promised, folder)
-        tell("finding out who it is")
+        tell("reading its rank number and host")
         who = place.here(promised["workers"])
         rank, local_rank = who.rank, who.local_rank
         facts |= {"rank": rank, "world": who.world}

@@ -206,7 +206,7 @@ def _check_filled(
             unfilled_s += after_s - before_s
     if unfilled_s > UNFILLED[0] + UNFILLED[1] * run_s:
         fault = (
-            f"epochs and validations leave {unfilled_s:.6g} s of the run's {run_s:.6g} s: one of"
-            " the clocks is wrong"
+            f"epochs and validations do not account for {unfilled_s:.6g} s of the run's {run_s:.6g}"
+            " s: one of the clocks is wrong"
         )
         raise RefusedError(log, fault)

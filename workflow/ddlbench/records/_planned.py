@@ -13,7 +13,7 @@ from ddlbench.core.digest import digest
 from ddlbench.core.mllog import recorded_spec
 from ddlbench.core.record import MLLOG
 
-TODO = "start the workflow again: it makes this run again, with the settings of today"
+TODO = "start the workflow again: it makes this run again, with the current settings"
 
 
 def check_settings(folder: Path, wanted: str | None) -> None:
@@ -30,4 +30,4 @@ def check_settings(folder: Path, wanted: str | None) -> None:
     except Exception:  # whatever stands there, `ours.py` refuses it and says why
         return
     if other and not of_seal(folder / MLLOG):
-        raise RefusedError(folder / MLLOG, "is of other settings than this study's plan", TODO)
+        raise RefusedError(folder / MLLOG, "has other settings than this study's plan", TODO)

@@ -56,6 +56,6 @@ def check(
         number = plain(log.keys.get(key, 1))
         if not (1 <= number <= most and number == int(number)):
             complaint = (
-                f"{key} is no whole number from 1 to {most:.0f}: {str(log.keys[key])[:40]!r}"
+                f"{key} is not a whole number from 1 to {most:.0f}: {str(log.keys[key])[:40]!r}"
             )
             raise RefusedError(place, complaint, FIX)

@@ -86,7 +86,7 @@ def check_digest(path: Path, seal: str | None) -> None:
     the file does not exist.
     """
     if seal is None and path.exists():
-        raise RefusedError(path, "is no file of this record: its log does not name it")
+        raise RefusedError(path, "does not belong to this record: its log does not name it")
     if seal is None:
         return
     if not path.exists():
@@ -163,7 +163,7 @@ def _check_kinds(path: Path, events: Sequence[Event], spec: RunSpec) -> None:
         if not fits:
             raise RefusedError(
                 path,
-                f"{event.key} has value {event.value!r}, which is of another kind than it can be",
+                f"{event.key} has value {event.value!r}, which has the wrong type",
             )
         number = event.metadata.get("epoch_num")
         if event.key in OF_EPOCHS and (type(number) is not int or not 1 <= number <= spec.epochs):
@@ -185,7 +185,7 @@ def _check_kinds(path: Path, events: Sequence[Event], spec: RunSpec) -> None:
 def _check_words(path: Path, where: str, words: Any) -> None:
     """Check that the facts are a mapping of names to texts, as far as tables read them."""
     if not isinstance(words, dict) or not isinstance(words.get("versions", {}), dict):
-        raise RefusedError(path, f"{where}: {words!r} is of another kind than it can be")
+        raise RefusedError(path, f"{where}: {words!r} has the wrong type")
     numbers = ("cores", "data_cached_share", "preflight", "uncommitted_changes", "versions")
     texts = {name: text for name, text in words.items() if name not in numbers} | words.get(
         "versions", {}
@@ -294,7 +294,8 @@ def _check_stats(path: Path, where: str, stats: dict[str, Any] | None) -> None:
         if stats.get(name) is not None:
             if not (is_amount(stats[name]) and is_amount(seen) and seen):
                 raise RefusedError(
-                    path, f"{where}: {name} is {stats[name]!r} of {seen!r} images seen"
+                    path,
+                    f"{where}: {name} is {stats[name]!r}, seen is {seen!r}; allowed: whole numbers, with seen above 0",
                 )
             _fraction(path, f"{where}: {name} / seen", stats[name] / seen)
     top1, top5 = stats.get("correct"), stats.get("correct_top5")
@@ -339,7 +340,7 @@ def check_steps(path: Path, steps: pd.DataFrame, spec: RunSpec, images: int) -> 
                 path, f"epoch {epoch} has {seen} images over all ranks, train_samples is {images}"
             )
     if steps.duplicated(["step", "rank"]).any():
-        raise RefusedError(path, "has a step of a rank twice")
+        raise RefusedError(path, "has a step of a rank more than once")
     ours, an_epoch = kinds.is_ours(spec), steps_in_epoch(steps, spec, images)
     if (
         len(steps) != an_epoch * spec.epochs * spec.workers
@@ -356,7 +357,7 @@ def check_steps(path: Path, steps: pd.DataFrame, spec: RunSpec, images: int) -> 
     # A program may count something else than its batch: tokens of sequences.
     if (steps["images"] < 0).any() or (ours and (sizes != full_size).any()):
         raise RefusedError(
-            path, f"has steps of another batch than {spec.global_batch} images over all ranks"
+            path, f"has steps whose global batch is not {spec.global_batch} images over all ranks"
         )
     for name in SECONDS:
         column = steps[name].dropna() if name in NULLABLE else steps[name]
@@ -364,7 +365,7 @@ def check_steps(path: Path, steps: pd.DataFrame, spec: RunSpec, images: int) -> 
     rates, losses = (steps[name] if ours else steps[name].dropna() for name in ("lr", "loss"))
     check_column(path, rates, "lr", "finite numbers, at least 0")
     if not losses.map(math.isfinite).all():
-        raise RefusedError(path, "has a loss that is no finite number")
+        raise RefusedError(path, "has a loss that is not a finite number")
 
 
 def most_steps(spec: RunSpec, images: int) -> int:
@@ -402,9 +403,7 @@ def check_summary(path: Path, summary: Summary, todo: str | None = None) -> None
         of_run = summary.get(table) or {}
         if table in LISTS and of_run:
             if of_run.keys() | {"run"} != holds.keys() or len({*map(len, of_run.values())}) > 1:
-                what = (
-                    f"{table}: its columns are not of one length, or others than {', '.join(holds)}"
-                )
+                what = f"{table}: its columns differ in length, or are not {', '.join(holds)}"
                 raise RefusedError(path, what, todo)
             cells: Any = ((name, value) for name, values in of_run.items() for value in values)
         else:

@@ -79,7 +79,7 @@ class Times:
             train = Why("the log has no run_start and run_stop in this order")
         elif self.jumped:
             train = Why(f"a clock went back by {self.back_s:.1f} s while it trained")
-        epoch: Any = rate if self.samples else Why("the log says no train_samples")
+        epoch: Any = rate if self.samples else Why("the log has no train_samples")
         if not isinstance(epoch, Why):
             epoch = (self.samples or 0.0) / epoch
         values = {
@@ -138,10 +138,10 @@ def times(log: Log, benchmark: str, fixed: int | None = None) -> Times:
         clocks, spans, why = (
             None,
             np.empty((0, 3)),
-            f"epochs of {benchmark} are no passes over train_samples",
+            f"epochs of {benchmark} are not passes over train_samples",
         )
     if clocks and not in_samples and samples is None:
-        clocks, spans, why = None, np.empty((0, 3)), "the log says no train_samples"
+        clocks, spans, why = None, np.empty((0, 3)), "the log has no train_samples"
     unit = 1.0 if in_samples else samples or 0.0
     epochs = np.column_stack(
         [spans[:, 0], spans[:, 1], _without(spans, evaluations, clocks), spans[:, 2] * unit]
@@ -171,7 +171,7 @@ def times(log: Log, benchmark: str, fixed: int | None = None) -> Times:
         several=several,
         intervals=epochs,
         reached=reached,
-        no_rate=f"the log says no rate, and {why}",
+        no_rate=f"the log states no rate, and {why}",
     )
 
 

@@ -77,7 +77,7 @@ def read(place: Path, wanted: str | None = None) -> Summary | None:
     if not RESULT.fullmatch(place.name):
         if not log.lines:  # it is none
             return None
-        fault = "is an MLPerf log whose name is of another form, so it was not read"
+        fault = "is an MLPerf log with an unexpected file name, so it was not read"
         raise RefusedError(
             place, fault, "name it result_<number>.txt, as MLCommons does; or leave it out"
         )
@@ -128,10 +128,10 @@ def _system(place: Path, log: Log) -> System:
     try:
         system = read_system(file, log)
     except ValueError as error:
-        raise RefusedError(place, f"what is said of its system: {error}", FIX) from None
+        raise RefusedError(place, f"its system file: {error}", FIX) from None
     if not (workers := system.workers):
         lacks = "has no number_of_nodes, accelerators_per_node" if file.exists() else "is missing"
-        fault = f"nothing says on how many accelerators it ran: {file} {lacks}"
+        fault = f"its number of accelerators is unknown: {file} {lacks}"
         raise RefusedError(place, fault, "write both numbers into the system's file")
     if place.parent.name == "resnet":
         if plain(log.keys.get("global_batch_size")) < workers:
@@ -141,7 +141,7 @@ def _system(place: Path, log: Log) -> System:
         kind = str(log.keys.get("submission_benchmark", "resnet"))
         if "resnet" not in kind.lower():
             raise RefusedError(
-                place, f"submission_benchmark is {kind[:40]!r}: it cannot be of resnet", FIX
+                place, f"submission_benchmark is {kind[:40]!r}: but its name says resnet", FIX
             )
     return system
 
@@ -231,7 +231,7 @@ def _values(log: Log, times: Times) -> tuple[dict[str, Any], dict[str, str]]:
     names = [column.name for column in COLUMNS if column is not MFU]
     if log.status != "success":
         reason = f"run_stop says {log.status}" if log.status else "the log has no run_stop"
-        return {}, dict.fromkeys(names, f"the run did not end well: {reason}")
+        return {}, dict.fromkeys(names, f"the run did not end successfully: {reason}")
     values = {name: value for name, value in times.values().items() if not isinstance(value, Why)}
     why = {name: str(value) for name, value in times.values().items() if isinstance(value, Why)}
     return values, {name: why.get(name, NOT_SAID) for name in names if name not in values}
@@ -308,8 +308,7 @@ def read_system(path: Path, log: Log) -> System:
         here, there = (_number(name, part) for part in both)
         if here is not None and there is not None and here != there:
             raise ValueError(
-                f"its file says {here} {key.replace('_', ' ')}, the log cannot be of it: it says"
-                f" {there}"
+                f"its file says {here} {key.replace('_', ' ')}, but the log says {there}"
             )
         numbers[key] = there if here is None else here
     return System(keys if isinstance(keys, dict) else {}, **numbers)
@@ -327,7 +326,7 @@ def _number(name: str, text: str) -> int | None:
         return None
     number = float(match[1].replace(",", ""))  # of any number of digits; 1,024 is one number
     if not (0 <= number <= MOST_OF_SYSTEM and number.is_integer()):
-        raise ValueError(f"{match[0][:40]!r} is no whole number up to {MOST_OF_SYSTEM}")
+        raise ValueError(f"{match[0][:40]!r} is not a whole number up to {MOST_OF_SYSTEM}")
     return int(number)
 
 

@@ -101,10 +101,10 @@ def _read(folder: Path, log: Path) -> Record:
     last = {event.key: event for event in events}
     digests = seal_of(log)
     if "ddlbench_spec" not in last:
-        raise RefusedError(log, "has no ddlbench_spec, so nothing says which run it is of")
+        raise RefusedError(log, "has no ddlbench_spec, so its run is unknown")
     spec = RunSpec.from_json(json.dumps(last["ddlbench_spec"].value))
     if spec.id != folder.name:
-        raise RefusedError(log, f"is the record of run {spec.id}")
+        raise RefusedError(log, f"is the record of another run, {spec.id}")
     _sound.check_log(log, events, spec)
     images: int = last["train_samples"].value
     if not ended_well(last):

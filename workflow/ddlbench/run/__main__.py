@@ -34,20 +34,19 @@ def main() -> None:
     parser.add_argument(
         "--manifest", type=Path, nargs="?", help="of the form that is read; none for synthetic data"
     )
+    parser.add_argument("--checkpoint-epochs", type=int, help="epochs between checkpoints")
+    parser.add_argument("--checkpoint-minutes", type=float, help="minutes between checkpoints")
     parser.add_argument(
-        "--checkpoint-epochs", type=int, help="write a checkpoint every so many epochs"
-    )
-    parser.add_argument(
-        "--checkpoint-minutes", type=float, help="write a checkpoint every so many minutes"
-    )
-    parser.add_argument(
-        "--silent-s", type=float, default=heartbeats.SILENT_S, help="silence that ends a run [s]"
+        "--silent-s",
+        type=float,
+        default=heartbeats.SILENT_S,
+        help="heartbeat timeout: a silent run is ended after this time [s]",
     )
     parser.add_argument(
         "--grace-s", type=float, default=heartbeats.GRACE_S, help="time for a last checkpoint [s]"
     )
     parser.add_argument(
-        "--preflight", type=Path, help="what the machine was found to be, which the record cites"
+        "--preflight", type=Path, help="result of the preflight, which the record cites"
     )
     parser.add_argument(
         "--keep-weights-of",
@@ -66,8 +65,8 @@ def main() -> None:
         cited = cite(a.preflight) if a.preflight else None
     except (OSError, ValueError, KeyError, TypeError) as error:
         sys.exit(
-            f"{a.preflight}: is no preflight ({error!r}); make it again: snakemake preflight"
-            " --force"
+            f"{a.preflight}: is not a preflight report ({error!r}); make it again: snakemake"
+            " preflight --force"
         )
     data = a.manifest.parent if a.manifest else None
     log = a.folder / Path(layout.train_log(spec.id)).name

@@ -116,7 +116,7 @@ def ranks_did_not_come(facts: Facts) -> Cause | None:
     ):
         return None
     who = (
-        f"{'rank' if len(absent) == 1 else 'ranks'} {', '.join(map(str, absent))} did not come to a"
+        f"{'rank' if len(absent) == 1 else 'ranks'} {', '.join(map(str, absent))} did not reach a"
         " collective"
     )
     message = f"{who if absent else 'all ranks waited for each other in a collective'} {AS_LONG}"
@@ -155,7 +155,7 @@ def a_rank_was_killed(facts: Facts) -> Cause | None:
     if not quiet and not (failures and len(failures) < workers):
         return None
     rank = quiet[0] if quiet else min(set(range(workers)) - failures.keys())
-    how = "for memory, by the system" if seen.out_of_memory else "without a word"
+    how = "for memory, by the system" if seen.out_of_memory else "without an error message"
     return Cause(
         "out of memory" if seen.out_of_memory else "killed", f"rank {rank} was killed {how}", rank
     )

@@ -74,7 +74,7 @@ def make_record(
             _complete(spec, partial, interruption_of(spec, folder), ended_s)
             files = sealed(partial / MLLOG)
         if files is None:
-            raise ValueError(f"{MLLOG} has no seal, though it was sealed now")
+            raise ValueError(f"{MLLOG} has no seal, though it was sealed just now")
         for name in files:
             if (partial / name).exists():
                 (partial / name).replace(folder / name)
@@ -90,11 +90,11 @@ def make_record(
         cause, message = notes.cause(error), f"its record could not be made: {error}"
         if all((partial / name).exists() for name in (MLLOG, ROWS)):
             message += "; make room" if cause == notes.DISK_FULL else ""
-            message += "; started again it is not trained again"
+            message += "; if started again, it is not trained again"
         else:  # whatever was started, it was not our training
             cause, message = (
                 "launcher failed",
-                f"ranks ended well and left no record ({error}); read train.log",
+                f"ranks ended successfully but left no record ({error}); read train.log",
             )
         return {"cause": cause, "rank": None, "host": socket.gethostname(), "message": message}
     shutil.rmtree(partial, ignore_errors=True)
@@ -133,7 +133,7 @@ def _complete(
     """
     end = _end(partial / MLLOG)
     if not end:
-        raise ValueError(f"{MLLOG} has no run_stop, though the launcher ended well")
+        raise ValueError(f"{MLLOG} has no run_stop, though the launcher ended successfully")
     ranks = [json.loads((partial / f"rank-{r}.json").read_text()) for r in range(spec.workers)]
     join_steps(partial, spec.workers)
     os.truncate(

@@ -54,8 +54,8 @@ def execute(
     weights = trained / WEIGHTS if trained else None
     if weights and not weights.exists():
         raise ConfigError(
-            f"{weights}: is missing, the run was made without it: remove {trained} and make it"
-            " again"
+            f"{weights}: is missing, because the run was made without it: remove {trained} and make"
+            " it again"
         )
     if weights and trained and (log := trained / MLLOG).exists():
         try:
@@ -68,7 +68,8 @@ def execute(
             ) from None
         if sha256(weights) != files.get(weights.name):
             raise ConfigError(
-                f"{weights}: is not what the run left: move {trained} away and make the run again"
+                f"{weights}: is not the file that the run wrote (SHA-256 differs): move {trained}"
+                " away and make the run again"
             )
     began, partial = time.monotonic(), folder / PARTIAL
     command_line = [*command, str(partial)]
@@ -92,7 +93,9 @@ def execute(
     )
     code = seen.code
     if code == 0 and not (partial / RECORD).exists():
-        print(f"{spec.id}: the launcher ended well but there is no {RECORD}", file=sys.stderr)
+        print(
+            f"{spec.id}: the launcher ended successfully but there is no {RECORD}", file=sys.stderr
+        )
         code = 1
     if code:
         return job.ended(spec.id, folder, partial, code, diagnose(partial, spec.workers, seen))

@@ -38,7 +38,7 @@ def alone(
     try:
         with held(folder):
             if is_made():
-                print(f"{name}: is already made; that record stays", flush=True)
+                print(f"{name}: has a record already, which is kept", flush=True)
                 hold.step_aside(log)
                 sys.exit(0)
             hold.begin(log)
@@ -73,7 +73,7 @@ def _made(name: str, folder: Path, execute: Callable[[], int]) -> int:
         said = f"{name} failed: {error}"
         reason.leave(folder, "process does not end", said)
     except OSError as error:  # a full disk, or one that can only be read
-        todo = "; make room, and start again" if notes.cause(error) == notes.DISK_FULL else ""
+        todo = "; free disk space, and start again" if notes.cause(error) == notes.DISK_FULL else ""
         said = f"{name} failed: {notes.cause(error)}: {error}{todo}"
         reason.leave(folder, notes.cause(error), said)
     except Exception as error:

@@ -314,7 +314,7 @@ def _read(
     except Exception as error:  # anything may stand in a program's files
         raise UnreadError(printable(f"{type(error).__name__}: {error}")) from error
     if not all(math.isfinite(at_s) for at_s in (run.began_s, *(row.end_s for row in run.rows))):
-        raise UnreadError("times of its steps are no finite numbers")
+        raise UnreadError("times of its steps are not finite numbers")
     return run
 
 
@@ -341,7 +341,8 @@ def _unread(error: UnreadError, folder: Path) -> dict[str, Any]:
     )
     return _cause(
         NO_STEPS,
-        f"the program ended well, but no steps were read: {error}; its output is kept: {fix}",
+        f"the program ended successfully, but no steps were read: {error}; its output is kept:"
+        f" {fix}",
     )
 
 

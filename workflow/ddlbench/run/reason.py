@@ -75,7 +75,7 @@ class ReasonFirst(logging.Filter):
         ]
         fields["rule_msg"] = "\n    ".join(words)
         others = {name: value for name, value in fields["aux"].items() if name != CAUSE}
-        fields["aux"] = {**others, "command": f"stands at the head of {log}"}
+        fields["aux"] = {**others, "command": f"is at the top of {log}"}
         fields["shellcmd"] = None
 
 
@@ -142,7 +142,7 @@ def end_of(folder: Path) -> End:
     holder = living.read(folder / hold.HOLDER)
     if holder is not None and hold.alive(holder):
         return End(False, f"is being made by {holder}")
-    return End(True, "it left no report")
+    return End(True, "it wrote no error report")
 
 
 def _last_line(log: Path) -> list[str]:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from ddlbench.run.meeting import Met
 
 YES, NO, UNCONFIRMED = "yes", "no", "unconfirmed"
-NOBODY = "nobody confirmed that these ranks trained together"
+NOBODY = "not confirmed that these ranks trained together"
 LEAST = 4  # steps that several ranks tell
 AHEAD = 1.5  # steps: ranks that average gradients are at most one apart, and lines take their time
 LEAST_S = 0.05  # by less nobody can tell that lines of two ranks came apart
@@ -70,7 +70,7 @@ def judge(
     if ahead := _ahead(ranks, one_clock):
         return Verdict(NO, f"a rank was ahead of another by {ahead:.3g} steps")
     if says is not None and says != workers:
-        return Verdict(NO, f"it says that {says} of {workers} ranks train together")
+        return Verdict(NO, f"its output says that {says} of {workers} ranks train together")
     joined = met.joined >= workers
     if _equal_losses(ranks):
         equal = f"losses are equal to the last digit on {len(ranks)} ranks"
@@ -80,9 +80,9 @@ def judge(
             )
         return Verdict(NO, equal)
     if alone and not joined and says is None:
-        return Verdict(NO, f"it prints that it is one rank, and the run has {workers}")
+        return Verdict(NO, f"its output says that it is one rank, but the run has {workers}")
     if says == workers:
-        return Verdict(YES, f"it says that {workers} ranks train together")
+        return Verdict(YES, f"its output says that {workers} ranks train together")
     if joined:
         return Verdict(YES, "all ranks joined the rendezvous")
     if met.listened:

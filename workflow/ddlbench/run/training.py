@@ -107,7 +107,7 @@ def _prepare_folder(folder: Path, partial: Path, spec: RunSpec, data: Path | Non
         except OSError:  # nothing is left
             continue
         except (ValueError, TypeError, KeyError) as error:  # cut off, or another version's
-            anew = "what an earlier try left is not used, training begins anew"
+            anew = "what an earlier attempt left is not used, training starts from the beginning"
             print(printable(f"{former / FILE}: cannot be read ({error!r}): {anew}"), flush=True)
             continue
         checkpoint.set_damaged_aside(former)

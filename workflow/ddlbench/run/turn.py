@@ -67,7 +67,7 @@ def _acquired(what: str, path: Path) -> FileLock | None:
             say(waiting(what))
             lock.acquire()
     except OSError as error:
-        say(f"{what} cannot take turns with other studies of this machine: {error}")
+        say(f"{what} cannot take turns with other studies on this machine: {error}")
         return None
     return lock
 

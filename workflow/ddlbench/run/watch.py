@@ -277,7 +277,8 @@ def end_survivors(folder: Path) -> None:
             ours = who["host"] == socket.gethostname() and process.create_time() == who["started"]
             if ours and living.state(process.pid):
                 print(
-                    f"rank {rank} of an earlier try still runs (process {process.pid}): killing it",
+                    f"rank {rank} of an earlier attempt still runs (process {process.pid}): killing"
+                    " it",
                     flush=True,
                 )
                 living.end([process, *process.children(recursive=True)])

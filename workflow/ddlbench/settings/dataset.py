@@ -26,8 +26,8 @@ class DatasetFile(Keys):
         minLength=1,
     )
     validation_every: int = key(
-        "Where there are no pictures for validation: one in so many of each class, in the order of"
-        " names, is taken.",
+        "Used if there are no validation pictures: one in so many training pictures of each class,"
+        " in the order of names, is taken for validation.",
         10,
         minimum=2,
     )

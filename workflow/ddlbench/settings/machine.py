@@ -83,23 +83,25 @@ class Machine(Keys):
 
     name: str
     launcher: str = key(
-        "Who starts the ranks. local is each framework's own launcher on this machine; slurm is"
+        "Launcher of the ranks. local is each framework's own launcher on this machine; slurm is"
         " srun; namespaces gives each of two ranks on this machine a network of its own, with a"
         " cable between them whose bandwidth a study sets (`bandwidths_mbit`). That needs root and"
         " iproute2.",
         enum=["local", "slurm", "namespaces"],
     )
-    device: str = key("What one worker computes on.", enum=["cpu", "cuda"])
+    device: str = key("Device of one worker.", enum=["cpu", "cuda"])
     device_name: str = key(
         'What a worker is called on axes and in texts, for example "NVIDIA A100 (40 GB)".'
     )
     gpu_name: str | None = key(
         'A part of every GPU\'s name, as `nvidia-smi -L` prints it, for example "A100-SXM4-40GB".'
-        " The preflight refuses another kind. null expects none.",
+        " The preflight refuses other GPUs. null accepts any.",
         None,
         minLength=1,
     )
-    nodes: int = key("Nodes that one run may use; 1 with launcher local.", 1, minimum=1)
+    nodes: int = key(
+        "Largest number of nodes that one run may use; 1 with launcher local.", 1, minimum=1
+    )
     workers_per_node: Annotated[int, Nullable] = key(
         "Workers that fill a node (its GPUs, or the cores to use). null is all cores, with launcher"
         " local only.",
@@ -132,18 +134,21 @@ class Machine(Keys):
         (),
     )
     node_check: str | None = key(
-        "A command that tells whether a node is sound, such as `dcgmi diag -r 1`. The preflight"
-        " runs it once on each of its nodes, where ranks run; if it fails, training does not start,"
-        " and the error has the last lines of what it printed. It is split into words as a shell"
-        " does, and no shell runs it; `bash -c '...'` is one. null checks none.",
+        "A command that checks the health of a node, such as `dcgmi diag -r 1`. The preflight runs"
+        " it once on each of its nodes, where ranks run; if it fails, training does not start, and"
+        " the error has the last lines of what it printed. It is split into words as a shell does,"
+        " and no shell runs it; `bash -c '...'` is one. null: no check.",
         None,
         pattern=LINE,
     )
     node_check_timeout_s: int = key(
-        "Time after which that command is ended, and has failed [s].", 60, minimum=1, maximum=3600
+        "Timeout of that command, after which it is ended and has failed [s].",
+        60,
+        minimum=1,
+        maximum=3600,
     )
     exclude_nodes: tuple[Name, ...] = key(
-        "Nodes that no job may get, by SLURM's names for them; with launcher slurm only.", ()
+        "Nodes to exclude from all jobs, by SLURM's names for them; with launcher slurm only.", ()
     )
     data_partition: Name | None = key(
         "SLURM partition for jobs that train nothing (prepare, verify), for example one without"
@@ -151,8 +156,9 @@ class Machine(Keys):
         None,
     )
     data_minutes: int | None = key(
-        "Time limit of such a job [min]. Preparing that is stopped begins anew. null is the"
-        " partition's longest; jobs with a shorter limit often start earlier.",
+        "Time limit of such a job [min]. A preparation that is stopped starts again from the"
+        " beginning. null is the partition's longest; jobs with a shorter limit often start"
+        " earlier.",
         None,
         minimum=1,
     )
@@ -163,9 +169,9 @@ class Machine(Keys):
         pattern="^[a-zA-Z0-9_]+(:[a-zA-Z0-9_.]+)?(:[0-9]+)?$",
     )
     slurm_flags: tuple[Annotated[str, Field(pattern=PATTERN)], ...] = key(
-        "Further flags of sbatch and srun, for every job that trains, in their long form."
+        "Further flags of sbatch and srun for every training job, in their long form."
         " `--hint=nomultithread` gives ranks whole cores where --cpus-per-task counts hardware"
-        " threads. Refused is what another key says, or what would break a run:"
+        " threads. Refused are flags that another key sets, or that would break a run:"
         f" {', '.join(sorted(REFUSED))}.",
         (),
     )
@@ -175,7 +181,7 @@ class Machine(Keys):
         (),
     )
     comment: str | None = key(
-        "What the site wants to read in `sbatch --comment`, for every job. It stands before what"
+        "Comment that the site requires in `sbatch --comment`, for every job. It stands before what"
         " Snakemake writes there, by which ddlbench knows its jobs.",
         None,
         pattern=LINE,
@@ -193,24 +199,25 @@ class Machine(Keys):
         pattern=LINE,
     )
     modules: tuple[Annotated[str, Field(pattern="^[A-Za-z0-9][A-Za-z0-9._+/-]*$")], ...] = key(
-        "Environment modules that every job loads, in this order. Empty where the Python at hand"
-        " has all.",
+        "Environment modules that every job loads, in this order. Empty if Python and all libraries"
+        " are there without modules.",
         (),
     )
     container: tuple[Annotated[str, Field(pattern=LINE)], ...] = key(
-        "What stands before Python where ranks start, where their software is in a container:"
+        "Words put before Python in the command of each rank, if its software is in a container:"
         " `[apptainer, exec, --nv, ~/ddlbench.sif]`, built from `envs/ddlbench.def`. With launcher"
         " local it stands before the framework's launcher. One word names the image, a file `*.sif`"
         " or `<name>@sha256:<digest>`; records have its digest. Expanded as `data` is. Plan, tables"
-        " and figures use the Python at hand. Empty: no container.",
+        " and figures run outside the container. Empty: no container.",
         (),
     )
     environment: Annotated[tuple[tuple[str, str], ...], mapping(int | str, Variable)] = key(
         "Environment variables of every rank, for example NCCL's.", ()
     )
     silent_s: float = key(
-        "Silence after which a rank has stopped answering and its run is ended [s]; on many nodes a"
-        " little more. Time in which the file system of `results/` takes no writes does not count.",
+        "Heartbeat timeout: a run is ended if one of its ranks is silent for this long [s]; on many"
+        " nodes a little longer. Time in which the file system of `results/` takes no writes does"
+        " not count.",
         heartbeats.SILENT_S,
         minimum=4 * heartbeats.HEARTBEAT_S,
     )
@@ -218,11 +225,10 @@ class Machine(Keys):
         "Time that ranks get for a checkpoint when told to stop [s].", heartbeats.GRACE_S, minimum=1
     )
     start_timeout_s: int = key(
-        "How long ranks wait for each other when they start, and in every collective [s]; but not"
-        " less than twice the time after which a silent rank is noticed. Who does not come until"
-        " then is named, and the run ended. More where the first `import torch` from a shared file"
-        " system takes longer on some nodes than on others, or where the file system stands still"
-        " for longer.",
+        "Timeout of ranks that wait for each other, at the start and in every collective [s]; at"
+        " least twice the heartbeat timeout. A rank that is missing by then is named, and the run"
+        " is ended. Increase it where the first `import torch` from a shared file system takes"
+        " longer on some nodes than on others, or where the file system stands still for longer.",
         120,
         minimum=30,
     )
@@ -273,16 +279,16 @@ class Machine(Keys):
         None,
         minimum=0,
     )
-    currency: str | None = key("Of the price, such as EUR.", None, pattern="^[A-Za-z]+$")
+    currency: str | None = key("Currency of the price, such as EUR.", None, pattern="^[A-Za-z]+$")
     node_hours_between_interruptions: float | None = key(
         "Mean time between interruptions of one node [h], such as failures and spot interruptions."
-        " A run's is this divided by its nodes. null is unknown: table `costs` then has no loss by"
-        " interruptions.",
+        " For a run it is divided by its number of nodes. null is unknown: table `costs` then has"
+        " no loss by interruptions.",
         None,
         exclusiveMinimum=0,
     )
     interruptions_source: str | None = key(
-        "The source of that number; both or none.", None, minLength=1
+        "The source of that number; give both or neither.", None, minLength=1
     )
     power_per_worker_w: float | None = key(
         "Power of one busy worker [W], such as its GPU's design power; for the plan's energy as"

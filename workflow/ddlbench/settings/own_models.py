@@ -151,7 +151,7 @@ def _named_files(file: Path, tree: ast.Module) -> Iterator[Path]:
                 or not (file.parent / name).is_file()
             ):
                 raise ConfigError(
-                    f"{file}:{node.lineno}: {FILES}: {name!r} is no file below {file.parent}"
+                    f"{file}:{node.lineno}: {FILES}: {name!r} is not a file below {file.parent}"
                 )
             yield file.parent / name
 

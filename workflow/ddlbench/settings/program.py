@@ -56,8 +56,8 @@ class ProgramFile(Keys):
     """The keys of a program's file; `settings` are axes here."""
 
     command: str = key(
-        "What starts it, in `folder`, or from the folder that holds config/. It is cut into words"
-        " as a shell would, without a shell. In braces: the names of settings, and"
+        "The command that starts it, in `folder`, or from the folder that holds config/. It is cut"
+        " into words as a shell would, without a shell. In braces: the names of settings, and"
         f" {explained(PLACEHOLDERS)}.",
         minLength=1,
     )
@@ -74,8 +74,8 @@ class ProgramFile(Keys):
     )
     data: Texts | tuple[()] = key(
         "Files and folders that it reads and that may lie anywhere; `~` and `$NAME` work. A change"
-        " makes its runs stale: of up to 64 MiB in 1000 files another content, of more another size"
-        " or date.",
+        " makes its runs stale: of up to 64 MiB in 1000 files their content counts, of more their"
+        " sizes and dates.",
         (),
     )
     stop_after: str = key(
@@ -84,7 +84,7 @@ class ProgramFile(Keys):
         None,
     )
     ranks: str = key(
-        "Who starts its ranks. each: ddlbench, one process per worker, with torchrun's variables"
+        "Launcher of its ranks. each: ddlbench, one process per worker, with torchrun's variables"
         " (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT). own: the program, from one"
         " process.",
         EACH,
@@ -95,7 +95,7 @@ class ProgramFile(Keys):
         " framework is the framework of figures and comparisons.",
         (),
     )
-    sample: Name = key("What batches, and so rates, count: axes and sentences say it.", "samples")
+    sample: Name = key("What a batch counts, as axes and texts name it.", "samples")
     reads: str = key(
         "How its steps are read, a member of workflow/ddlbench/run/readings.",
         "lines",
@@ -120,7 +120,7 @@ class ProgramFile(Keys):
     )
     steps_per_epoch: int = key("Steps of an epoch, where lines do not say it.", None, minimum=1)
     samples_per_epoch: int = key(
-        "Samples of an epoch, over all ranks: a proof of what is read.", None, minimum=1
+        "Samples of an epoch, over all ranks: confirms what is read.", None, minimum=1
     )
     steps_per_line: int = key(
         "Steps that each line stands for: of those with a number (?P<step>...), else of those with"
@@ -129,11 +129,13 @@ class ProgramFile(Keys):
         minimum=1,
     )
     parts_per_step: int = key(
-        "Of how many numbers that the program calls steps one step is made.", None, minimum=2
+        "Into how many of the program's own steps (micro-batches) one step is divided.",
+        None,
+        minimum=2,
     )
     rate_of: str = key(
-        "Whose rate it prints: of all ranks, or of one worker. Left out, words beside the rate"
-        " (`per GPU`) say it; else the rate proves nothing on several workers.",
+        "Whether the rate that it prints is that of all ranks or of one worker. Left out, words"
+        " beside the rate (`per GPU`) say it; else the rate confirms nothing on several workers.",
         None,
         enum=["all", "worker"],
     )
@@ -141,12 +143,13 @@ class ProgramFile(Keys):
         "The unit of top1. Left out, a value above 1 shows it.", None, enum=["fraction", "percent"]
     )
     resume: str = key(
-        "Words added to the command when a run goes on after an interruption. Left out, it cannot.",
+        "Words added to the command when a run is resumed after an interruption. Left out, it"
+        " cannot be resumed.",
         None,
     )
     minutes: Count = key(
-        "Time limit that each run asks a queue for [min]; a block's key minutes goes before it."
-        " Left out, as much as the queue gives.",
+        "Time limit that each run asks a queue for [min]; a block's key minutes overrides it. Left"
+        " out, as much as the queue gives.",
         None,
     )
     environment: str | Texts = key(

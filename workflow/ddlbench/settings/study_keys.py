@@ -51,12 +51,12 @@ class Until(Keys):
         " decided.",
         enum=["decided"],
     )
-    at_least: int = key("Repeats that each run has.", 3, minimum=2, maximum=1000)
+    at_least: int = key("Least number of repeats of each run.", 3, minimum=2, maximum=1000)
     at_most: int = key(
-        "Repeats that no run has more than; more than at_least.", 10, minimum=3, maximum=1000
+        "Largest number of repeats of a run; more than at_least.", 10, minimum=3, maximum=1000
     )
     gpu_hours: Positive = key(
-        "Hours of workers that all runs of the study may take together: a round that would pass"
+        "Hours of workers that all runs of the study may take together: a round that would exceed"
         " them is not made. Left out, as many as it takes.",
         None,
     )
@@ -85,7 +85,7 @@ class BlockKeys(Keys):
         " often where a verdict is open that could change what to take. Its keys are below.",
         1,
     )
-    profiled: bool = key("Run under a profiler; such runs are never timed.", False)
+    profiled: bool = key("Whether runs carry a profiler; such runs are never timed.", False)
     timed: bool = key(
         "Whether speed is measured. Timed runs have the machine to themselves (in a queue, their"
         " nodes); others may share it.",
@@ -93,8 +93,8 @@ class BlockKeys(Keys):
     )
     minutes: Count = key(
         "Time limit that each of its jobs asks a queue for [min], in place of the first guess; the"
-        " longest where several blocks name a run. It is in no run's id. Left out, of a program"
-        " what its file says, else the first guess.",
+        " longest where several blocks name a run. It is not part of run ids. Left out, of a"
+        " program what its file says, else the first guess.",
         None,
     )
     interrupt: Interrupt = key(
@@ -126,8 +126,8 @@ class BlockKeys(Keys):
     loaders: Names = key("Axis. Members of workflow/ddlbench/train/loaders.", None)
     workers: Counts = key("Axis. Ranks, one device each.", None)
     fit: bool = key(
-        "What happens to numbers of workers that are more than the machine has: false refuses the"
-        " study, true leaves them out. The plan says which were left out.",
+        "What to do with numbers of workers above what the machine has: false refuses the study,"
+        " true leaves them out. The plan says which were left out.",
         False,
     )
     batch_per_worker: Counts = key(
@@ -149,13 +149,14 @@ class Published(Keys):
     """The key `records`: results of others that a study shows."""
 
     kind: str = key(
-        "Whose records, a member of workflow/ddlbench/records. mlperf, MLCommons' training results."
+        "Format of the records, a member of workflow/ddlbench/records. mlperf, MLCommons' training"
+        " results."
     )
     folder: str = key(
         "Folder of results, from where Snakemake starts; of mlperf, a checkout of"
         " training_results_vX.Y."
     )
-    benchmarks: Names = key("Only logs of these benchmarks. Left out, all of them.", ())
+    benchmarks: Names = key("Only logs of these benchmarks. Left out, all logs.", ())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,8 +181,8 @@ class Inference(Keys):
     workers: Annotated[
         tuple[Annotated[int, Field(ge=2)], ...], Field(min_length=1), AfterValidator(each_once)
     ] = key(
-        "Numbers of workers over which members split a model that do so. The others take one"
-        " worker.",
+        "Numbers of workers over which a model is split, by members that can split it. The others"
+        " take one worker.",
         (2,),
     )
     batches: Counts = key("Pictures in one request.", (1, 2, 4, 8, 16, 32, 64))
@@ -207,7 +208,7 @@ class FigureKeys(Keys):
     )
     title: str = key("Its title. Left out, its name.", None)
     reference: str = key(
-        "A file of config/references, without .csv, whose numbers are drawn beside.", None
+        "A file of config/references, without .csv, whose numbers are drawn for comparison.", None
     )
     basis: str = key(
         "What speed-up and efficiency compare, for plots that show them: steps, the time of the"
@@ -237,7 +238,7 @@ class StudyKeys(Keys):
         "What the answer on workers looks for: balanced, the most speed per money (least time x"
         " hours); fastest, the least time; cheapest, the least money, or hours of workers where the"
         " machine names no price; target, the least time to the accuracy that a figure of the study"
-        " names (`target`). It is in no run's id.",
+        " names (`target`). It is not part of run ids.",
         "balanced",
         enum=["balanced", "fastest", "cheapest", "target"],
     )
@@ -247,8 +248,8 @@ class StudyKeys(Keys):
         None,
     )
     inference: Inference = key(
-        "What trained models cost to ask, in several ways: latency, throughput, bytes of weights,"
-        " change of top-1. Its keys are below. Left out, nothing is asked.",
+        "What inference with trained models costs, in several ways: latency, throughput, bytes of"
+        " weights, change of top-1. Its keys are below. Left out, no inference is measured.",
         None,
     )
 

@@ -15,7 +15,7 @@ Text = Annotated[str, Field(min_length=1)]
 @dataclass(frozen=True, kw_only=True)
 class Data(Keys):
     on_error: str = key(
-        "A picture that cannot be used (truncated, empty, no picture) ends the preparation with"
+        "A picture that cannot be used (truncated, empty, not a picture) ends the preparation with"
         " `stop`; with `skip` it is left out and listed in the manifest.",
         "stop",
         enum=["stop", "skip"],
@@ -30,11 +30,9 @@ class Data(Keys):
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint(Keys):
-    epochs: int | None = key(
-        "Every so many epochs. With null, epochs do not matter.", None, minimum=1
-    )
+    epochs: int | None = key("Epochs between checkpoints. null: none by epochs.", None, minimum=1)
     minutes: float | None = key(
-        "Every so many minutes of training; null: whatever the time.", 30, exclusiveMinimum=0
+        "Minutes of training between checkpoints. null: none by time.", 30, exclusiveMinimum=0
     )
 
 
@@ -46,14 +44,14 @@ class Config(Keys):
         "The project that SLURM bills; used on machines with launcher slurm.", None
     )
     max_gpu_hours: float | None = key(
-        "Nothing is started if the runs that are to be made would take more hours of GPUs than"
-        " this, by the likely estimate of `ddlbench plan`; runs that are done do not count. On CPU"
-        " machines an hour of a worker counts as one. null is no limit.",
+        "Budget of GPU hours: nothing is started if the runs that are to be made would take more"
+        " than this, by the likely estimate of `ddlbench plan`; runs that are done do not count. On"
+        " CPU machines an hour of a worker counts as one. null: no limit.",
         None,
         exclusiveMinimum=0,
     )
     data: Data = key(
-        "Where data sets come from, and what is done about bad pictures; its keys are below.",
+        "Where data sets come from, and what to do with bad pictures; its keys are below.",
         Data(),
     )
     checkpoint: Checkpoint = key(

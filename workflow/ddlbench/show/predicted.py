@@ -44,7 +44,7 @@ def draw(rows: Sequence[Mapping[str, Any]], options: Options) -> Figure:
     )
     hollow = {**look, "markerfacecolor": "white", "linestyle": ":"}
     axes.plot(beyond["workers"], beyond["images_per_s"], **hollow, label="predicted")
-    axes.plot([], [], linestyle="none", label="band, bar: 95 % interval")
+    axes.plot([], [], linestyle="none", label="band, bar: 95 % confidence interval")
     axes.set_ylim(bottom=0)
     axes.tick_params(axis="x", labelrotation=60)
     _style.count_axis(figure, table["workers"])

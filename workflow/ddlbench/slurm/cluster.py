@@ -94,8 +94,8 @@ def ask(command: Sequence[str]) -> str:
         ).stdout
     except FileNotFoundError:
         raise ConfigError(
-            f"{command[0]} is not installed here: ask on a login node of the cluster; for a machine"
-            " without a queue copy config/machines/workstation.yaml"
+            f"{command[0]} is not installed here: run this on a login node of the cluster; for a"
+            " machine without a queue copy config/machines/workstation.yaml"
         ) from None
     except (OSError, subprocess.SubprocessError) as error:
         raise ConfigError(f"{command[0]} does not answer, try again later: {error}") from None

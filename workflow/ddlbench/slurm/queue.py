@@ -207,12 +207,12 @@ def advice(job: str, reason: str) -> str:
     """Return what a job waits for and what to do, if a person has to act; else ""."""
     if "held" in reason.lower():
         who = "its administrator" if reason == "JobHeldAdmin" else f"scontrol release {job}"
-        return f"is held ({reason}) and will not start; to let it: {who}; else: scancel {job}"
+        return f"is held ({reason}) and will not start; to release it: {who}; to give it up: scancel {job}"
     why = HOPELESS.get(reason)
     if _USED_UP.fullmatch(reason):
-        why = "the time that its account or QOS was given is used up; ask for more"
+        why = "the time budget of its account or QOS is used up; ask for more"
     elif _TOO_LARGE.fullmatch(reason):
-        why = "one job of its account or QOS may not ask for so much, or so little; ask for what it may"
+        why = "it asks for more, or less, than its account or QOS allows for one job; change the request"
     return f"will not start ({reason}): {why}; to give it up: scancel {job}" if why else ""
 
 
@@ -223,7 +223,10 @@ def shared_limit(reason: str) -> str:
     if not _SHARED.fullmatch(reason):
         return ""
     limit = "sacctmgr show qos" if reason.startswith("QOS") else "sacctmgr show assoc user=$USER"
-    return f"waits for other jobs to end ({reason}), and for ever if it alone asks for more than that limit: {limit}"
+    return (
+        f"waits for other jobs to end ({reason}), and never starts if it alone asks for more than"
+        f" that limit: {limit}"
+    )
 
 
 def later(refusal: str) -> str | None:
@@ -236,17 +239,22 @@ def later(refusal: str) -> str | None:
 
 # What to do about a job that sbatch refuses, by words of SLURM's sentence.
 _TODO = {
-    "invalid partition": "partitions: name, in the machine's file: one of those that `sinfo -s` shows",
-    "time limit is invalid": "partitions: max_minutes, in the machine's file: at most what `sinfo -o '%P %l'` shows",
-    "node count": "nodes and partitions: max_nodes, in the machine's file: at most what `sinfo -s` shows",
+    "invalid partition": "partitions: name, in the machine's file: one of those that `sinfo -s`"
+    " shows",
+    "time limit is invalid": "partitions: max_minutes, in the machine's file: at most what `sinfo"
+    " -o '%P %l'` shows",
+    "node count": "nodes and partitions: max_nodes, in the machine's file: at most what `sinfo -s`"
+    " shows",
     "feature": "constraint, in the machine's file: of those that `sinfo -o '%P %f'` shows",
     "memory": "memory_mb_per_worker, in the machine's file: times workers_per_node "
     "at most what `sinfo -o '%P %m'` shows",
-    "generic resource": "workers_per_node, in the machine's file: at most what `sinfo -o '%P %G'` shows",
-    "node configuration": "no node is all that workers_per_node, cores_per_worker, memory_mb_per_worker and constraint "
-    "of the machine's file ask for",
+    "generic resource": "workers_per_node, in the machine's file: at most what `sinfo -o '%P %G'`"
+    " shows",
+    "node configuration": "no node is all that workers_per_node, cores_per_worker,"
+    " memory_mb_per_worker and constraint of the machine's file ask for",
     "account": "account: one of `sacctmgr show assoc user=$USER format=account,partition,qos`",
-    "qos": "qos, in the machine's file: one of `sacctmgr show assoc user=$USER format=account,partition,qos`",
+    "qos": "qos, in the machine's file: one of `sacctmgr show assoc user=$USER"
+    " format=account,partition,qos`",
 }
 OTHER_TODO = "what jobs ask for stands in the machine's file"
 

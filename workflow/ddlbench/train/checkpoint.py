@@ -62,10 +62,10 @@ def set_damaged_aside(folder: Path) -> None:
             for name, size in summary(found).get("parts", {}).items():
                 part = found / name
                 if not part.exists() or part.stat().st_size != size:
-                    raise ValueError(f"{name} is not as long as it was")
+                    raise ValueError(f"{name} has another length than when it was written")
         except ValueError as error:
             print(
-                f"the checkpoint {found} is damaged, the run does without it: {error}",
+                f"the checkpoint {found} is damaged and is ignored: {error}",
                 file=sys.stderr,
                 flush=True,
             )
@@ -169,7 +169,7 @@ def load(checkpoint: Path, rank: int) -> dict[str, Any]:
             with suppress(OSError):  # another rank may have done it
                 checkpoint.rename(checkpoint.with_name(f"damaged-{checkpoint.name}"))
             raise UnreadableError(
-                f"{path} is damaged ({error}); started again, the run does without it"
+                f"{path} is damaged ({error}); it is ignored if the run is started again"
             ) from error
         return part
 

@@ -167,5 +167,5 @@ def _read(path: Path) -> str:
 def _number(path: Path) -> int:
     text = _read(path)
     if not text.isdigit():
-        raise NotMeasuredError(f"{path}: {text!r} is no number")
+        raise NotMeasuredError(f"{path}: {text!r} is not a number")
     return int(text)

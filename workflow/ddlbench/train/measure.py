@@ -97,7 +97,7 @@ class Meter:
                 used[column] = first if isinstance(first, Why) else last
             else:
                 used[column] = (
-                    last - first if last >= first else Why("the counter was reset meanwhile")
+                    last - first if last >= first else Why("the counter was reset during the run")
                 )
         used |= {column: _attempt(read) for column, read in self._readers(counters=False).items()}
         cpu_s = used["cpu_s"]
@@ -151,7 +151,7 @@ class Meter:
 
     def device_level(self, what: str, *args: int) -> float:
         """Return the value of NVML's function for this rank's GPU. Raises NotMeasuredError."""
-        cuda = self.gpu("it has no such level")
+        cuda = self.gpu("it has no such sensor")
         # By its UUID: NVML counts all GPUs of the node, PyTorch those that the process may see.
         return counters.nvml(
             f"GPU-{cuda.get_device_properties(cuda.current_device()).uuid}", what, *args
@@ -162,7 +162,7 @@ class Meter:
 
         Raises NotMeasuredError.
         """
-        cuda = self.gpu("it is no GPU, which could be far")
+        cuda = self.gpu("the device is not a GPU")
         near = counters.near_cores(self.sys, cuda.get_device_properties(cuda.current_device()))
         mine = os.sched_getaffinity(0)
         return len(mine & near) / len(mine)
@@ -191,7 +191,8 @@ class Meter:
 CPU_CORES = Column(
     "cpu_cores",
     "float64",
-    "Busy CPU cores per rank, the processes of its loader included: CPU time divided by wall time.",
+    "Mean number of busy CPU cores per rank, the processes of its loader included: CPU time divided"
+    " by wall time.",
     over_ranks="mean",
     spoiled_by=(SHARING, PROFILER),
     recorded_as="cpu_share",
@@ -284,8 +285,8 @@ MEASURES = (
     ),
     _level(
         "near_cores_share",
-        "Of the cores that a rank may run on, the share on its GPU's NUMA node. Far cores copy and"
-        " launch more slowly.",
+        "Of the cores that a rank may run on, the share on its GPU's NUMA node. Cores of another"
+        " node copy and launch more slowly.",
         "",
         Meter.near_cores_share,
     ),

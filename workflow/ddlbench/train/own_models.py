@@ -139,7 +139,7 @@ def _ask(name: str, classes: int, image_size: int, device: str) -> None:
             ]
             if unused:
                 wrong = (
-                    f"weight {unused[0]} takes no part in the scores; leave it out, or set"
+                    f"weight {unused[0]} does not contribute to the scores; leave it out, or set"
                     " requires_grad = False"
                 )
     except FAULTS as error:
@@ -168,7 +168,7 @@ def unfit(model: nn.Module) -> str | None:
     memory = psutil.virtual_memory().total
     if size > memory:
         return (
-            f"its weights take {gigabytes(size)}, and this node has a memory of {gigabytes(memory)}"
+            f"its weights take {gigabytes(size)}, but this node has {gigabytes(memory)} of memory"
         )
     return None
 

@@ -71,7 +71,7 @@ def here(workers: int) -> Rank:
         raise WorldError(f"no launcher set {firsts} or {step.TASK}: start runs with ddlbench.run")
     rank = Rank(*(int(e[name]) for name in names))
     if rank.world != workers:
-        raise WorldError(f"expected {workers} ranks, the launcher started {rank.world}")
+        raise WorldError(f"expected {workers} ranks, but the launcher started {rank.world}")
     return rank
 
 

@@ -52,7 +52,7 @@ class Measured:
             or self.workers[0] < 1
             or self.workers_per_node < 1
         ):
-            raise ValueError(f"workers must grow from 1 or more, not {self.workers}")
+            raise ValueError(f"workers must be ascending, from 1 or more; not {self.workers}")
         if not all(
             0 < value < float("inf") for value in (*self.images_per_s, *self.batch_per_worker)
         ):

@@ -79,14 +79,14 @@ def predict(
 
     if min(batch_per_worker) < 1:
         raise TooLittleError(
-            "the batch is smaller than so many workers; give each an image or more"
+            "the global batch has fewer images than workers; each worker needs at least one"
         )
     node = measured.workers_per_node
     if max(workers) > node and node >= measured.workers[-1]:
         raise TooLittleError(
-            f"all measured counts lie within one node of {count_of(node, 'worker')}: what lies"
-            " beyond is not predicted, because from such points the median error was 9 % and one"
-            f" in ten over 80 %; measure {2 * node} workers"
+            f"all measured counts lie within one node of {count_of(node, 'worker')}: larger counts"
+            " are not predicted, because from such points the median error was 9 % and one error in"
+            f" ten was above 80 %; measure {2 * node} workers"
         )
     asked = np.array(workers, float)
     middle, spread = _expected(measured, asked, np.array(batch_per_worker, float), priors)

@@ -73,12 +73,17 @@ COLUMNS = (
     ),
     Column("loss_percent", "float64", "What `expected_s` is above `train_s`.", "%"),
     Column("node_hours", "float64", "Node hours of `train_s`.", "h"),
-    Column("loss_node_hours", "float64", "Node hours of what `expected_s` is above it.", "h"),
+    Column(
+        "loss_node_hours",
+        "float64",
+        "Node hours of the part of `expected_s` beyond `train_s`.",
+        "h",
+    ),
     Column(
         "cost", "float64", "`node_hours` at the machine's price; null where its file names none."
     ),
     Column("loss_cost", "float64", "`loss_node_hours` at that price."),
-    Column("currency", "str", "Of that price."),
+    Column("currency", "str", "Currency of that price."),
     Column("why", "str", "Why there is no loss."),
 )
 

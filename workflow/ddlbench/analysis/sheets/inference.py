@@ -33,7 +33,7 @@ COLUMNS = (
     Column(
         "precision",
         "str",
-        "The recipe's, in which the plain model computes; of bf16 weights are that, too.",
+        "The recipe's, in which the plain model computes; with bf16 its weights are bf16, too.",
     ),
     Column(
         "weights",
@@ -115,7 +115,7 @@ def of_job(path: Path, spec: InferSpec) -> Rows:
                 path, f"has format {record['format']}; this version reads {FORMAT}", again
             )
         if InferSpec.from_json(json.dumps(record["spec"])) != spec:
-            raise RefusedError(path, "is of other settings than the study's", again)
+            raise RefusedError(path, "has other settings than the study's", again)
         return list(_rows(path, record, spec))
     except (OSError, ValueError, KeyError, TypeError) as error:
         if isinstance(error, RefusedError):

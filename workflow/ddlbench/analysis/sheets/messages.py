@@ -43,7 +43,7 @@ def parse(text: str) -> list[dict[str, Any]]:
     """
     lines = text.splitlines()
     if not lines or not lines[0].startswith(HEAD):
-        raise ValueError("is no log of messages of DeepSpeed's")
+        raise ValueError("is not a communication log of DeepSpeed")
     table: list[dict[str, Any]] = []
     operation = None
     for number, line in enumerate(lines[1:], 2):
@@ -55,7 +55,7 @@ def parse(text: str) -> list[dict[str, Any]]:
         elif _OPERATION.match(line.strip()) and not line.startswith(" "):
             operation = line.strip()
         elif line.strip():
-            raise ValueError(f"line {number} is no message: {line.strip()[:60]!r}")
+            raise ValueError(f"line {number} is not a message: {line.strip()[:60]!r}")
     return table
 
 

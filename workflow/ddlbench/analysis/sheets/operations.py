@@ -73,13 +73,13 @@ def rows(
     }
     images = int(profile["images"])
     if images < 1:
-        raise ValueError(f"is about {images} images")
+        raise ValueError(f"is for {images} images; allowed: at least 1")
     table = []
     for module in profile["modules"]:
         place = str(module["module"])
         counts = {name: float(module[name]) for name in ("parameters", "macs", "forward_s")}
         if not all(0 <= count < math.inf for count in counts.values()):
-            raise ValueError(f"has counts of module {place or WHOLE} that cannot be")
+            raise ValueError(f"has counts of module {place or WHOLE} that are impossible")
         table.append(
             about
             | {

@@ -59,8 +59,8 @@ def top1_is_not_top5(material: Material) -> Findings:
 @rule(
     "note",
     "runs.validation",
-    "name the validation set as others do (val, valid, validation), or say beside accuracies how it"
-    " was cut",
+    "name the validation set as others do (val, valid, validation), or state with accuracies how it"
+    " was split",
     "seen in public data sets, whose shards say train and validation in the middle of their names",
 )
 def validation_set_of_its_own(material: Material) -> Findings:
@@ -75,7 +75,7 @@ def validation_set_of_its_own(material: Material) -> Findings:
         how = ", ".join(sorted({*rows["validation"]}))
         yield Finding(
             ids(rows),
-            f"pictures for validation were cut from those for training{in_(dataset)}: {how}",
+            f"validation pictures were split off the training pictures{in_(dataset)}: {how}",
         )
 
 
@@ -100,7 +100,7 @@ def diverged(material: Material) -> Findings:
     whole = runs["epochs"] >= runs["of_epochs"] if {"epochs", "of_epochs"} <= {*runs} else True
     guesses = learns & whole & (runs["final_loss"] > 0.99 * runs["guessing"])  # batches scatter
     worse = learns & ~guesses & (runs["final_loss"] > runs["first_loss"])
-    yield from each(runs, guesses, "loss {final_loss} at the end; guessing has {guessing}")
+    yield from each(runs, guesses, "loss {final_loss} at the end; guessing gives {guessing}")
     yield from each(runs, worse, "loss {final_loss} at the end, {first_loss} in the first epoch")
 
 
@@ -114,8 +114,7 @@ def _loss_of_guessing(dataset: str) -> float:
 @rule(
     "error",
     "runs.model runs.dataset runs.global_batch epochs.top1 convergence.global_batch",
-    "look for validation pictures among the training pictures, and for another way of counting"
-    " epochs",
+    "look for validation pictures among the training pictures, and check how epochs are counted",
     f"{MLCOMMONS}, Reference Convergence Points",
 )
 def convergence(material: Material) -> Findings:
@@ -145,7 +144,7 @@ def convergence(material: Material) -> Findings:
     runs = runs.join(reached, on="run", how="inner")
     runs["expected"] = [_expected_epochs(points, float(batch)) for batch in runs["global_batch"]]
     says = (
-        "75.9 percent after {reached} epochs at batch {global_batch}; the reference needs"
+        "top-1 of 75.9 % after {reached} epochs at batch {global_batch}; the reference needs"
         " {expected}"
     )
     return each(runs, runs["reached"] < 0.9 * runs["expected"], says)
@@ -189,7 +188,7 @@ def speed_without_accuracy(material: Material) -> Findings:
         if speeds["global_batch"].nunique() > 1 and not highest >= largest:
             text = f"accuracies up to batch {highest:g}" if highest > 0 else "no accuracy"
             yield Finding(
-                ids(speeds), f"there are speeds up to batch {largest}, and {text}{in_(what)}"
+                ids(speeds), f"speeds are measured up to batch {largest}, and {text}{in_(what)}"
             )
 
 
@@ -223,7 +222,7 @@ def accuracy_of_other_settings(material: Material) -> Findings:
 @rule(
     "note",
     "runs.final_top1 runs.workers runs.global_batch",
-    "say the batch beside the number of workers, or train the small number of workers at the large"
+    "state the batch with the number of workers, or train the small number of workers at the large"
     " batch, too",
     f"{TWELVE_WAYS}, numbers 1 and 11",
 )
@@ -239,5 +238,6 @@ def batch_confounded(material: Material) -> Findings:
             parts = [f"{b} on {w}" for w, b in sorted(pairs.itertuples(index=False, name=None))]
             yield Finding(
                 ids(rows),
-                f"accuracies of batch {', '.join(parts)} workers{in_(what)}: both change at once",
+                f"accuracies of batch {', '.join(parts)} workers{in_(what)}: batch and workers"
+                " change together",
             )

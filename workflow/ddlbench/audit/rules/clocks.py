@@ -22,7 +22,8 @@ def timed_share(material: Material) -> Findings:
         text = f"{share.min():.2f} of the training's time in the shortest case"
         yield Finding(
             ids(few),
-            f"the speed of {len(few)} of {len(runs)} runs rests on less than {least}: {text}",
+            f"the speed of {len(few)} of {len(runs)} runs was measured over less than {least}:"
+            f" {text}",
         )
 
 
@@ -40,14 +41,16 @@ def steady(material: Material) -> Findings:
     """
     unsteady = ~material.runs["steady"].astype("bool")
     return each(
-        material.runs, unsteady, "{cut_steps} of {steps} steps were cut, and the rest is not steady"
+        material.runs,
+        unsteady,
+        "{cut_steps} of {steps} steps were cut as warm-up, and the rest is not steady",
     )
 
 
 @rule(
     "note",
     "runs.cut_steps runs.steps runs.framework runs.repeat",
-    "look at step times of both: one side may warm up for longer, or stalls late; compare"
+    "look at step times of both: one side may have a longer warm-up, or late stalls; compare"
     " train_s, too",
     f"{SC15}, rules 5 and 9",
 )
@@ -67,7 +70,7 @@ def same_cut(material: Material) -> Findings:
     "warning",
     "runs.clock_resolution_s runs.step_median_s",
     "give each step more images",
-    f"{SC15}, section 4.2.1: a timer tells apart a tenth of what is timed",
+    f"{SC15}, section 4.2.1: a timer resolves a tenth of what is timed",
     {"clock_resolution_s": 1.0},
 )
 def fine_clock(material: Material) -> Findings:
@@ -80,7 +83,7 @@ def fine_clock(material: Material) -> Findings:
     return each(
         runs,
         coarse,
-        "the clock tells {clock_resolution_s} s apart; the median step takes {step_median_s} s",
+        "the clock's resolution is {clock_resolution_s} s; the median step takes {step_median_s} s",
     )
 
 
@@ -120,7 +123,7 @@ def skipped_steps(material: Material) -> Findings:
     return each(
         runs,
         runs["skipped_steps"] > 0.01 * runs["steps"],
-        "{skipped_steps} of {steps} steps had no update",
+        "{skipped_steps} of {steps} steps had no update (overflow of fp16)",
     )
 
 
@@ -140,7 +143,7 @@ def resumed_runs(material: Material) -> Findings:
 @rule(
     "note",
     "runs.extrapolated runs.epochs runs.of_epochs",
-    "say so beside the number",
+    "say so with the number",
     "Hoefler 2018, number 10",
 )
 def extrapolated(material: Material) -> Findings:
@@ -167,7 +170,7 @@ def energy_window(material: Material) -> Findings:
     """
     # RAPL counts each millisecond; NVML some ten times a second, in parts.
     runs = material.runs.assign(least=material.runs["device"].map({"cpu": 1.0, "cuda": 10.0}))
-    says = "energy of {train_s} s on {device}; at least {least} s make a measurement"
+    says = "energy was measured over {train_s} s on {device}; needed are at least {least} s"
     return each(runs, runs["train_s"] < runs["least"], says)
 
 

@@ -88,7 +88,9 @@ def cores_of_ranks(material: Material) -> Findings:
     if "near_cores_least_share" in runs:
         far = runs["near_cores_least_share"] < NEAR
         yield from each(
-            runs, far, "of the cores of a rank, a share of {near_cores_least_share} is near its GPU"
+            runs,
+            far,
+            "of the cores of a rank, only a share of {near_cores_least_share} is near its GPU",
         )
 
 
@@ -123,7 +125,7 @@ def possible_power(material: Material) -> Findings:
             *each(
                 table,
                 bad,
-                name + " is {power} W over the training; possible are {least} to {most} W",
+                name + " is {power} W over the training; plausible are {least} to {most} W",
             )
         ]
         yield from found

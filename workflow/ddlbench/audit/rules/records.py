@@ -30,10 +30,10 @@ def failed_runs(material: Material) -> Findings:
         causes = Counter(failures["cause"].astype("str")) if "cause" in failures else Counter()
         text = ", ".join(f"{count} times {cause}" for cause, count in causes.most_common())
         done = len(material.runs) if "runs" in material.tables else 0
-        yield Finding(ids(failures), f"{len(failures)} runs failed, {done} ended well: {text}")
+        yield Finding(ids(failures), f"{len(failures)} runs failed, {done} succeeded: {text}")
 
 
-@rule("warning", "refused.run", "do what is said of each", "ddlbench/records/_sound.py")
+@rule("warning", "refused.run", "follow the advice in each finding", "ddlbench/records/_sound.py")
 def refused_records(material: Material) -> Findings:
     """Name records that cannot be true; they are in no table and no figure."""
     return each(
@@ -65,8 +65,8 @@ def proved_readings(material: Material) -> Findings:
 @rule(
     "error",
     "runs.printed_samples_per_s runs.clock_samples_per_s runs.printed_rate_agrees",
-    "say what its rate is of (rate_of: worker, or leave the group out); if it is of all samples,"
-    " let the pattern's group count what the program counts",
+    "state what its rate is of (set rate_of: worker, or leave the group out); if it is of all"
+    " samples, let the pattern's group count what the program counts",
     "seen in public programs: rates of one rank, of steps, or without the wait for data",
 )
 def printed_rates(material: Material) -> Findings:
@@ -78,8 +78,8 @@ def printed_rates(material: Material) -> Findings:
     runs = material.runs
     runs = runs.assign(ratio=runs["printed_samples_per_s"] / runs["clock_samples_per_s"])
     says = (
-        "it prints {printed_samples_per_s} per s, its clock says {clock_samples_per_s}: {ratio}"
-        " times as many"
+        "it prints {printed_samples_per_s} per s, its timestamps give {clock_samples_per_s}:"
+        " {ratio} times as many"
     )
     return each(runs, ~runs["printed_rate_agrees"].astype("bool"), says)
 
@@ -87,7 +87,7 @@ def printed_rates(material: Material) -> Findings:
 @rule(
     "error",
     "submissions.said_images_per_s",
-    "tables have the rate of the clocks; ask the submitter what the log's rate is of",
+    "tables have the rate by the log's timestamps; ask the submitter what the log's rate is of",
     "seen in published logs: rates of one rank, of steps, or with other samples",
 )
 def said_rates(material: Material) -> Findings:
@@ -100,7 +100,7 @@ def said_rates(material: Material) -> Findings:
     logs = material["submissions"]
     logs = logs.assign(ratio=logs["said_images_per_s"] / logs["clock_images_per_s"])
     says = (
-        "the log says {said_images_per_s} images/s, its {clocks} {clock_images_per_s}: {ratio}"
+        "the log says {said_images_per_s} images/s, its {clocks} give {clock_images_per_s}: {ratio}"
         " times as many"
     )
     # The log's rate is a median of epochs or of steps, the clocks' a mean.
@@ -162,14 +162,14 @@ def ended_as_said(material: Material) -> Findings:
         "ended with success; its best accuracy is {reached}",
     )
     yield from each(
-        logs, resnet & logs["reached"].isna(), "ended with success, and says no accuracy"
+        logs, resnet & logs["reached"].isna(), "ended with success, but states no accuracy"
     )
 
 
 @rule(
     "warning",
     "submissions.benchmark submissions.division submissions.system",
-    "ask for the results that are missing: the best three of five are no sample",
+    "ask for the results that are missing: the best three of five are a biased sample",
     f"{MLCOMMONS}, Benchmark Results (5 runs of ResNet)",
 )
 def five_results(material: Material) -> Findings:
@@ -218,4 +218,4 @@ def clocks_back(material: Material) -> Findings:
     """
     logs = material["submissions"]
     bad = logs["clock_back_s"] > 0.1  # clocks of several nodes differ by less
-    return each(logs, bad, "times of successive marks go back by {clock_back_s} s")
+    return each(logs, bad, "timestamps of successive marks go back by {clock_back_s} s")

@@ -104,7 +104,7 @@ def missing_repeats(material: Material) -> Findings:
         if missing:
             there = ", ".join(map(str, sorted(numbers)))
             yield Finding(
-                ids(rows), f"repeats {there} are there; missing: {', '.join(map(str, missing))}"
+                ids(rows), f"repeats {there} were made; missing: {', '.join(map(str, missing))}"
             )
 
 
@@ -169,13 +169,13 @@ def _causes(runs: pd.DataFrame, bad: pd.Series[bool]) -> Iterator[tuple[pd.DataF
         for host, count in hosts.value_counts().items():
             on_it = slow[[host in str(names).split(",") for names in slow["hosts"]]]
             if host not in fine and count > 1 and len(on_it) > 1:
-                yield on_it, f"on {host}, where none was faster"
+                yield on_it, f"on {host}, where no run was faster"
                 slow = slow.drop(on_it.index)
     if "started_s" in runs and runs["started_s"].notna().all():
         in_time = runs.sort_values("started_s")
         stretch = (~in_time.index.isin(slow.index)).cumsum()
         for _, rows in slow.groupby(pd.Series(stretch, in_time.index).reindex(slow.index)):
-            yield rows, "were slow before or after it, with none that was not between them"
+            yield rows, "right before or after it were slow, too, without a normal run in between"
     else:
         for place in range(len(slow)):
             yield slow.iloc[place : place + 1], ""
@@ -222,7 +222,7 @@ def drift(material: Material) -> Findings:
         percents = [f"{100 * (value - 1):+.1f}" for value in (trend.ratio, trend.low, trend.high)]
         hours = float(np.ptp(rows["started_s"])) / 3600
         text = (
-            f"from the first to the last of {trend.n} runs, {hours:.2g} h, rates moved by"
+            f"from the first to the last of {trend.n} runs, {hours:.2g} h, rates changed by"
             f" {percents[0]} %"
         )
         text += f" ({percents[1]} to {percents[2]} %)"

@@ -10,7 +10,7 @@ from ddlbench.audit._compare import each, groups, ids, in_, timed
 
 SIDE_BY_SIDE = (
     "seen in public programs: a Lightning Fabric, an ImageNet script and Horovod's benchmark, whose"
-    " ranks trained each for itself: speed-ups of 1.2 to 2.0"
+    " ranks each trained alone: speed-ups of 1.2 to 2.0"
 )
 RELATIVE = ("speed-up", "efficiency")
 
@@ -18,7 +18,7 @@ RELATIVE = ("speed-up", "efficiency")
 @rule(
     "warning",
     "numbers.base_images_per_s numbers.quantity",
-    "say the base's share of the ceiling beside the efficiency, and show throughput, too",
+    "state the baseline's share of the ceiling with the efficiency, and show throughput, too",
     f"{SC15}, rules 1 and 11; Aach et al. 2023, whose 4 GPUs make 616 to 667 images/s each where"
     " others make 2729 on the same machine",
 )
@@ -35,7 +35,8 @@ def slow_base(material: Material) -> Findings:
             rate = float(slow["base_images_per_s"].iloc[0])
             share = f"a share of {rate / ceiling:.2f}"
             text = (
-                f"the base makes {rate:.0f} images/s, the synthetic loader {ceiling:.0f}: {share}"
+                f"the baseline reaches {rate:.0f} images/s, the synthetic loader {ceiling:.0f}:"
+                f" {share}"
             )
             yield Finding(ids(slow), text)
 
@@ -43,7 +44,7 @@ def slow_base(material: Material) -> Findings:
 @rule(
     "warning",
     "numbers.quantity numbers.value numbers.framework numbers.loader",
-    "compare throughput, or efficiencies against the best base",
+    "compare throughput, or efficiencies over the best baseline",
     "Hoefler and Belli, SC'15, rules 1 and 4",
 )
 def common_base(material: Material) -> Findings:
@@ -78,7 +79,7 @@ def common_base(material: Material) -> Findings:
 @rule(
     "warning",
     "numbers.quantity numbers.value",
-    "repeat the base, and say why more workers do more than their share",
+    "repeat the baseline runs, and explain why the speed-up is superlinear",
     f"{SC15}, rules 1 and 11",
 )
 def superlinear(material: Material) -> Findings:

@@ -121,7 +121,7 @@ def origin_recorded(material: Material) -> Findings:
         ):  # what else a program loads, draws or reads, only it knows
             silent &= ~programs
         if silent.any():
-            text = f"{column} is said by {len(runs) - int(silent.sum())} of {len(runs)} runs"
+            text = f"{column} is recorded by {len(runs) - int(silent.sum())} of {len(runs)} runs"
             yield Finding(ids(runs[silent]), text)
     changed = (
         runs[runs["uncommitted_changes"].fillna(False).astype("bool")]

@@ -154,8 +154,8 @@ def same_initial_weights(material: Material) -> Findings:
 @rule(
     "warning",
     "runs.final_loss runs.framework runs.repeat",
-    "compare accuracies beside speeds; look for options that change the training, or gradients that"
-    " are not averaged",
+    "compare accuracies as well as speeds; look for options that change the training, or gradients"
+    " that are not averaged",
     f"{MLCOMMONS}, Reference implementations; AlgoPerf (frameworks agree before they are compared)",
 )
 def same_losses(material: Material) -> Findings:

@@ -22,9 +22,9 @@ def free(path: Path, name: str) -> Path:
     Raises ConfigError, of one line.
     """
     if not NAME.fullmatch(name):
-        raise ConfigError(f"{name!r} is no name; allowed: {NAME_IN_WORDS}")
+        raise ConfigError(f"{name!r} is not a name; allowed: {NAME_IN_WORDS}")
     if not path.parent.is_dir():
-        raise ConfigError(f"{path.parent} is not here: call this in the project's folder")
+        raise ConfigError(f"{path.parent} is not here: run this in the project's folder")
     if path.exists():
         raise ConfigError(f"{path} is there already; give another name")
     return path

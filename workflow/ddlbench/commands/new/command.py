@@ -10,22 +10,22 @@ from ddlbench.settings.config import ConfigError
 def add(commands: Any) -> None:
     """Add the command to those of `ddlbench`."""
     new = commands.add_parser(
-        "new", help="a file to begin with: of a machine, a study, a program"
+        "new", help="make a first file for a machine, a study or a program"
     ).add_subparsers(dest="kind", required=True)
     machine = new.add_parser(
-        "machine", help="on a login node: what SLURM says, and what is left to set"
+        "machine", help="on a login node: filled in from SLURM; what is left to set is marked"
     )
     study = new.add_parser("study", help="a commented study, of a model or of a program")
     for parent, folder in ((machine, "machines"), (study, "studies")):
         parent.add_argument("name", help=f"config/{folder}/<name>.yaml")
     study.add_argument(
-        "--model", help="such as resnet50, or your <module>:<function>; left out, resnet8_half"
+        "--model", help="such as resnet50, or your <module>:<function>; default: resnet8_half"
     )
     study.add_argument(
-        "--dataset", help="such as imagenet, or a file of config/datasets; left out, mnist5k"
+        "--dataset", help="such as imagenet, or a file of config/datasets; default: mnist5k"
     )
-    study.add_argument("--frameworks", help="such as ddp,horovod; left out, ddp")
-    study.add_argument("--workers", help="such as 1,2,4; left out, 1,2")
+    study.add_argument("--frameworks", help="such as ddp,horovod; default: ddp")
+    study.add_argument("--workers", help="such as 1,2,4; default: 1,2")
     study.add_argument(
         "--program", help="a file of config/programs, in place of model and frameworks"
     )
@@ -33,18 +33,21 @@ def add(commands: Any) -> None:
         "program", help="from a training program's --help and source; --try shows what is read"
     )
     program.add_argument(
-        "program", nargs="?", help="such as train.py; with --try its name, or the newest file's"
+        "program",
+        nargs="?",
+        help="such as train.py; with --try the program's name (default: the newest file's)",
     )
-    program.add_argument(
-        "--name", help="config/programs/<name>.yaml; left out, as the program is called"
-    )
+    program.add_argument("--name", help="config/programs/<name>.yaml; default: the program's name")
     program.add_argument(
         "--environment", help="the folder of its own Python environment, if it has one"
     )
     program.add_argument(
-        "--try", dest="trial", action="store_true", help="run it and say what is read"
+        "--try",
+        dest="trial",
+        action="store_true",
+        help="run it, and print what is read from its output",
     )
-    program.add_argument("--seconds", type=float, default=60.0, help="of --try, at most")
+    program.add_argument("--seconds", type=float, default=60.0, help="of --try: time limit")
     program.add_argument(
         "--batch", type=int, default=8, help="samples per step of --try, on each worker"
     )
@@ -63,7 +66,8 @@ def new_machine(call: Call) -> int:
     name = call.options.name
     path = machine.write(name, Path("config"))
     print(
-        f"{path}: read it through; lines with SET are yours. Then: ddlbench plan --machine {name}"
+        f"{path}: is written; read it, and fill in the lines marked SET. Then: ddlbench plan"
+        f" --machine {name}"
     )
     return 0
 
@@ -75,7 +79,9 @@ def new_study(call: Call) -> int:
     names = ("model", "dataset", "frameworks", "workers", "program")
     given = {name: value for name in names if (value := getattr(call.options, name))}
     path = study.write(call.options.name, Path("config"), **given)
-    print(f"{path}: it is yours. Then: ddlbench plan --study {call.options.name}")
+    print(
+        f"{path}: is written; change it as needed. Then: ddlbench plan --study {call.options.name}"
+    )
     return 0
 
 
@@ -100,8 +106,8 @@ def new_program(call: Call) -> int:
         options.program, options.name, options.environment, Path("config")
     )
     print(
-        f"{path}: read it through; lines with SET are yours. Then: ddlbench new program --try"
-        f" {path.stem}"
+        f"{path}: is written; read it, and fill in the lines marked SET. Then: ddlbench new program"
+        f" --try {path.stem}"
     )
     if problem:
         print(f"--help {problem}")

@@ -90,11 +90,13 @@ def write(
     """
     script = Path(os.path.relpath(given))
     if not script.is_file():
-        raise ConfigError(f"{given}: is no file; allowed: the file that trains, such as train.py")
+        raise ConfigError(
+            f"{given}: is not a file; allowed: the file that trains, such as train.py"
+        )
     if ".." in script.parts:
         raise ConfigError(f"{given}: lies outside {Path.cwd()}; move it there, or link its folder")
     if script.suffix != ".py" and not os.access(script, os.X_OK):
-        raise ConfigError(f"{given}: is no Python file and cannot be executed (chmod +x)")
+        raise ConfigError(f"{given}: is not a Python file and cannot be executed (chmod +x)")
     name = name or name_of(given)
     path = free(config / "programs" / f"{name}.yaml", name)
     home = home_of(script)

@@ -30,7 +30,7 @@ def write(
         if not re.fullmatch(r"[\w.,:\- ]+", text):
             raise ConfigError(f"{axis}: {text!r}; allowed: names or numbers, separated by commas")
     if program and not NAME.fullmatch(program):
-        raise ConfigError(f"program: {program!r} is no name; allowed: {NAME_IN_WORDS}")
+        raise ConfigError(f"program: {program!r} is not a name; allowed: {NAME_IN_WORDS}")
     # One more worker is a larger batch: some 60 steps of 64 pictures a worker, so that the largest
     # batch learns too.
     most = max(int(count) for count in re.findall(r"\d+", lists["workers"])[:100] or ["1"])

@@ -147,7 +147,7 @@ def _side_by_side(
 ) -> Iterable[str]:
     """Yield a line for each pattern: what it reads, and what supports or refuses it."""
     if found:
-        yield "Patterns that could be meant:"
+        yield "Candidate patterns:"
     for one in found[:MOST_SHOWN]:
         what = (
             one.says
@@ -207,9 +207,9 @@ def _told(spec: RunSpec, heard: Printed, run: Reading, path: Path) -> Iterable[s
     rate = (
         f"{sum(row.images for row in run.rows) / took_s:.4g}"
         if took_s
-        else "(all lines came at once)"
+        else "(the output was buffered: all lines came at once)"
     )
-    yield f"{rate} {spec.program.sample} per s by the clock"
+    yield f"{rate} {spec.program.sample} per s by the times of its lines"
     named = placeholders(spec.program.command)
     if not {"batch_per_worker", "global_batch"} & named:
         yield (
@@ -218,7 +218,8 @@ def _told(spec: RunSpec, heard: Printed, run: Reading, path: Path) -> Iterable[s
         )
     if "seed" not in named:
         yield (
-            "command has no {seed}: all repeats train alike, so they show the machine's noise alone"
+            "command has no {seed}: all repeats train alike, so their spread is the machine's noise"
+            " alone"
         )
     for name, remark in run.remarks.items():
         if name not in (
@@ -232,7 +233,7 @@ def _told(spec: RunSpec, heard: Printed, run: Reading, path: Path) -> Iterable[s
         steps = run.remarks.get("steps_per_epoch")
         epoch = f" (read were {steps} steps of {spec.global_batch} an epoch)" if steps else ""
         yield (
-            f"Nothing confirms these steps and samples: say samples_per_epoch{epoch} in {path}, let"
+            f"Nothing confirms these steps and samples: set samples_per_epoch{epoch} in {path}, let"
             " it print its rate (?P<samples_per_s>...), or use the recorder"
         )
     for why in dict.fromkeys(run.not_known.values()):
@@ -256,12 +257,12 @@ def _nearest(spec: RunSpec, texts: Iterable[str]) -> Iterable[str]:
             text: next((b for b in beginnings if re.search(b, text)), "")
             for text in [*kinds.values()][:-500:-1]
         }
-        yield f"Nearest to {pattern}, of {len(kinds)} kinds of lines, digits aside:"
+        yield f"Nearest to {pattern}, of {len(kinds)} kinds of lines (ignoring digits):"
         for text in sorted(far, key=lambda text: len(far[text]), reverse=True)[:SHOWN]:
             rest = (
-                f"what is not there: {pattern[len(far[text]) :]}"
+                f"from here on it does not match: {pattern[len(far[text]) :]}"
                 if far[text]
-                else "nothing of it is there"
+                else "no part of it matches"
             )
             yield f"  {printable(text)[:WIDTH]}\n    {rest}"
 

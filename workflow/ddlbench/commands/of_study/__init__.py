@@ -14,7 +14,12 @@ from ddlbench.core import registry
 Arguments = Mapping[str, Mapping[str, Any]]
 NO_ARGUMENTS: Arguments = {}
 JSON = {"--json": {"action": "store_true", "help": "the same for programs"}}
-ALL = {"--all": {"action": "store_true", "help": "what a terminal leaves out; a pipe gets all"}}
+ALL = {
+    "--all": {
+        "action": "store_true",
+        "help": "all lines, also those that a terminal leaves out; a pipe gets all",
+    }
+}
 
 
 class CommandMember(Protocol):

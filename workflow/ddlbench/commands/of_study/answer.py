@@ -10,7 +10,7 @@ from ddlbench.core import layout
 from ddlbench.settings.config import ConfigError
 
 PLACE = 2
-HELP = "what to take, how surely, and what would settle the rest; at any time"
+HELP = "what to choose, how sure that is, and which runs would decide the rest"
 ARGUMENTS = JSON | ALL
 
 
@@ -42,7 +42,7 @@ def run(call: Call) -> int:
     rest += [f"  {other}" for words in told for other in words.others]
     rest += [f"Not asked: {words}" for words in wording.not_asked(found, study.nouns)]
     lines = wording.lines(found, study.nouns) or [
-        "no run has ended well yet: there is nothing to answer"
+        "no run has finished successfully yet: there is nothing to answer"
     ]
     call.show(rest, numbers.plain(found), answer=[*lines, *page_line(home)])
     return 0

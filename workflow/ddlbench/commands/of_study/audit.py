@@ -11,7 +11,7 @@ from ddlbench.core.columns import write_csv
 from ddlbench.settings.config import CONVERGENCE, ConfigError
 
 PLACE = 5
-HELP = "what makes comparisons unfair, from the study's tables; exit code 1 on errors"
+HELP = "unfair comparisons, from the study's tables; exit code 1 on errors"
 ARGUMENTS = (
     JSON
     | ALL

@@ -24,15 +24,15 @@ def run(call: Call) -> int:
     before, after = names = call.options.before, call.options.after
     if before == after:
         raise ConfigError(
-            f"after: {after!r} is before's too; allowed: another machine, or another folder of runs"
+            f"after: {after!r} is also the value of before; allowed: another machine, or another"
+            " folder of runs"
         )
     sides, refused = [], []
     for key, name in zip(("before", "after"), names, strict=True):
         runs, some = compare.side(name, layout.RESULTS)
         if not runs:
             allowed = (
-                "has no timed record that ended well; allowed: a machine that has some, a folder of"
-                " runs"
+                "has no successful timed run; allowed: a machine that has some, a folder of runs"
             )
             raise ConfigError("; ".join([f"{key}: {name!r} {allowed}", *some]))
         sides.append(runs)

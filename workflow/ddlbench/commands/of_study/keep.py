@@ -24,7 +24,7 @@ def run(call: Call) -> int:
     if not NAME.fullmatch(name):
         raise ConfigError(f"name: {name!r} is not allowed; allowed: {NAME_IN_WORDS}")
     if at.exists():
-        raise ConfigError(f"{at}: is kept already; another name, or remove it first")
+        raise ConfigError(f"{at}: exists already; give another name, or remove it first")
     if not page.exists():
         raise ConfigError(f"{page}: is not made yet; make it: {call.snakemake()}")
     runs = [Path(layout.run(run)) for run, job in planned.runs.items() if job.outputs()[0].exists()]

@@ -10,7 +10,7 @@ from ddlbench.core import layout
 from ddlbench.core.columns import write_csv
 
 PLACE = 9
-HELP = "the slow host, from all records of the machine"
+HELP = "find slow hosts, from all records of the machine"
 ARGUMENTS = JSON
 
 

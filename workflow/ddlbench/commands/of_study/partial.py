@@ -10,7 +10,7 @@ from ddlbench.commands.of_study import NO_ARGUMENTS
 from ddlbench.core import files, layout
 
 PLACE = 7
-HELP = "page, figures and tables of the runs that are there, in a folder of their own"
+HELP = "page, figures and tables of the runs finished so far, in a folder of their own"
 ARGUMENTS = NO_ARGUMENTS
 
 

@@ -26,5 +26,5 @@ def run(call: Call) -> int:
         if came:
             lines.append(f"{run}: {came}")
             code |= not came.startswith("read")
-    call.show(lines or ["nothing is to be read again"], [])
+    call.show(lines or ["there is nothing to read again"], [])
     return code

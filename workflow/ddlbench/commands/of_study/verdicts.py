@@ -8,7 +8,7 @@ from ddlbench.core import layout
 from ddlbench.settings.config import ConfigError
 
 PLACE = 6
-HELP = "what sources claim, and what the study's runs say to it"
+HELP = "published claims, and whether the study's runs support them"
 ARGUMENTS = JSON | ALL
 
 

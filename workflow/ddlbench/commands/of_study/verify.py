@@ -14,7 +14,7 @@ ARGUMENTS = {
     "folders": {
         "type": Path,
         "nargs": "*",
-        "help": "of prepared forms; left out, all of the study",
+        "help": "of prepared forms; default: all of the study",
     },
     "--processes": {"type": int, "default": len(os.sched_getaffinity(0)), "help": "that read"},
 }

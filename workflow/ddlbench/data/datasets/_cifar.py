@@ -41,7 +41,7 @@ class Archive(Fixed):
         classes = tuple(read_words(folder / self.names))
         if len(classes) != self.classes or list(classes) != sorted(classes):
             raise SourceError(
-                f"{folder / self.names}: {len(classes)} names, should be {self.classes}, sorted"
+                f"{folder / self.names}: {len(classes)} names, expected {self.classes}, sorted"
             )
         step = self.label_bytes + PIXELS
         stretches: dict[str, tuple[Stretch, ...]] = {}
@@ -51,7 +51,8 @@ class Archive(Fixed):
                 data = (folder / file).read_bytes()
                 if len(data) % step:
                     raise SourceError(
-                        f"{folder / file}: {len(data)} bytes are no whole number of rows of {step}"
+                        f"{folder / file}: {len(data)} bytes are not a multiple of the row size,"
+                        f" {step}"
                     )
                 labels = data[self.label_bytes - 1 :: step]
                 number = sum(len(r.labels) for r in rows)
@@ -98,7 +99,7 @@ def _unpacked(archive: Path, published: Archive, wanted: tuple[str, ...], cache:
             for file in wanted:
                 stream = tar.extractfile(tar.getmember(f"{published.folder}/{file}"))
                 if stream is None:
-                    raise SourceError(f"{archive}: {published.folder}/{file} is no file")
+                    raise SourceError(f"{archive}: {published.folder}/{file} is not a file")
                 with stream:
                     keep(folder / file, stream.read())
     except (tarfile.TarError, EOFError, KeyError, zlib.error, OSError) as error:

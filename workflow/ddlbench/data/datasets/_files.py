@@ -44,20 +44,20 @@ def fetched(url: str, md5: str, folder: Path, setting: str) -> Path:
             return place
         _remove_leftovers(folder)
         try:
-            print(f"{url}: is fetched to {folder}", flush=True)
+            print(f"{url}: downloading to {folder}", flush=True)
             pooch.get_logger().setLevel("WARNING")  # it would say the same, with the hidden folder
             Path(pooch.retrieve(url, f"md5:{md5}", fname=place.name, path=hidden)).replace(place)
         finally:
             shutil.rmtree(hidden, ignore_errors=True)
     except ValueError as error:
         raise SourceError(
-            f"{url}: what was fetched is not what was published: {one_line(error)}"
+            f"{url}: the download differs from what was published: {one_line(error)}"
         ) from None
     except (requests.RequestException, OSError) as error:
-        todo = f"fetch it where that can be done and name it in {setting}"
-        todo = "make room, and start again" if notes.cause(error) == notes.DISK_FULL else todo
+        todo = f"download it where there is a network and name it in {setting}"
+        todo = "free disk space, and start again" if notes.cause(error) == notes.DISK_FULL else todo
         raise SourceError(
-            f"{url}: cannot be fetched to {folder}: {one_line(error)}; {todo}"
+            f"{url}: cannot be downloaded to {folder}: {one_line(error)}; {todo}"
         ) from None
     return place
 

@@ -150,8 +150,8 @@ def _said(folder: Path, layout: Layout, every: int) -> str:
     unused = f"; not used: {_shown(layout.unused)}" if layout.unused else ""
     if not layout.val:
         return (
-            f"{folder} has none for validation: one picture in {every} of each class, by name, is"
-            f" taken{unused}"
+            f"{folder} has no validation pictures: one picture in {every} of each class, by name,"
+            f" is taken{unused}"
         )
     return (
         f"training: {_shown(_names(layout.train))}; validation:"

@@ -54,12 +54,12 @@ class Rows:
             count = sum(len(s.labels) for s in stretches)
             if count != images[split]:
                 raise SourceError(
-                    f"{there}: {count} pictures for {split}, there should be {images[split]}"
+                    f"{there}: {count} pictures for {split}, expected {images[split]}"
                 )
             highest = max(max(s.labels) for s in stretches)
             if highest >= len(self.classes):
                 raise SourceError(
-                    f"{there}: label {highest} in {split}, there are {len(self.classes)} classes"
+                    f"{there}: label {highest} in {split}, but only {len(self.classes)} classes"
                 )
         return self
 

@@ -46,13 +46,13 @@ def of_folders(folder: Path) -> Layout:
         if name.lower() in WORDS:
             if name.lower() in named:
                 raise SourceError(
-                    f"{path}: there is {named[name.lower()].name} beside it; allowed: one of them"
+                    f"{path}: there is also {named[name.lower()].name}; allowed: one of them"
                 )
             named[name.lower()] = path
     whole = {word: path for word, path in named.items() if holds_folders(path)}
     train = [whole[word] for word in TRAIN if word in whole]
     if len(train) > 1:
-        raise SourceError(f"{train[1]}: there is {train[0].name} beside it; allowed: one of them")
+        raise SourceError(f"{train[1]}: there is also {train[0].name}; allowed: one of them")
     val = [whole[word] for word in VALIDATION if word in whole]
     if not (train and val):
         flat = [
@@ -61,7 +61,7 @@ def of_folders(folder: Path) -> Layout:
         flat = [path for path in flat if path not in val and _holds_pictures(path)]
         if flat:
             raise SourceError(
-                f"{flat[0]}: holds pictures and no class folders, so it says no classes; sort them"
+                f"{flat[0]}: holds pictures and no class folders, so classes are unknown; sort them"
                 " into class folders, or name a folder without it"
             )
     if not train:
@@ -100,7 +100,7 @@ def of_shards(folder: Path, shards: Sequence[Path]) -> Layout:
             "names with train or val (training, valid, validation, dev, test), as other names here"
             " have"
         )
-        raise SourceError(f"{sides[''][0]}: is of neither split; allowed: {allowed}")
+        raise SourceError(f"{sides[''][0]}: belongs to neither split; allowed: {allowed}")
     taken = [word for word in val if word in ONLY_SPLITS] or val[:1]
     if not sides["train"]:
         return Layout(tuple(sorted(path for word in val for path in sides[word])))

@@ -86,7 +86,7 @@ class Tree:
         for name in class_folders(top, self.hint):
             folder = top / name
             if name not in labels:
-                raise SourceError(f"{folder}: {name} is no class of train")
+                raise SourceError(f"{folder}: {name} is not a class of train")
             found = sorted(pictures_in(folder, self.hint, junk))
             if not found:
                 raise SourceError(f"{folder}: holds no pictures ({', '.join(pictures.SUFFIXES)})")
@@ -101,7 +101,7 @@ class Tree:
             entries += [Entry(file, labels[name], path, 0, TO_THE_END) for file, path in found]
         if junk:
             what = ", ".join(f"{name} ({count} times)" for name, count in sorted(junk.items()))
-            print(f"{top}: folders within classes are passed over: {what}", flush=True)
+            print(f"{top}: folders within classes are ignored: {what}", flush=True)
         return entries if self.every is None else self.every.part(entries, split)
 
     def read(self, entry: Entry) -> Picture:
@@ -118,7 +118,7 @@ def pictures_in(
     """
     if depth > DEEPEST:
         raise SourceError(
-            f"{folder}: lies {depth} folders deep in its class: does a link lead back?"
+            f"{folder}: lies {depth} folders deep in its class: is there a loop of symbolic links?"
         )
     try:
         with os.scandir(folder) as listing:
@@ -173,4 +173,4 @@ def each_once(names: Iterable[str], where: str, what: str) -> None:
     """
     for name, times in Counter(n.casefold() for n in names).most_common(1):
         if times > 1:
-            raise SourceError(f"{where}: {times} {what} of one name: {name}")
+            raise SourceError(f"{where}: {times} {what} have the same name: {name}")

@@ -60,7 +60,7 @@ def open_source(place: Place) -> Source:
     Raises SourceError.
     """
     if place.given is None:
-        raise SourceError(f"imagenet: nothing says where it lies; {LAYOUT}")
+        raise SourceError(f"imagenet: its folder is not set; {LAYOUT}")
     folder = absolute(place.given)
     if (folder / "train").is_dir():
         return Tree(
@@ -138,7 +138,7 @@ class Archives:
             )
         for synset in synsets:
             if synset not in labels:
-                raise SourceError(f"{source}: {synset} is no class of train")
+                raise SourceError(f"{source}: {synset} is not a class of train")
         return [
             entry._replace(label=labels[synset])
             for entry, synset in zip(entries, synsets, strict=True)
@@ -153,7 +153,7 @@ class Archives:
                 return read_words(self.folder / name), self.folder / name
         if (self.folder / DEVKIT).is_file():
             return _devkit_synsets(self.folder / DEVKIT), self.folder / DEVKIT
-        raise SourceError(f"{self.folder}: nothing says the classes of {VAL}; {LAYOUT}")
+        raise SourceError(f"{self.folder}: the classes of {VAL} are unknown; {LAYOUT}")
 
 
 def _synset(inner: _tar.Member, path: Path) -> str:

@@ -91,7 +91,7 @@ def _sizes(path: Path, dimensions: int) -> tuple[int, ...]:
     with path.open("rb") as stream:
         header = stream.read(4 + 4 * dimensions)
     if len(header) < 4 + 4 * dimensions or header[:4] != bytes([0, 0, 8, dimensions]):
-        raise SourceError(f"{path}: is no IDX file of bytes with {dimensions} dimensions")
+        raise SourceError(f"{path}: is not an IDX file of bytes with {dimensions} dimensions")
     sizes = struct.unpack(f">{dimensions}I", header[4:])
     content = 1
     for size in sizes:

@@ -37,8 +37,7 @@ def open_source(place: Place) -> Rows:
     """
     if place.given is not None:
         raise SourceError(
-            f"data.sources.mnist5k: {place.given}: nothing can be given, ddlbench ships the"
-            " pictures"
+            f"data.sources.mnist5k: {place.given}: remove this key: ddlbench ships the pictures"
         )
     file = place.cache / "mnist5k.rows"  # unpacked: the processes that prepare read single digits
     if not file.is_file() or sha256(file) != ROWS:

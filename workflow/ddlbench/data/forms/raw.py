@@ -65,7 +65,7 @@ def write(part: Part, source: Source, folder: Path, on_error: str) -> Written:
         (folder / part.name).mkdir(parents=True)
     for entry, picture in pictures(part, source, on_error, skipped):
         if entry.filename in digests:
-            raise SourceError(f"{entry.path}: {part.name}/{entry.filename} is there twice")
+            raise SourceError(f"{entry.path}: {part.name}/{entry.filename} appears twice")
         encoded = picture.encoded
         if tree:  # as it lies: it cannot be repaired
             encoded = read_bytes(entry.path)
@@ -78,7 +78,7 @@ def write(part: Part, source: Source, folder: Path, on_error: str) -> Written:
         for name in files(tree / part.name, (key.rpartition("/")[2] for key in skipped)):
             if name not in digests:
                 raise SourceError(
-                    f"{tree / part.name / name}: is no picture of the data set; remove it"
+                    f"{tree / part.name / name}: is not a picture of the data set; remove it"
                 )
     name = part.name.partition("/")[2]
     return Written({name: len(digests)}, size, {f"{part.name}/": _digest(digests.items())}, skipped)
@@ -177,7 +177,7 @@ def _lines(folder: Path, manifest: Manifest, split: str) -> Iterator[bytes]:
         for file in inside:
             if "\n" in file:
                 raise ValueError(
-                    f"{root / name}: a file has a line end in its name: {file!r}; rename it"
+                    f"{root / name}: a file name contains a line break: {file!r}; rename it"
                 )
             yield os.fsencode(f"{name}/{file} {label}\n")
     if count != contents.images:

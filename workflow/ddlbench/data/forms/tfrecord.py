@@ -78,7 +78,7 @@ def _understood(data: bytes, classes: tuple[str, ...]) -> tuple[str, bytes, tupl
             (example["image/height"], example["image/width"]),
         )
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
-        raise ValueError(f"is no picture's Example ({error!r})") from None
+        raise ValueError(f"is not a picture's Example ({error!r})") from None
     if not 0 <= label < len(classes) or classes[label] != synset:
         raise ValueError(f"label {label + LABEL_OFFSET} is not class {synset}")
     return synset, encoded, size

@@ -182,13 +182,13 @@ def check(
         else:
             if places and remaining != len(END):
                 checked.problems.append(
-                    f"{name}: has {remaining} bytes behind the {len(places)} records of its .idx"
+                    f"{name}: has {remaining} bytes after the {len(places)} records of its .idx"
                 )
             # DALI reads offsets that loaders of ours do not.
             if len(lines) == len(places) > 0 and index_text(folder / name) != _head(
                 len(lines)
             ) + "".join(lines):
-                checked.problems.append(f"{name}.idx: does not say what the shard holds")
+                checked.problems.append(f"{name}.idx: does not match what the shard holds")
         while rest := file.read(1 << 20):
             hashed.update(rest)
     if hashed.hexdigest() != digest:
@@ -298,7 +298,7 @@ def _understood(
         label, facts = int(files["cls"]), json.loads(files["json"])
         synset, size, crc = facts["class"], (facts["height"], facts["width"]), facts["crc32c"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ValueError(f"is no picture's sample ({error!r})") from None
+        raise ValueError(f"is not a picture's sample ({error!r})") from None
     if not 0 <= label < len(classes) or classes[label] != synset:
         raise ValueError(f"label {label} is not class {synset}")
     digits = _digits(label, classes)
@@ -351,13 +351,13 @@ def _samples(shard: Path) -> list[Sample]:
             label, _, name = fields[FIELDS * at + 3].partition("/")
             number = int(name.partition(".")[0])
             if min(sizes) < 0 or min(offsets) < BLOCK:
-                raise ValueError("numbers that cannot be")
+                raise ValueError("impossible numbers")
             begin, end = offsets[0] - BLOCK, offsets[-1] + _padded(sizes[-1])
             listed.append(Sample(begin, end - begin, number, int(label), offsets[at], sizes[at]))
         if len(listed) != int(count):
             raise ValueError(f"{len(listed)} samples, its first line says {count}")
     except (ValueError, IndexError) as error:
-        raise ValueError(f"{index_of(shard)}: is no index of a shard: {error}") from None
+        raise ValueError(f"{index_of(shard)}: is not an index of a shard: {error}") from None
     return listed
 
 

@@ -214,7 +214,7 @@ def rows(jobs: Sequence[Job[InferSpec]], books: Books, before: Sequence[Row]) ->
         spec, record = job.spec, records.get(job.spec.id)
         reasons = changes(record.spec, json.loads(spec.to_json())) if record else []
         if not reasons and job.weights_of and job.weights_of not in done:
-            reasons = ["the run that it asks is to be made"]
+            reasons = ["the run whose model it uses has to be made first"]
         is_now, why = (STALE, "; ".join(reasons)) if reasons else (DONE, "")
         if record is None:
             is_now, why = unfinished(job.folder(books.results))
@@ -280,7 +280,8 @@ class Asking:
         if rate is None:
             work = SECONDS * len(spec.batches)
             basis = (
-                f"{SECONDS:g} s for each batch size: nobody knows how fast {spec.run.model} answers"
+                f"{SECONDS:g} s for each batch size: no estimate of how fast {spec.run.model}"
+                " answers"
             )
             return Estimate(low, likely + work, MOST_S, basis, GUESSED)
         work = work_s(spec, rate)

@@ -67,19 +67,19 @@ def reading(
     if len(of.ends) < 2:
         raise UnreadError(
             f"steps that were read: {len(of.ends)}; at least 2 are needed: run longer, or let it"
-            " tell more"
+            " print its progress more often"
         )
     if (of.ends[-1].step - of.ends[0].step) * spec.workers > MOST_ROWS:
         raise UnreadError(
-            f"it tells steps from {of.ends[0].step} to {of.ends[-1].step}: are these numbers of"
+            f"its step numbers run from {of.ends[0].step} to {of.ends[-1].step}: are these really"
             " steps?"
         )
     of.ends, bursts = _counting.in_bursts(of.ends)
     if bursts and source.again_s:
         raise UnreadError(
-            f"{len(of.ends)} lines came in {bursts} bursts, and it was interrupted: what lies"
-            " between is not known. Let it print unbuffered: print(..., flush=True), python -u, or"
-            " stdbuf -oL before the command"
+            f"{len(of.ends)} lines came in {bursts} bursts, and the run was interrupted: the steps"
+            " in between are unknown. Let it print unbuffered: print(..., flush=True), python -u,"
+            " or stdbuf -oL before the command"
         )
     parts, doubt = _counting.intervals(of, paused_s, step_s)
     run = Reading(
@@ -181,8 +181,8 @@ def _tell_pauses(
     told_by = sorted({part.why for part in pauses})
     run.remarks["pauses"] = {"count": len(pauses), "seconds": pause_s, "told_by": told_by, **rates}
     print(
-        f"{rates['per_s']:.5g} per s while it trains, {rates['with_pauses_per_s']:.5g} with "
-        f"{count_of(len(pauses), 'pause')} ({pause_s:.3g} s, told by {', '.join(told_by)})",
+        f"{rates['per_s']:.5g} per s while it trains, {rates['with_pauses_per_s']:.5g} with"
+        f" {count_of(len(pauses), 'pause')} ({pause_s:.3g} s, marked by {', '.join(told_by)})",
         flush=True,
     )
 
@@ -230,14 +230,14 @@ def prove(
         )
         if not agrees:
             print(
-                f"prints a rate of {printed:g} per s, its clock says {clock:g}: the clock's"
-                f" counts{hint}",
+                f"prints a rate of {printed:g} per s, its timestamps give {clock:g}, which is"
+                f" used{hint}",
                 flush=True,
             )
         elif hint and not run.proof.proved:
             print(
-                f"prints a rate of {printed:g} per s, as its clock: rate_of: all would prove it, if"
-                " it is",
+                f"prints a rate of {printed:g} per s, as its timestamps do: rate_of: all would"
+                " prove it, if it is the rate of all workers",
                 flush=True,
             )
     run.remarks |= {"reading": run.proof.text, "proved": run.proof.proved}
@@ -265,7 +265,7 @@ def as_fractions(
         raise UnreadError(
             f"top1 is {max(told):g}, and top1_in says fraction: a fraction is at most 1"
         )
-    print(f"top-1 of {told[-1]:g} is left out: percent, or a fraction? Say top1_in", flush=True)
+    print(f"top-1 of {told[-1]:g} is left out: percent, or a fraction? Set top1_in", flush=True)
     return [e._replace(top1=None) for e in evaluations]
 
 

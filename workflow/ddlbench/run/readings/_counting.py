@@ -105,7 +105,7 @@ def numbered(
             found.ends.append(point._replace(step=step, time_s=point.time_s - lost_s))
     if late > MOST_LATE * len(points):
         raise UnreadError(
-            f"{late} of its {len(points)} lines come behind lines of later steps: let one rank"
+            f"{late} of its {len(points)} lines follow lines of later steps: let only one rank"
             " print"
         )
     return found
@@ -204,9 +204,9 @@ def _not_alike(points: Sequence[StepEnd], epochs: Sequence[int]) -> str | None:
         return None
     ends = ", ".join(f"{high:g}" for high in highs[:5])
     return (
-        f"its numbers of steps fall back {max(epochs)} times, behind {ends}: epochs would end at"
-        " the same number. Say (?P<epoch>...) if these are epochs; of ranks that print in turns,"
-        " let one print"
+        f"its step numbers go down {max(epochs)} times, after {ends}: epochs would end at the same"
+        " number. Say (?P<epoch>...) if these are epochs; of ranks that print in turns, let one"
+        " print"
     )
 
 
@@ -254,7 +254,7 @@ def _length(points: Sequence[StepEnd], epochs: Sequence[int], every: int, said: 
     if high > length or (high + 2 * every < length and length - high > UNSURE * length):
         raise UnreadError(
             f"{source} {length} steps an epoch, and its lines count to {high:g}, {every} apart:"
-            " these are no steps, or lines are missing"
+            " these are not steps, or lines are missing"
         )
     return length
 
@@ -294,9 +294,9 @@ def in_bursts(ends: Sequence[StepEnd]) -> tuple[list[StepEnd], int]:
     mean = sum(took) / len(took)
     if mean < AT_ONCE_S:
         raise UnreadError(
-            f"{len(ends)} lines came within {sum(took):.2g} s, all at once: they were kept back, so"
-            " their times say nothing. Let it print unbuffered: print(..., flush=True), python -u,"
-            " or stdbuf -oL before the command"
+            f"{len(ends)} lines came within {sum(took):.2g} s, all at once: the output was"
+            " buffered, so its times are not usable. Let it print unbuffered: print(...,"
+            " flush=True), python -u, or stdbuf -oL before the command"
         )
     close = [one <= TOGETHER * mean for one in took]
     if sum(close) < len(took) / 2:
@@ -304,9 +304,9 @@ def in_bursts(ends: Sequence[StepEnd]) -> tuple[list[StepEnd], int]:
     last = [n for n in range(len(ends)) if n == len(ends) - 1 or not close[n]]
     if len(last) < FEW_BURSTS:
         raise UnreadError(
-            f"{len(ends)} lines came in {len(last)} bursts: they were kept back, so their times say"
-            " nothing. Let it print unbuffered: print(..., flush=True), python -u, or stdbuf -oL"
-            " before the command"
+            f"{len(ends)} lines came in {len(last)} bursts: the output was buffered, so its times"
+            " are not usable. Let it print unbuffered: print(..., flush=True), python -u, or stdbuf"
+            " -oL before the command"
         )
     first, final = ends[last[0]], ends[last[-1]]
     each_s = (final.time_s - first.time_s) / (final.step - first.step)
@@ -370,9 +370,9 @@ def intervals(
         return (
             found,
             (
-                f"{len(gaps)} of {len(pairs)} intervals took far longer than the others, and count"
-                " as training: validation or slow data? A pattern with (?P<pause>...) says which"
-                " lines are of something else"
+                f"{len(gaps)} of {len(pairs)} intervals are outliers, and count as training:"
+                " validation or slow data? A pattern with (?P<pause>...) says which lines are of"
+                " something else"
             ),
         )
     return found, ""

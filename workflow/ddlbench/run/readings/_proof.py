@@ -162,14 +162,11 @@ def _rate(facts: Facts) -> Checked:
             " other samples"
         )
     else:
-        reason = (
-            "its lines count something else than steps, or its rate counts other samples (key"
-            " sample)"
-        )
+        reason = "its lines do not count steps, or its rate counts other samples (key sample)"
     return (
         "",
         set(),
-        f"it prints a rate of {printed:.5g} per s, its clock says {clock:.5g}: {reason}",
+        f"it prints a rate of {printed:.5g} per s, its timestamps give {clock:.5g}: {reason}",
     )
 
 
@@ -189,7 +186,7 @@ def _step_time(facts: Facts) -> Checked:
         (facts.workers, "as many as workers: its lines count the samples of all ranks (seen_all)"),
     ):
         if size > 1 and _near(ratio, size, SAME):
-            numbers = f"it prints {printed:.4g} s a step, its clock says {clock:.4g}"
+            numbers = f"it prints {printed:.4g} s a step, its timestamps give {clock:.4g}"
             return "", set(), f"{numbers}: {ratio:.3g} times, {what}"
     return NOTHING
 
@@ -206,7 +203,7 @@ def _samples_per_step(facts: Facts) -> Checked:
     numbers = (
         f"its counter of samples grows by {printed:.6g} a step, the study says {facts.global_batch}"
     )
-    return "", set(), f"{numbers}: these are no steps, or its batch is another one"
+    return "", set(), f"{numbers}: these are not steps, or its batch is another one"
 
 
 def _batch(facts: Facts) -> Checked:
@@ -246,7 +243,7 @@ def _epoch(facts: Facts) -> Checked:
                 "",
                 set(),
                 (
-                    f"{numbers} of {facts.global_batch}: these are no steps, or its batch is"
+                    f"{numbers} of {facts.global_batch}: these are not steps, or its batch is"
                     " another one"
                 ),
             )
@@ -435,7 +432,7 @@ def _not_samples(values: Sequence[float], words: str, called: bool, batch: int) 
         return f"{words!r} stands before its numbers: these are steps, read by (?P<step>...)"
     if len(odd) > len(apart) / 4:  # the last batch of an epoch may be smaller
         numbers = f"its numbers grow by {odd[0]:g} a line, a batch has {batch} samples"
-        return f"{numbers}: these are no samples, or its batch is another one"
+        return f"{numbers}: these are not samples, or its batch is another one"
     return None
 
 

@@ -95,7 +95,7 @@ class Output:
         there = self.files(pattern)
         if not there:
             raise UnreadError(
-                f"no {pattern} in its folder: does the command write into {{folder}}?"
+                f"no {pattern} in its folder: does the command write its output to {{folder}}?"
             )
         return max(there, key=lambda path: path.stat().st_mtime)
 

@@ -127,7 +127,7 @@ def _check_workers(found: Sequence[Match], spec: RunSpec) -> None:
         if (workers := match.value("workers")) not in (None, spec.workers):
             alone = (
                 f"rank {match.line.rank} printed {match.line.text.strip()[:200]!r}: {workers:g}"
-                " workers, and not"
+                " workers instead of"
             )
             raise UnreadError(
                 f"{alone} {spec.workers}; it must join the ranks of RANK and WORLD_SIZE"
@@ -191,7 +191,7 @@ def _of_training(matches: list[Match]) -> tuple[list[Match], list[float]]:
         text = alike[0].line.text.strip()[:120]
         raise UnreadError(
             f"it prints counts of {most:g} and of {alike[1]:g} in lines that look alike ({text!r}):"
-            " which of them train? The pattern must hold a word of these"
+            " which of them are about training? The pattern must contain a word of these lines"
         )
     kept = [m for m, total in zip(matches, totals, strict=True) if total in (most, None)]
     return kept, [m.line.time_s for m, _ in others]
@@ -329,7 +329,7 @@ def _last_of_epoch(
     if value % following == 0 and value / following < batch:
         return float(following)
     raise UnreadError(
-        f"line {match.line.text.strip()[:120]!r} counts {value:g} samples behind {before:g}, in"
+        f"line {match.line.text.strip()[:120]!r} counts {value:g} samples after {before:g}, in"
         f" batches of {batch}: it cannot be used"
     )
 

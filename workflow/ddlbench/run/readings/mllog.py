@@ -52,7 +52,7 @@ def read(source: Output) -> Reading:
     points, unit = _points(log, batch or source.spec.global_batch, declared or samples)
     if len(points) < 2:
         raise UnreadError(
-            f"{len(log)} MLPerf log lines, and {len(points)} that say how far training is:"
+            f"{len(log)} MLPerf log lines, and {len(points)} that give the progress of training:"
             " step_num, samples_count, or epoch_num and train_samples (key samples_per_epoch)"
         )
     scores = [

@@ -55,7 +55,7 @@ def read(source: Output) -> Reading:
     worlds = {line["world"] for lines in logs.values() for line in lines if "world" in line}
     if max(*logs, *(world - 1 for world in worlds)) >= workers:
         raise UnreadError(
-            f"it was told {workers} workers, and ran with {max(*worlds, max(logs) + 1)}: use"
+            f"it was given {workers} workers, but ran with {max(*worlds, max(logs) + 1)}: use"
             " {workers}"
         )
     tables = {rank: _table(source.partial / f"recorder-{rank}.steps") for rank in logs}

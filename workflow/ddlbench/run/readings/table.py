@@ -63,7 +63,7 @@ def read(source: Output) -> Reading:
     if not counts or TIME not in columns:
         lacks = "a count of steps, epochs or samples" if not counts else "times"
         there = ", ".join(dict.fromkeys(name for row in rows[:100] for name in row)) or "none"
-        raise UnreadError(f"{path.name}: no column says {lacks} (key columns); there are: {there}")
+        raise UnreadError(f"{path.name}: no column holds {lacks} (key columns); there are: {there}")
     points: list[StepEnd] = []
     evaluations: list[Evaluation] = []
     for row in rows:

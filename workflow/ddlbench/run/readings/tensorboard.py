@@ -68,7 +68,9 @@ def read(source: Output) -> Reading:
     }
     if tags["loss"] is None:
         names = ", ".join(dict.fromkeys(tag for tag, _ in curves)) or "none at all"
-        raise UnreadError(f"its event files have no scalar of a loss of training, but {names}")
+        raise UnreadError(
+            f"its event files have no scalar for the training loss; there are: {names}"
+        )
     of = {name: curves[found] if found else [] for name, found in tags.items()}
     rates = {one.step: one.value for one in of["lr"]}
     axis = program.axis or _axis([one.step for one in of["loss"]], source.spec)
@@ -105,7 +107,9 @@ def _curve(
         found = next((curve for curve in curves if curve[0] == said), None)
         if found is None:
             names = ", ".join(dict.fromkeys(tag for tag, _ in curves))
-            raise UnreadError(f"its event files have no scalar {said!r} (key columns), but {names}")
+            raise UnreadError(
+                f"its event files have no scalar {said!r} (key columns); there are: {names}"
+            )
         return found
     fit = [
         curve for curve in curves if curve[1] == validates and re.search(pattern, curve[0], re.I)

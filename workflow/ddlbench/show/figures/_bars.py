@@ -73,9 +73,7 @@ def finished(
         ]
         lengths = dict(zip(names, rows[list(parts)].sum(axis=1), strict=True))
         quantity, unit = x.split(" [")[0], x.partition("[")[2].rstrip("]")
-        result = (
-            f"{quantity[:1].upper()}{quantity[1:]}, middle values: {_style.ranked(lengths, unit)}."
-        )
+        result = f"{quantity[:1].upper()}{quantity[1:]}, medians: {_style.ranked(lengths, unit)}."
         sums = rows[list(parts)].sum()
         if len(parts) > 1 and sums.sum() > 0:
             result += (

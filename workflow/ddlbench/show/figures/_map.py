@@ -139,19 +139,18 @@ def draw(
             bar.set_ticks([1 / most, 1, most])
     bar.minorticks_off()
     n = sorted({int(n) for n in table["repeats"]})
-    below = f"below: 95 % interval, n = {n[0]}" + (f" to {n[-1]}" if n[1:] else "")
+    below = f"below: 95 % confidence interval, n = {n[0]}" + (f" to {n[-1]}" if n[1:] else "")
     handles = [Patch(**MISSING, label="not run, or failed")]
     for word in (
         below if n[-1] > 1 else "n = 1: one pair of runs",
-        "bold: sure, all cells judged at once",
+        "bold: significant, all cells judged at once",
     ):
         handles.append(Patch(alpha=0, label=word))
     figure.legend(handles=handles, loc="outside lower left", frameon=False, handlelength=1.6)
     names = [", ".join(row) for row in table[["framework", "model", *at]].to_numpy()]
     ranked = _style.ranked(dict(zip(names, table["value"], strict=True)), "")
     figure.result = (
-        f"{what}, middle values: {ranked}; {table['told'].sum()} of {len(table)} differ by a"
-        " verdict."
+        f"{what}, medians: {ranked}; {table['told'].sum()} of {len(table)} differ significantly."
     )
     return figure
 

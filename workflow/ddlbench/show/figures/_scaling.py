@@ -174,8 +174,8 @@ def lying(
     _style.heights(figure, heights, _bars.BAR)
     count = count_of(int(places[0][1]["workers"].iloc[0]), worker(options.device))
     how = (
-        "Bars are medians, dots single runs, lines at their ends 95 % intervals; the frame cuts"
-        " those that are wide."
+        "Bars are medians, dots single runs, lines at their ends 95 % confidence intervals; the"
+        " frame cuts those that are wide."
     )
     figure.instead = f"{x.split(' [')[0].capitalize()} on {count}. {how}"
 
@@ -229,7 +229,7 @@ def result(places: Panels, measure: str, unit: str, options: Options) -> str:
     for axes, rows in places:
         for row in rows[rows["workers"] == most].to_dict("records"):
             values[", ".join(filter(None, (row["line"], axes.get_title())))] = row[measure]
-    where = f"On {count_of(most, worker(options.device))}, middle values"
+    where = f"On {count_of(most, worker(options.device))}, medians"
     return f"{where}: {_style.ranked(values, unit)}." if values else ""
 
 

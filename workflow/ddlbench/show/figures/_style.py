@@ -346,7 +346,11 @@ def curves(panels: Sequence[tuple[Axes, pd.DataFrame]], x: str, y: str) -> dict[
     return last
 
 
-INTERVAL, SPREAD, RANGE = "95 % interval", "5 % to 95 % of its steps", "lowest to highest"
+INTERVAL, SPREAD, RANGE = (
+    "95 % confidence interval",
+    "5 % to 95 % of its steps",
+    "lowest to highest",
+)
 
 
 def say_bars(

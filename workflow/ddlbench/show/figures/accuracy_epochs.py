@@ -43,5 +43,5 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     last = _style.curves(panels, "epoch", "percent")
     for axes, _ in panels:
         _style.whole_numbers(axes.xaxis)
-    result = f"After the last epoch, middle values: {_style.ranked(last, '%')}." if last else ""
+    result = f"After the last epoch, medians: {_style.ranked(last, '%')}." if last else ""
     return _style.finished(figure, "epoch", "top-1 accuracy [%]", result, shared)

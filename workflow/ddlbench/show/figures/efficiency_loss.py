@@ -21,7 +21,7 @@ PARTS = {
     "input_s": "input",
     "waiting_s": "waiting for the slow rank",
     "transfer_s": "transfer",
-    "compute_s": "compute that got slow",
+    "compute_s": "slower compute",
     "together_s": "waiting, transfer, compute",
     "epochs_s": "start and end of epochs",
     "validation_s": "validation",

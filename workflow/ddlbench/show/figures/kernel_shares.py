@@ -50,7 +50,7 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
         if rows["published"].any():
             figure.note("Paler bars are published shares; their loading may count other things.")
     shares = {label: data[part].median() for part, label in PARTS.items()} if panels else {}
-    result = f"Middle shares of kernel time: {_style.ranked(shares, '%')}." if panels else ""
+    result = f"Median shares of kernel time: {_style.ranked(shares, '%')}." if panels else ""
     return _bars.finished(figure, "kernel time [%]", options, PARTS, panels, result)
 
 

@@ -79,8 +79,7 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     p50 = 1e3 * least.groupby([*columns, "member", "workers"], sort=False)[P50].median()
     values = {", ".join(map(str, names)): value for names, value in p50.items()}
     figure.result = (
-        f"Latency of {int(least['batch'].iloc[0])} at once, middle values:"
-        f" {_style.ranked(values, 'ms')}."
+        f"Latency of {int(least['batch'].iloc[0])} at once, medians: {_style.ranked(values, 'ms')}."
     )
     n = sorted(
         {

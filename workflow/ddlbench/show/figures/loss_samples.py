@@ -38,7 +38,7 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     table, shared = _looks.name_lines(data.assign(thousands=data["samples"] / 1e3), by, options)
     figure, panels = _style.panels(table, by, options)
     last = _style.curves(panels, "thousands", "loss")
-    result = f"At the end, middle values: {_style.ranked(last, '')}." if last else ""
+    result = f"At the end, medians: {_style.ranked(last, '')}." if last else ""
     return _style.finished(
         figure, f"{options.sample} trained on [thousands]", "mean training loss", result, shared
     )

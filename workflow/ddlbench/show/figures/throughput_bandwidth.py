@@ -39,9 +39,7 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     values = _style.ranked(
         dict(zip(least["line"], least[RATE], strict=True)), f"{options.sample}/s"
     )
-    result = (
-        f"At {least['bandwidth_mbit'].iloc[0]:g} Mbit/s, middle values: {values}." if panels else ""
-    )
+    result = f"At {least['bandwidth_mbit'].iloc[0]:g} Mbit/s, medians: {values}." if panels else ""
     return _style.finished(
         figure, "bandwidth [Mbit/s]", f"throughput [{options.sample}/s]", result, shared
     )

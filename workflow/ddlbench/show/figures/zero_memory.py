@@ -105,9 +105,7 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
             label="formula of the ZeRO paper",
         )
     held = points[points["values"] == MEASURED].groupby("framework")["held"].median()
-    result = (
-        f"Measured, middle values: {_style.ranked(held.to_dict(), 'GiB')}." if len(held) else ""
-    )
+    result = f"Measured, medians: {_style.ranked(held.to_dict(), 'GiB')}." if len(held) else ""
     return _style.finished(
         figure, "memory of a worker [GiB]", "model, millions of parameters", result
     )

@@ -40,7 +40,7 @@ def write(
     table = pd.DataFrame(
         [[_cell(row[name]) for name in HEADS] for row in rows], columns=[*HEADS.values()]
     )
-    body += ["</ul>", "<h2>Ratios: after over before, with 95 % intervals</h2>"]
+    body += ["</ul>", "<h2>Ratios: after over before, with 95 % confidence intervals</h2>"]
     with pd.option_context("display.max_colwidth", None):  # else names of runs are cut
         body.append(f'<div class="scroll">{table.to_html(index=False, border=0)}</div>')
     with TemporaryDirectory() as aside:

@@ -48,7 +48,7 @@ def every(
         "nodes": "Its computers.",
         "planned_s": "Wall time by the machine's images_per_s [s].",
         "took_s": "Wall time by its record [s].",
-        "ratio": "Took over planned.",
+        "ratio": "Ratio of the time it took to the planned time.",
     }
     of_kinds = {
         rule.table: rule.table.capitalize() for rule in kinds.beside() if rule.table in EVERY
@@ -58,11 +58,11 @@ def every(
         *([plain(name, title, EVERY[name].means, shown[name], columns[name])] for name, title in TITLES.items()),
         [plain(name, title, EVERY[name].means, shown[name], columns[name]) for name, title in of_kinds.items()],
         [plain("frameworks", "Frameworks", "What each can do. The versions are those installed where this page was "
-               "made; what the runs used is told at its end.", tables["frameworks"],
+               "made; what the runs used is at its end.", tables["frameworks"],
                rows.meanings(frameworks.COLUMNS))],
-        [plain("audit", "Findings of the audit", f"What makes comparisons unfair: {finding_rows.summary(audit)}. "
+        [plain("audit", "Findings of the audit", f"Unfair comparisons: {finding_rows.summary(audit)}. "
                "docs/audit.md explains the rules.", findings, rows.meanings(finding_rows.COLUMNS))],
-        [rows.plain("planned", "Plan and record", "What a plan said before there was any record, beside what it took.",
+        [rows.plain("planned", "Plan and record", "What a plan said before there was any record, and what it took.",
                     pd.DataFrame(spent.took(study.bill, study.planned)), planned, ids)],
         [plain("failures", "Failed runs", "Runs that left no record, and why.", failures.of_runs(tables["failures"]),
                rows.meanings(failures.COLUMNS, "rule"))],

@@ -52,7 +52,8 @@ def make(
     study = plan.study
     if study.records:
         raise ConfigError(
-            f"{study.path}: records: are of others, and all there; ask for page in place of partial"
+            f"{study.path}: records: the study shows published records only, which are complete;"
+            " make page in place of partial"
         )
     out = Path(layout.partial(plan.home, results=results))
     out.parent.mkdir(parents=True, exist_ok=True)

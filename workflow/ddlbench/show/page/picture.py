@@ -28,7 +28,7 @@ def image(path: Path, alternative: str) -> Markup:
     """
     root = ElementTree.parse(path).getroot()
     if root.tag != f"{SVG}svg":
-        raise ValueError(f"{path}: is no SVG picture")
+        raise ValueError(f"{path}: is not an SVG picture")
     width, height = _points(root, "width"), _points(root, "height")
     classes = []
     if width > NARROW:

@@ -225,7 +225,7 @@ def runs(
             Cell(", ".join(broken), float(len(broken))),
         )
         rows.append((anchor(run), (first, *cells, last)))
-    columns = [("run", "Its record, its steps, its log, what failed of it before.")]
+    columns = [("run", "Its record, its steps, its log, its earlier failures.")]
     columns += [(heads[name], MEANS[name]) for name in shown]
     columns.append(("audit", "Rules of the audit with an error or a warning about this run."))
     means = "One row per run. Empty cells were not measured; table not_measured says why."

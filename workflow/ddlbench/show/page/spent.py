@@ -78,7 +78,7 @@ def _planned(done: Sequence[Row], before: Mapping[str, float | None]) -> tuple[s
     """
     table = took(done, before)
     if not table:
-        return "?", "no plan could tell before there were records"
+        return "?", "no estimate was possible before there were records"
     hours = {
         name: _sum(row[f"{name}_worker_hours"] for row in table) for name in ("planned", "took")
     }

@@ -28,7 +28,7 @@ ONE_BIT_OPTIMIZERS = {
 # speaks of gradients that are always zero.
 ONE_BIT_DIVERGES = (
     "A weight that had no gradient before freeze_step, behind a ReLU that is never on, has the"
-    " variance 0, by which its steps are divided: soon after, the loss is no number. A quarter of"
+    " variance 0, by which its steps are divided: soon after, the loss is not finite. A quarter of"
     " lenet's weights are such, none of test_vit's."
 )
 OPTIONS: Options = _common.OPTIONS | {

@@ -121,7 +121,7 @@ def serve(
     responses = _measure.responses(served, loader.epoch(1), kind)
     if not torch.equal(responses.labels, plain.labels):
         raise RuntimeError(
-            f"loader {spec.run.loader} gave other pictures, or another order, the second time"
+            f"loader {spec.run.loader} gave other pictures, or another order, in the second pass"
         )
     if way.SPLITS:
         registry.member("frameworks", way.FRAMEWORK).close()

@@ -90,9 +90,11 @@ class InferSpec:
         """Parse what `to_json` wrote. Raises ValueError for anything else."""
         data: Any = json.loads(text)
         if not isinstance(data, dict) or not isinstance(data.get("run"), dict):
-            raise ValueError("these are no settings of inference: no mapping with a run in it")
+            raise ValueError(
+                "these are not the settings of inference; expected: a mapping with a run"
+            )
         run = RunSpec.from_json(json.dumps(data.pop("run")))
         try:
             return cls(run=run, **data | {"batches": tuple(data.get("batches", ()))})
         except TypeError as error:
-            raise ValueError(f"these are no settings of inference: {error}") from None
+            raise ValueError(f"these are not the settings of inference: {error}") from None

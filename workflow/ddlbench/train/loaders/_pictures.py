@@ -36,7 +36,7 @@ def opened(source: PictureSet, spec: RunSpec) -> Samples:
     samples: Samples | None = registry.member("forms", spec.reads).samples(
         source.folder, source.split
     )
-    assert samples is not None, f"form {spec.reads} cannot be read in any order"
+    assert samples is not None, f"form {spec.reads} cannot be read in random order"
     return samples
 
 

@@ -16,7 +16,7 @@ def tables(given: Given) -> Sequence[rows.PageTable]:
     file = given.results / "machines" / machine / "nodes.csv"
     if not file.exists():
         return []
-    means = f"Each host of {machine} beside the others, by all its records."
+    means = f"Each host of {machine} compared with the others, by all its records."
     columns, address = rows.meanings(COLUMNS), f"{up}machines/{machine}/nodes.csv"
     return [rows.plain("nodes", "Hosts", means, pd.read_csv(file), columns, given.ids, address)]
 

@@ -54,7 +54,7 @@ def _of(
             rows.append(
                 ("", (*(Cell(str(text)) for text in cells), Cell(verdict), runs_cell(runs, ids)))
             )
-        means = "The source's cells, and what these runs say to them."
+        means = "The source's cells, and whether these runs support them."
         yield PageTable(
             f"source-{item['rows'][0][-1]}",
             item["title"],
@@ -70,7 +70,8 @@ def _of(
     ):
         numbers = pd.read_csv(CONFIG / "references" / item["file"]).drop(columns="source")
         means = (
-            "What the source prints. Nothing of these runs stands beside it: they profiled no GPU."
+            "What the source prints. These runs have nothing to compare it with: they profiled no"
+            " GPU."
         )
         yield plain(
             f"source-{item['table']}",

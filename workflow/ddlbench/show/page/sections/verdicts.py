@@ -10,14 +10,14 @@ from ddlbench.show.page.sections import Given, Section
 
 READS = ("verdicts.csv",)
 COLUMNS = {
-    "verdict": "What these runs say to it.",
-    "claim": "What the source says.",
+    "verdict": "Whether these runs support it.",
+    "claim": "What the source claims.",
     "source": "Who says it.",
     "place": "Where in the source.",
     "published": "The number that it gives.",
-    "unit": "Of that number and of ours; 1 is a plain number or a ratio.",
+    "unit": "Unit of that number and of ours; 1 is a plain number or a ratio.",
     "measured": "Ours.",
-    "low": "Lower end of our 95 % interval.",
+    "low": "Lower end of our 95 % confidence interval.",
     "high": "Upper end.",
     "n": "Repeats.",
     "why": "Why it cannot be tested here; or what to know of the verdict, and what it rests on.",
@@ -42,10 +42,10 @@ def tables(given: Given) -> Sequence[rows.PageTable]:
     of_the_rest = {name: COLUMNS[name] for name in OF_THE_REST}
     return [
         rows.plain(
-            "verdicts", "What sources claim", means, verdicts[judged], COLUMNS, given.ids, file
+            "verdicts", "Published claims", means, verdicts[judged], COLUMNS, given.ids, file
         ),
         rows.plain(
-            *("not-testable", "Claims that these runs cannot judge", not_met, verdicts[~judged]),
+            *("not-testable", "Claims that these runs cannot test", not_met, verdicts[~judged]),
             of_the_rest,
             given.ids,
             file,
