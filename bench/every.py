@@ -106,9 +106,9 @@ def end(process: subprocess.Popen[Any]) -> None:
 def row(name: str, one: Told) -> list[str]:
     """A line of the table."""
     if one.limit is None:
-        return [name, one.what, one.beside, one.interval, "", ""]
+        return [name, one.what, one.baseline, one.interval, "", ""]
     limit = f"at {'most' if one.at_most else 'least'} {one.limit:g}"
-    return [name, one.what, one.beside, one.interval, limit, "yes" if one.is_kept else "NO"]
+    return [name, one.what, one.baseline, one.interval, limit, "yes" if one.is_kept else "NO"]
 
 
 def table(rows: list[list[str]]) -> str:

@@ -273,7 +273,7 @@ def write_log(folder: Path, spec: RunSpec, images: int, took_s: float, began_s: 
     """
     folder.mkdir(parents=True)
     log = RankLog(folder, 0)
-    log.settings(spec, {}, images, 50_000)
+    log.write_settings(spec, {}, images, 50_000)
     begin_ms, long_ms = round(1000 * began_s), round(1000 * took_s)
     path = folder / MLLOG
     path.write_text(re.sub(r'"time_ms": \d+', f'"time_ms": {begin_ms}', path.read_text()))

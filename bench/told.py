@@ -12,12 +12,12 @@ FILE = "BENCH_TOLD"  # the variable that names the file for it; without it nobod
 
 @dataclass(frozen=True)
 class Told:
-    """A ratio of `what` to `beside` with its interval, and the limit that it must keep; None: it
+    """A ratio of `what` to `baseline` with its interval, and the limit that it must keep; None: it
     has none.
     """
 
     what: str
-    beside: str
+    baseline: str
     middle: float
     low: float
     high: float
@@ -37,7 +37,7 @@ class Told:
 
 def tell(
     what: str,
-    beside: str,
+    baseline: str,
     ratios: Sequence[float],
     limit: float | None,
     at_most: bool = False,
@@ -49,6 +49,6 @@ def tell(
     from sides import bounds
 
     if FILE in os.environ:
-        told = Told(what, beside, middle(ratios), *bounds(ratios), limit, at_most)
+        told = Told(what, baseline, middle(ratios), *bounds(ratios), limit, at_most)
         with Path(os.environ[FILE]).open("a") as file:
             file.write(json.dumps(asdict(told)) + "\n")

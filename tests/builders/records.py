@@ -60,7 +60,7 @@ def write_record(
     folder.mkdir(parents=True)
     logs = [RankLog(folder, rank) for rank in range(spec.workers)]
     facts = FACTS | {"versions": {"torch": "2.0", "horovod": None}}
-    logs[0].settings(spec, facts, images, 4)
+    logs[0].write_settings(spec, facts, images, 4)
     at_ms = log_epochs(logs[0], spec, images)
     if status is None:
         seal(folder)

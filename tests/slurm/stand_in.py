@@ -54,7 +54,7 @@ def main() -> None:
     )
     images = IMAGES // spec.global_batch * spec.global_batch
     log = RankLog(folder, rank)
-    log.settings(spec, told["facts"], images, 4)
+    log.write_settings(spec, told["facts"], images, 4)
     log.at_ms = log_epochs(log, spec, images, slower, began_ms=round(1e3 * time.time()) - BEFORE_MS)
     (folder / f"rank-{rank}.json").write_text(json.dumps({"host": "", "pid": 0}))
     log.stop("run_stop", status="success")

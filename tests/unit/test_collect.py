@@ -369,7 +369,7 @@ def test_failed_jobs_of_inference_are_listed_beside_failed_runs(tmp_path: Path) 
         "1 failed job of inference",
     ]
     assert [failures.counted(some) for some in (rows, [], rows[1:2])] == counts
-    collect(runs, tmp_path / "tables", Planned(beside=jobs))
+    collect(runs, tmp_path / "tables", Planned(non_training=jobs))
     table = pd.read_parquet(tmp_path / "tables/failures.parquet")
     assert list(table["run"]) == ["one", "dead", "slow"]
     # The audit counts runs: a table of inference is made of all jobs, or not at all.

@@ -60,7 +60,7 @@ def test_every_table_is_made_by_the_rule(tmp_path: Path) -> None:
     """The rule takes those whose rows are not of jobs that do not train, and their files from their
     constant FILES.
     """
-    names = {*registry.members("sheets")} - {rule.table for rule in kinds.beside()}
+    names = {*registry.members("sheets")} - {rule.table for rule in kinds.non_training()}
     files = {
         name.replace("-", "_"): registry.constant("sheets", name, "FILES") or BOTH for name in names
     }

@@ -54,7 +54,7 @@ def measured(spec: RunSpec, rate: float, **changed: object) -> RecordedTime:
     """A record of a run with so many images/s a worker."""
     fields: dict[str, object] = {
         "took_s": 100.0,
-        "beside_s": 0.0,
+        "begin_and_end_s": 0.0,
         "energy_j": None,
         "draw": None,
     } | changed
@@ -345,7 +345,7 @@ def test_a_log_says_how_long_an_epoch_takes_and_what_is_beside(tmp_path: Path, d
     found = read_measured(log(tmp_path, spec, [(0, 30), (30, 50), (50, 70)], 70, "success"))
     assert found
     assert found.epoch_s == pytest.approx(20)  # not the first, which is warm-up
-    assert found.beside_s == pytest.approx(12)
+    assert found.begin_and_end_s == pytest.approx(12)
     assert found.took_s == pytest.approx(82)
     assert found.rate == pytest.approx(IMAGES / 20 / 2)
     assert found.energy_j == 500  # of the one node

@@ -85,20 +85,20 @@ def test_a_batch_size_is_asked_often_enough_and_not_for_ever() -> None:
 def test_the_small_study_asks_two_models_in_five_ways() -> None:
     plan = make_plan(load_study("inference-small"), LAPTOP)
     assert len(plan.runs) == 2
-    assert len(plan.beside) == 2 * 5
-    specs = [job.spec for job in plan.beside.values()]
+    assert len(plan.non_training) == 2 * 5
+    specs = [job.spec for job in plan.non_training.values()]
     assert Counter(spec.member for spec in specs) == dict.fromkeys(registry.members("inference"), 2)
     assert {(spec.member, spec.workers) for spec in specs if spec.workers > 1} == {
         ("tensor-slicing", 2)
     }
     assert {spec.run.id for spec in specs} == set(plan.runs)
-    for name, job in plan.beside.items():
+    for name, job in plan.non_training.items():
         assert (job.spec.id, job.weights_of) == (name, job.spec.run.id)
         assert job.manifest == plan.runs[job.spec.run.id].manifest
         assert str(job.resources["launch"]).endswith("-m ddlbench.train.inference")
         assert f"--nproc-per-node={job.spec.workers}" in str(job.resources["launch"])
-    assert figure_runs(plan, "latency") == list(plan.beside)
-    assert [name for rule, name in outputs(plan) if rule == "infer"] == list(plan.beside)
+    assert figure_runs(plan, "latency") == list(plan.non_training)
+    assert [name for rule, name in outputs(plan) if rule == "infer"] == list(plan.non_training)
 
 
 def study_with(files: Files, inference: object, **changes: object) -> None:
@@ -139,14 +139,14 @@ def test_a_figure_of_latency_needs_the_key(files: Files) -> None:
 def test_a_model_is_asked_once_by_its_smallest_run(files: Files) -> None:
     study_with(files, TRAIN | {"weights": "initial", "batches": [8, 1]}, repeats=2)
     plan = make_plan(load_study("mine", files.folder / "studies"), files.machine())
-    (job,) = plan.beside.values()
+    (job,) = plan.non_training.values()
     assert (job.spec.run.workers, job.spec.run.repeat, job.spec.batches) == (1, 1, (1, 8))
     assert job.weights_of is None
     assert not job.spec.trained
     without = make_plan(load_study("mine", files.folder / "studies"), files.machine()).runs
     (files.folder / "studies/mine.yaml").write_text(STUDY.replace("repeats: 1", "repeats: 2"))
     plain = make_plan(load_study("mine", files.folder / "studies"), files.machine())
-    assert plain.beside == {}
+    assert plain.non_training == {}
     assert {run: job.spec for run, job in plain.runs.items()} == {
         run: job.spec for run, job in without.items()
     }

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 from ddlbench.analysis import losses, nodes
 from ddlbench.analysis.losses import PARTS, SPLIT
-from ddlbench.analysis.nodes import HARDWARE, LIKE, UNKNOWN, WANDERS, HostEpoch, beside
+from ddlbench.analysis.nodes import HARDWARE, LIKE, UNKNOWN, WANDERS, HostEpoch, compare_hosts
 from ddlbench.analysis.record import Record
 from ddlbench.core.columns import write_csv
 from ddlbench.core.mllog import Event
@@ -259,7 +259,7 @@ def study(
                 name: float(own[n]) * (compute or {}).get(name, 1.0) for n, name in enumerate(names)
             }
             waits = dict(zip(names, wait.tolist(), strict=True))
-            some = beside({"compute": took, "data_wait": waits})
+            some = compare_hosts({"compute": took, "data_wait": waits})
             found += [HostEpoch(f"r{run}", "kind", float(run), epoch, of) for of in some]
     return found
 

@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from ddlbench.analysis.collect import collect
-from ddlbench.analysis.kernels import CLASSES, beside, kind, shares
+from ddlbench.analysis.kernels import CLASSES, kernel_class, shares, with_published
 from ddlbench.analysis.published_operations import read_published
 from ddlbench.analysis.sheets import messages, operations
 from ddlbench.core import registry
@@ -319,7 +319,7 @@ KINDS = {
     ("expected", "name"), [(k, name) for k, names in KINDS.items() for name in names]
 )
 def test_kernels_are_told_apart_by_name(expected: str, name: str) -> None:
-    assert kind(name) == expected
+    assert kernel_class(name) == expected
 
 
 def test_ours_stand_beside_what_was_published_of_the_same() -> None:
@@ -338,7 +338,7 @@ def test_ours_stand_beside_what_was_published_of_the_same() -> None:
         ("torchvision", "device"), ("dali-cpu", "device"), ("synthetic", "device"), ("torchvision", "cpu"),
     )]  # fmt: skip
     published = pd.read_csv(CONFIG / "references/aach2023-kernels.csv")
-    found = beside(pd.DataFrame(rows), published).set_index("run")
+    found = with_published(pd.DataFrame(rows), published).set_index("run")
     names = ["published_communication_percent", "published_computation_percent"]
     assert found.loc["torchvision-device", names].tolist() == [82.61, 5.52]
     assert found.loc["dali-cpu-device", names].tolist() == [43.48, 20.02]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 from ddlbench.analysis.collect import collect
 from ddlbench.analysis.sheets import Planned
-from ddlbench.core.mllog import Event, beside_s
+from ddlbench.core.mllog import Event, begin_and_end_s
 from ddlbench.core.record import STEPS
 from ddlbench.plan.runs import make_plan, mixed
 from ddlbench.plan.values import Plan
@@ -103,7 +103,7 @@ def test_runs_have_their_place_as_it_was_and_as_it_was_planned(tmp_path: Path) -
 def test_a_run_takes_more_than_its_training() -> None:
     times = {"run_start": 110.0, "run_stop": 160.0, "ddlbench_ranks": 163.0}
     last = {key: Event(key, None, {}, time_s) for key, time_s in times.items()}
-    assert beside_s(last, 108.0) == 2.0 + 3.0
+    assert begin_and_end_s(last, 108.0) == 2.0 + 3.0
     ranks = [{"started": 101.0}, {"started": 104.0}, {"started": "?"}, {}]
     last["ddlbench_ranks"] = Event("ddlbench_ranks", ranks, {}, 163.0)
-    assert beside_s(last, 108.0) == 9.0 + 3.0
+    assert begin_and_end_s(last, 108.0) == 9.0 + 3.0

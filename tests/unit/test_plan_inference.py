@@ -53,14 +53,16 @@ def write(results: Path, spec: InferSpec, **record: object) -> Path:
 
 def one(plan: Plan, member: str, model: str = "lenet") -> InferSpec:
     (spec,) = [
-        j.spec for j in plan.beside.values() if (j.spec.member, j.spec.run.model) == (member, model)
+        j.spec
+        for j in plan.non_training.values()
+        if (j.spec.member, j.spec.run.model) == (member, model)
     ]
     return spec
 
 
 def test_every_job_has_a_row_after_the_runs(plan: Plan, tmp_path: Path) -> None:
     found = rows(plan, tmp_path)
-    assert list(found) == [*plan.runs, *plan.beside]
+    assert list(found) == [*plan.runs, *plan.non_training]
     assert [row.place for row in found.values()] == [*range(1, 13)]
     sliced = found[one(plan, "tensor-slicing").id]
     assert (sliced.rule, sliced.block, sliced.framework, sliced.workers) == (
@@ -122,9 +124,9 @@ def test_records_of_like_jobs_are_measurements(plan: Plan, tmp_path: Path) -> No
 
 def test_a_job_is_done_with_its_record_and_its_run(plan: Plan, tmp_path: Path) -> None:
     spec = replace(one(plan, "plain"), trained=False)
-    job = replace(next(iter(plan.beside.values())), spec=spec, weights_of=None)
-    trained = plan.beside[one(plan, "int8").id]
-    mine = replace(plan, beside={spec.id: job, trained.spec.id: trained})
+    job = replace(next(iter(plan.non_training.values())), spec=spec, weights_of=None)
+    trained = plan.non_training[one(plan, "int8").id]
+    mine = replace(plan, non_training={spec.id: job, trained.spec.id: trained})
     write(tmp_path, spec, took_s=36.0)
     write(tmp_path, trained.spec, took_s=36.0)
     found = rows(mine, tmp_path)
@@ -156,7 +158,7 @@ def test_a_job_that_is_done_wants_no_data_that_are_gone(
     )
     start._settled = True
     serving = JobRule(start, "infer", None)
-    manifest = str(plan.beside[spec.id].manifest)
+    manifest = str(plan.non_training[spec.id].manifest)
 
     def reads(job: InferSpec, run_is_done: bool) -> object:
         start._done, start._states = {}, {spec.id: "done" if run_is_done else "stale"}
@@ -187,9 +189,9 @@ def test_a_record_that_says_no_time_is_done_all_the_same(
     took: object, plan: Plan, tmp_path: Path
 ) -> None:
     spec = replace(one(plan, "plain"), trained=False)
-    job = replace(next(iter(plan.beside.values())), spec=spec, weights_of=None)
+    job = replace(next(iter(plan.non_training.values())), spec=spec, weights_of=None)
     write(tmp_path, spec, took_s=took)
-    row = rows(replace(plan, beside={spec.id: job}), tmp_path)[spec.id]
+    row = rows(replace(plan, non_training={spec.id: job}), tmp_path)[spec.id]
     assert (row.state, row.wall_s, row.gpu_hours) == ("done", None, None)
 
 

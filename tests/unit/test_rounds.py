@@ -201,7 +201,7 @@ def test_the_plan_knows_which_runs_rounds_asked_for(studies: Path) -> None:
     plan, most = (make_plan(study, load_machine("local"), more=more) for more in ((), None))
     assert plan.further == [] and rounds.looked(plan) == 1
     assert len(most.further) == 8 and rounds.looked(most) == 3
-    settings = rounds.settings(most)
+    settings = rounds.runs_by_setting(most)
     assert len(settings) == 4 and all(sorted(runs) == [1, 2, 3, 4] for runs in settings.values())
     assert {run for runs in settings.values() for run in runs.values()} == {*most.blocks["all"]}
     assert layout.rounds(plan.home) == "results/mine/local/rounds.json"

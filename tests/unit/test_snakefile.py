@@ -309,7 +309,7 @@ def test_what_a_job_is_told_of_its_run_is_what_the_whole_plan_says(tmp_path: Pat
     alone = configuration.read(asked, {name}).plan
     assert [*alone.runs] == [*alone.places] == [name]
     assert alone.weights == whole.weights  # they become options of the run's command
-    assert alone.beside.keys() == whole.beside.keys()
+    assert alone.non_training.keys() == whole.non_training.keys()
     mine, same = alone.runs[name], whole.runs[name]
     assert (mine.spec, mine.manifest, mine.resources) == (same.spec, same.manifest, same.resources)
     assert (alone.home, promise.path(alone)) == (whole.home, promise.path(whole))

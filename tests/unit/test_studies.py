@@ -12,7 +12,7 @@ import pytest
 import yaml
 from ddlbench.core.spec import steps_per_epoch
 from ddlbench.plan import bill, reads
-from ddlbench.plan.runs import beside, figure_runs, make_plan, parts
+from ddlbench.plan.runs import figure_runs, make_plan, non_training_tables, parts
 from ddlbench.plan.values import Plan
 from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.machine import load_machine
@@ -132,7 +132,7 @@ def test_a_figure_waits_for_its_own_runs_and_no_others(
             if all(columns[run][key] in values for key, values in figure.select)
         }
         nothing = bool(
-            plan.study.records or beside(figure.plot)
+            plan.study.records or non_training_tables(figure.plot)
         )  # tables have what such a figure shows
         assert given == (set() if nothing else chosen), figure.name
         assert nothing or given
@@ -267,7 +267,7 @@ def test_deepspeed_features_freeze_while_there_are_steps_to_compress() -> None:
         "tables": 2,
         "asked": 1,
     }
-    jobs = [job.spec for job in plans[""].beside.values()]
+    jobs = [job.spec for job in plans[""].non_training.values()]
     ways = {
         "plain": [1],
         "compiled": [1],

@@ -208,7 +208,7 @@ def test_sides_of_a_comparison_share_their_settings() -> None:
 
 def said_by_the_page(found: pd.DataFrame = RUNS) -> list[str]:
     nothing = {
-        name: pd.DataFrame() for name in ("reached", *(rule.table for rule in kinds.beside()))
+        name: pd.DataFrame() for name in ("reached", *(rule.table for rule in kinds.non_training()))
     }
     screen = choose.first(
         nothing | {"runs": found}, (), tariff=Tariff(1.0, "EUR", 2), sample="tokens"

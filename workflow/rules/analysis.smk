@@ -51,7 +51,7 @@ rule collect:
         **READING,
         runs=list(PLAN.runs),
         kind=STUDY.records.kind if STUDY.records else "ours",
-        beside=[str(job.folder()) for job in PLAN.beside.values()],
+        non_training=[str(job.folder()) for job in PLAN.non_training.values()],
         settings=lambda wildcards: PLAN.digests,
         order=list(PLAN.order),
         scaling=lambda wildcards: PLAN.scaling,
@@ -139,7 +139,7 @@ rule figure_data:
         tables=lambda wildcards: [
             layout.table(PLAN.home, table) + ".parquet"
             for table in registry.constant("figures", PLOTS[wildcards.figure].plot, "TABLES")
-            if OTHERS or f"{TABLES}/{table}" in BESIDE
+            if OTHERS or f"{TABLES}/{table}" in OF_JOBS
         ],
         published=lambda wildcards: snakefile.published(PLOTS[wildcards.figure].plot),
     output:

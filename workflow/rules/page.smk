@@ -27,7 +27,7 @@ rule page:
             for name in ("runs", "comparisons", "losses", "kernels", "failures", "refused")
         ],
         sections=[f"{TABLES}/{file}" for file in sorted(SECTIONS)],
-        beside=[f"{table}.parquet" for table in BESIDE],  # what failed of them is not on the page: they are whole by then
+        of_jobs=[f"{table}.parquet" for table in OF_JOBS],  # what failed of them is not on the page: they are whole by then
         said=[f"{TABLES}/{name}.csv" for name in ("audit", "frameworks")],
         preflight=START.preflight if PLAN.runs else [],
         nodes=[path for path in [layout.nodes(MACHINE.name)] if os.path.exists(path)],

@@ -19,7 +19,7 @@ with logged(snakemake.log[0]) as log:
     places += [Path(record) for record in snakemake.input.others]
     given = snakemake.params
     planned = Planned(
-        given.settings, given.order, given.scaling, [Path(job) for job in given.beside]
+        given.settings, given.order, given.scaling, [Path(job) for job in given.non_training]
     )
     costs = Costs(Tariff(*given.tariff), Terms(*given.terms), given.peaks)
     read = registry.member("records", given.kind).read

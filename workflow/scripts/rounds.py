@@ -31,6 +31,8 @@ with logged(snakemake.log[0]):
         return choose.open_runs({"runs": runs[runs["run"].isin(some)], "reached": reached}, **asked)
 
     hours = {row.run: row.gpu_hours or 0.0 for row in bill.rows(every, images, layout.RESULTS)}
-    looks = rounds.replay(study.until, rounds.settings(every), snakemake.params.runs, hours, ask)
+    looks = rounds.replay(
+        study.until, rounds.runs_by_setting(every), snakemake.params.runs, hours, ask
+    )
     rounds.write(Path(snakemake.output[0]), looks, study.until)
     print(*rounds.told(looks, study.until), sep="\n")

@@ -183,7 +183,7 @@ class Asked:
     why: str = ""
 
     @property
-    def kind(self) -> tuple[str, bool]:
+    def pooled_with(self) -> tuple[str, bool]:
         """Return what cells must share so that their spreads can be pooled: the quantity, and
         whether two sides are compared, whose ratio varies more than one side does.
         """

@@ -25,9 +25,9 @@ from ddlbench.core.step_rows import COMPUTE
 from ddlbench.settings.config import ConfigError
 
 WHOLE = "epoch_s"
-# What an epoch is made of, in seconds per step, and what comes beside its steps.
+# What an epoch is made of, in seconds per step, and what is outside of its steps.
 PARTS = ("data_wait_s", "compute_s", "communication_transfer_s", "communication_wait_s")
-BESIDE = ("epoch_start_s", "validation_s")
+OUTSIDE_STEPS = ("epoch_start_s", "validation_s")
 OF_HOST = {"data_wait_s": ["data_wait_s"], "compute_s": COMPUTE}
 SOFTWARE = (
     "python",
@@ -93,7 +93,7 @@ def run(record: Record) -> Run | None:
     values = times.measures(record)
     seconds = {
         name: float(values[name])
-        for name in (WHOLE, *PARTS, *BESIDE)
+        for name in (WHOLE, *PARTS, *OUTSIDE_STEPS)
         if isinstance(values.get(name), int | float) and float(values[name]) > 0
     }
     if WHOLE not in seconds:
@@ -165,7 +165,7 @@ def rows(before: Sequence[Run], after: Sequence[Run]) -> list[Row]:
         del cells[ALL]
     table: list[tuple[Row, statistics.Ratio]] = []
     for cell, some in cells.items():
-        for name in (WHOLE, *PARTS, *BESIDE):
+        for name in (WHOLE, *PARTS, *OUTSIDE_STEPS):
             table += _row(
                 cell, ALL, name, [(a.seconds.get(name), b.seconds.get(name)) for a, b in some]
             )

@@ -17,14 +17,14 @@ import pandas as pd
 
 from ddlbench.analysis import together
 from ddlbench.analysis.price import FREE, Tariff
-from ddlbench.analysis.scaling import names
+from ddlbench.analysis.scaling import loader_names
 from ddlbench.analysis.statistics import at_once, ratio
 from ddlbench.core.columns import Column
 from ddlbench.core.roles import EXTENT, SETTING, SIZE
 
-SHOWN = together.settings(SETTING, SIZE, EXTENT, without=("of_epochs", "interrupt_steps"))
+SHOWN = together.with_roles(SETTING, SIZE, EXTENT, without=("of_epochs", "interrupt_steps"))
 # Settings that a sentence names where they differ.
-TELLING = together.settings(
+TELLING = together.with_roles(
     *(SETTING, EXTENT),
     without=("machine", "of_epochs", "interrupt_steps"),
     first=("model", "recipe", "schedule"),
@@ -101,7 +101,8 @@ def rows(runs: pd.DataFrame, tariff: Tariff = FREE) -> list[dict[str, Any]]:
     """
     usable = together.timed(runs)
     usable = usable.assign(
-        named=names(usable), both=usable["framework"] + " and " + usable["loader"].astype(str)
+        named=loader_names(usable),
+        both=usable["framework"] + " and " + usable["loader"].astype(str),
     )
     table = [*_frameworks(usable), *_loaders(usable)]
     for row, apart in zip(table, at_once([row.pop("apart") for row in table]), strict=True):
@@ -132,7 +133,7 @@ def telling(table: pd.DataFrame) -> list[str]:
     return [name for name in TELLING if name in table and table[name].nunique(dropna=False) > 1]
 
 
-def settings(row: Mapping[Any, Any], names: Iterable[str]) -> list[str]:
+def setting_titles(row: Mapping[Any, Any], names: Iterable[str]) -> list[str]:
     """Format these settings of a row for sentences, leaving out those that it does not have."""
     return [together.title(name, row[name]) for name in names if not pd.isna(row[name])]
 
@@ -180,12 +181,12 @@ def _shared(apart: set[str]) -> list[str]:
 
 
 def _row(
-    sides: dict[str, str], beside: str, ours: pd.DataFrame, theirs: pd.DataFrame
+    sides: dict[str, str], shared: str, ours: pd.DataFrame, theirs: pd.DataFrame
 ) -> dict[str, Any]:
-    """Return the row of a comparison. `beside` is the column of what both sides have in common."""
+    """Return the row of a comparison. `shared` is the column of what both sides have in common."""
     left, right = (together.by_repeat(side, "throughput_images_per_s") for side in (ours, theirs))
     first = ours.iloc[0]
-    row = sides | {"with": first[beside]} | {name: first[name] for name in SHOWN}
+    row = sides | {"with": first[shared]} | {name: first[name] for name in SHOWN}
     run_h = sum(float(side["run_s"].median()) / 3600 for side in (ours, theirs))
     runs = " ".join(sorted([*ours["run"], *theirs["run"]]))
     # Of others' records all that they took is said by their workers: they were made on no node of

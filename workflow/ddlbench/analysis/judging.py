@@ -84,7 +84,7 @@ def verdicts(claims: Sequence[Claim], runs: pd.DataFrame, kernels: pd.DataFrame)
     while True:
         # Benjamini and Hochberg: of all claims that can be judged, as many are decided as hold at
         # their share of the level. As `at_once`, for verdicts that are no single test.
-        rows = [_row(one, 1 / share, pools.get(one.kind)) for one in asked]
+        rows = [_row(one, 1 / share, pools.get(one.pooled_with)) for one in asked]
         judged = [row for row in rows if row["verdict"] != NOT_TESTABLE and row["n"] >= FEWEST]
         decided = max(1, sum(row["verdict"] != UNDECIDED for row in judged))
         if decided >= share * len(judged):
@@ -140,7 +140,7 @@ def _pools(asked: Sequence[Asked]) -> dict[tuple[str, bool], Pool | None]:
             continue
         for ours, theirs in one.sides:
             runs = tuple(sorted({*ours["run"], *(() if theirs is None else theirs["run"])}))
-            of_kind = cells.setdefault(one.kind, {})
+            of_kind = cells.setdefault(one.pooled_with, {})
             of_kind[runs] = _compared(one.claim, ours, theirs, one.column)
     return {kind: pool([*of_kind.values()]) for kind, of_kind in cells.items()}
 

@@ -1,7 +1,7 @@
 """Shares of a profiled run's kernel time: communication, input, computation, element-wise, other.
 
 Source: Table 2 of Aach et al. 2023, J Big Data 10:96, doi:10.1186/s40537-023-00765-w. Its shares
-are those of NCCL, of cuDNN (the convolutions, as its text explains) and of loading. `beside` puts
+are those of NCCL, of cuDNN (the convolutions, as its text explains) and of loading. `with_published` puts
 ours next to them where both mean the same.
 """
 
@@ -77,7 +77,7 @@ COLUMNS = (
 )
 
 
-def kind(name: str) -> str:
+def kernel_class(name: str) -> str:
     """Return what a kernel or operator does, by its name: one of CLASSES.
 
     Upper and lower case are the same.
@@ -94,7 +94,7 @@ def shares(kernels: pd.DataFrame) -> dict[str, Any] | None:
     at the same time all count with their whole time, as in the paper, so communication behind
     computation has its share too. None if nothing was recorded.
     """
-    kinds = kernels["name"].map(kind)
+    kinds = kernels["name"].map(kernel_class)
     where = "device" if (kernels["on"] == "device").any() else "cpu"
     counted = (kernels["on"] == where) & (
         ~kernels["annotation"] | ((where == "cpu") & (kinds == "input"))
@@ -124,7 +124,7 @@ def row(record: Record) -> dict[str, Any] | Why:
     return {"run": spec.id} | about | measured
 
 
-BESIDE = (
+WITH_PUBLISHED = (
     *COLUMNS[1:6],
     *(
         Column(f"{prefix}{name}_percent", "float64", means, "%")
@@ -140,8 +140,8 @@ BESIDE = (
 )
 
 
-def beside(kernels: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
-    """Return rows of table `kernels`, in the columns of BESIDE: our shares next to those of a file
+def with_published(kernels: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
+    """Return rows of table `kernels`, in the columns of WITH_PUBLISHED: our shares next to those of a file
     of `config/references`.
 
     No published share is put beside shares of a CPU's time, which measure something else. A loader
@@ -157,5 +157,5 @@ def beside(kernels: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
     rows = rows.reindex(columns=[*rows, *(name for name in names if name not in rows)])
     rows[names] = rows[names].astype(object).where(rows["on"] == "device", None)
     return rows.sort_values(["model", "loader", "framework", "workers"])[
-        [column.name for column in BESIDE]
+        [column.name for column in WITH_PUBLISHED]
     ]

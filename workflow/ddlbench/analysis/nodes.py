@@ -98,14 +98,14 @@ class HostEpoch(NamedTuple):
     """One epoch of one run on one host, one part of its steps."""
 
     run: str
-    kind: str  # the run without its repeat
+    setting: str  # the run without its repeat
     began_s: float
     epoch: int
     means: HostComparison
     local_rank: int | None = None  # the host's rank that took longest
 
 
-def beside(
+def compare_hosts(
     seconds: Mapping[str, Mapping[str, float]], parts: Iterable[str] = PARTS
 ) -> list[HostComparison]:
     """Compare hosts with each other.
@@ -153,13 +153,13 @@ def host_epochs(record: Record) -> Iterator[HostEpoch]:
     host_of = of_rank.index.get_level_values("rank").map(dict(enumerate(hosts)))
     by_host = of_rank.groupby([of_rank.index.get_level_values("epoch"), host_of.rename("host")])
     of_host, slowest = by_host.max(), {part: by_host[part].idxmax().to_dict() for part in PARTS}
-    kind, began_s = replace(spec, repeat=1).id, record.last["run_start"].time_s
+    setting, began_s = replace(spec, repeat=1).id, record.last["run_start"].time_s
     for epoch, here in of_host.groupby(level="epoch"):
         of_part = here.droplevel("epoch").to_dict()
-        for comparison in beside({part: of_part[part] for part in PARTS}, parts):
+        for comparison in compare_hosts({part: of_part[part] for part in PARTS}, parts):
             _, rank = slowest[comparison.part][epoch, comparison.host]
             local = ranks[int(rank)].get("local_rank")
-            yield HostEpoch(spec.id, kind, began_s, int(str(epoch)), comparison, local)
+            yield HostEpoch(spec.id, setting, began_s, int(str(epoch)), comparison, local)
 
 
 def rows(entries: Iterable[HostEpoch]) -> list[dict[str, object]]:
@@ -239,7 +239,7 @@ def _over_own_best(mine: Sequence[HostEpoch]) -> float | None:
         lambda: defaultdict(list)
     )
     for entry in mine:
-        of_kind[entry.kind][entry.began_s, entry.run].append(entry.means.time_s)
+        of_kind[entry.setting][entry.began_s, entry.run].append(entry.means.time_s)
     ratios = []
     for of_run in of_kind.values():
         took = [median(of_run[run]) for run in sorted(of_run)]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddlbench.core import registry
 from ddlbench.core.columns import OVER_RANKS, PROFILER, SHARING, UNKNOWN, Column, Values, Why
-from ddlbench.core.mllog import began_s, beside_s, train_s
+from ddlbench.core.mllog import began_s, begin_and_end_s, train_s
 from ddlbench.train.measure import COLUMNS as MEASURED
 
 if TYPE_CHECKING:  # the plan reads logs without pandas
@@ -362,7 +362,7 @@ def measures(record: Record) -> Values:
     values["validation_images"] = record.value("eval_samples")
     values["begun_s"] = began_s(record.last, record.events[0].time_s)
     values["started_s"] = record.last["run_start"].time_s
-    values["run_s"] = train_s(record.last) + beside_s(record.last, record.events[0].time_s)
+    values["run_s"] = train_s(record.last) + begin_and_end_s(record.last, record.events[0].time_s)
     for name in ("data_before_clock_s", "clock_resolution_s"):
         values[name] = record.value(f"ddlbench_{name}")
     pauses = record.value("ddlbench_reading", {}).get("pauses", {}).get("seconds", 0.0)

@@ -98,7 +98,7 @@ def compared_s(runs: pd.DataFrame, basis: str) -> pd.Series[float]:
     )
 
 
-def names(runs: pd.DataFrame) -> pd.Series[str]:
+def loader_names(runs: pd.DataFrame) -> pd.Series[str]:
     """Return each run's loader name for comparisons: with its form, where it reads several in these
     runs. A program has no loader, and goes by its own name.
     """

@@ -23,7 +23,7 @@ from ddlbench.core.recipe import Recipe
 AT_ONCE = 100_000  # rows that `writing` holds in memory
 EVERY = sheets.every()
 TABLES = {name: sheet for name, sheet in EVERY.items() if sheet.of_job is None}
-BESIDE = {
+OF_JOBS = {
     name: sheet for name, sheet in EVERY.items() if sheet.of_job is not None
 }  # `collect` does not write them
 

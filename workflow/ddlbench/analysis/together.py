@@ -46,7 +46,7 @@ _FIELDS = tuple(name for name in (*RunSpec.__dataclass_fields__, "settings") if 
 _ORDER = (*_FIRST, *(name for name in _FIELDS if name not in _FIRST))
 
 
-def settings(
+def with_roles(
     *kinds: str, without: Iterable[str] = (), first: Sequence[str] = ()
 ) -> tuple[str, ...]:
     """Return a run's own settings with these roles, as people read them: `first` ones, then the
@@ -57,8 +57,8 @@ def settings(
 
 
 # What both sides of a comparison share, and what repeats of one run have in common besides.
-COMPARED = settings(SETTING)
-CELL = settings(AXIS, SIZE, EXTENT, WATCHED)
+COMPARED = with_roles(SETTING)
+CELL = with_roles(AXIS, SIZE, EXTENT, WATCHED)
 # What runs of one series over workers share; their batch is a key of its own kind
 # (`scaling.in_series`).
 _ALONG = {"workers", "global_batch", "workers_per_node"}

@@ -35,7 +35,7 @@ def groups(table: pd.DataFrame, keys: Sequence[str]) -> Iterator[tuple[str, pd.D
         yield words(keys, values if isinstance(values, tuple) else (values,)), rows
 
 
-def names(rows: pd.DataFrame) -> list[str]:
+def row_names(rows: pd.DataFrame) -> list[str]:
     """Return the name of each row: a run's id, or what a number over workers is."""
     for column in ("run", "row"):
         if column in rows:
@@ -45,7 +45,7 @@ def names(rows: pd.DataFrame) -> list[str]:
 
 def ids(rows: pd.DataFrame) -> tuple[str, ...]:
     """Return the names of these rows for a finding, each once."""
-    return tuple(dict.fromkeys(names(rows)))
+    return tuple(dict.fromkeys(row_names(rows)))
 
 
 def differing(
@@ -119,7 +119,7 @@ def short(value: Any) -> str:
 def each(table: pd.DataFrame, bad: pd.Series[bool], says: str) -> Iterator[Finding]:
     """Yield a finding for each bad row. `says` is a format string with the row's columns."""
     rows = table[bad.astype("bool")]
-    for row, name in zip(rows.to_dict("records"), names(rows), strict=True):
+    for row, name in zip(rows.to_dict("records"), row_names(rows), strict=True):
         yield Finding(
             (name,), says.format(**{str(key): short(value) for key, value in row.items()})
         )

@@ -114,8 +114,8 @@ def check_targets(targets: Collection[str], plan: Plan) -> None:
             sys.exit(
                 f"{target}: study {study} has no such figure; {one_of(figures, name.split('.')[0])}"
             )
-        for rule in kinds.beside():
-            if named == rule.folder and place not in plan.beside:
+        for rule in kinds.non_training():
+            if named == rule.folder and place not in plan.non_training:
                 asked = f"{''.join(rule.noun)} of study {study} on machine {machine}"
                 sys.exit(f"{place}: is no {asked}; was the study edited?")
 
@@ -330,7 +330,7 @@ class Start:
                 folders = [] if queue else [job.folder() for job in self.plan.jobs.values()]
                 survivors.settle(locks, runs.outputs(self.plan) if queue else (), folders)
                 if not queue and (other := turn.holder()):
-                    turn.say(turn.beside(other))
+                    turn.say(turn.notice(other))
         self._begun = layout.begun()  # that may have taken hours
         if self.workflow.is_main_process:
 

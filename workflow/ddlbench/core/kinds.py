@@ -53,8 +53,8 @@ def job_rules() -> tuple[JobRule, ...]:
     return tuple(dict.fromkeys(kind.RULE for kind in every()))
 
 
-def beside() -> list[JobRule]:
-    """List the non-training kinds: job kinds that use trained models but do not train."""
+def non_training() -> list[JobRule]:
+    """List the rules of job kinds that use trained models but do not train."""
     return [rule for rule in job_rules() if not rule.trains]
 
 

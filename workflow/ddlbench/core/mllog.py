@@ -80,7 +80,7 @@ def began_s(last: Mapping[str, Event], first_s: float) -> float:
     return min([first_s, *began])
 
 
-def beside_s(last: Mapping[str, Event], first_s: float) -> float:
+def begin_and_end_s(last: Mapping[str, Event], first_s: float) -> float:
     """Return how long a run took outside its training: to begin and to end [s]. `first_s`: when its
     log began [s since 1970].
     """

@@ -74,7 +74,7 @@ class RankLog:
         """The end of an interval; MLPerf keys end in `_stop`."""
         self.mllog.end(key, None, metadata or None, time_ms=self.at_ms)
 
-    def settings(
+    def write_settings(
         self, spec: RunSpec, facts: dict[str, Any], train_images: int, val_images: int | None = None
     ) -> None:
         """Everything that a reader needs to know about the run, under MLPerf's keys where there are

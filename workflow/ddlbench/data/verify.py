@@ -156,7 +156,7 @@ def _names(folder: Path, manifest: Manifest) -> list[str]:
         extra = {
             n
             for split, part in manifest.splits.items()
-            for n in form.names(data, split) - part.sha256.keys()
+            for n in form.part_names(data, split) - part.sha256.keys()
         }
         problems: list[str] = form.check_index(folder, manifest)
     except OSError as error:

@@ -9,13 +9,13 @@ from typing import Any
 import pandas as pd
 
 from ddlbench.analysis import prediction_series, together
-from ddlbench.analysis.comparisons import TELLING, settings, telling
+from ddlbench.analysis.comparisons import TELLING, setting_titles, telling
 from ddlbench.analysis.prediction import Measured
 from ddlbench.analysis.price import Draw
 from ddlbench.core.roles import AXIS, SETTING
 
 # What all points of a series share.
-NAMED = (*together.settings(AXIS, SETTING, without=["of_epochs"]), "precision")
+NAMED = (*together.with_roles(AXIS, SETTING, without=["of_epochs"]), "precision")
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def _of_line(
         ),
         images=line.images,
         epochs=epochs or (seen or line.images) / line.images,
-        apart=tuple(settings(line.first.to_dict(), differ)) if line.ours else (),
+        apart=tuple(setting_titles(line.first.to_dict(), differ)) if line.ours else (),
         whole=line.whole,
         draws=line.draws,
         runs=tuple(sorted(line.runs["run"])),

@@ -39,7 +39,7 @@ from ddlbench.core import registry
 from ddlbench.core.columns import Why
 from ddlbench.core.files import opened_text, read_csv
 from ddlbench.core.formatting import count_of
-from ddlbench.core.mllog import Event, beside_s, ended_well, events, train_s
+from ddlbench.core.mllog import Event, begin_and_end_s, ended_well, events, train_s
 from ddlbench.core.record import MLLOG
 from ddlbench.core.roles import AXIS, WATCHED
 from ddlbench.core.spec import RunSpec
@@ -67,14 +67,14 @@ class RecordedTime:
     """The times in a record. `spec` is as it was written: another version may not know its fields.
 
     `took_s` is the run's wall time from its first process to its last, without interruptions, of
-    which `beside_s` is not training. `epoch_s` is the time of an epoch with its validation. `draw`
+    which `begin_and_end_s` is not training. `epoch_s` is the time of an epoch with its validation. `draw`
     is its mean power, None where it was not measured.
     """
 
     spec: dict[str, Any]
     images: int
     took_s: float
-    beside_s: float
+    begin_and_end_s: float
     epoch_s: float
     energy_j: float | None
     draw: Draw | None
@@ -139,7 +139,7 @@ def alike(spec: dict[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         recipe["image_size"],
         recipe["precision"],
     )
-    axes = together.settings(AXIS, WATCHED)
+    axes = together.with_roles(AXIS, WATCHED)
     batch = (
         spec["global_batch"] // spec["workers"],
         recipe.get("accumulation"),
@@ -163,11 +163,11 @@ class RecordGroup:
 
     runs: int
     rates: dict[int, Rates]
-    beside_s: tuple[float, float, float]
+    begin_and_end_s: tuple[float, float, float]
     draws: tuple[Draw, ...]
 
 
-def kind(records: Sequence[RecordedTime]) -> RecordGroup:
+def record_group(records: Sequence[RecordedTime]) -> RecordGroup:
     by_workers = defaultdict(list)
     for record in records:
         by_workers[int(record.spec["workers"])].append(record.rate)
@@ -175,10 +175,10 @@ def kind(records: Sequence[RecordedTime]) -> RecordGroup:
     for workers, measured in sorted(by_workers.items()):
         spread = ONE_RUN if len(measured) == 1 else 1.0
         rates[workers] = Rates(min(measured) / spread, fmean(measured), max(measured) * spread)
-    beside = [record.beside_s for record in records]
+    outside_s = [record.begin_and_end_s for record in records]
     draws = tuple(record.draw for record in records if record.draw is not None)
-    beside_s = (min(beside), fmean(beside), max(beside))
-    return RecordGroup(len(records), rates, beside_s, draws)
+    begin_and_end_s = (min(outside_s), fmean(outside_s), max(outside_s))
+    return RecordGroup(len(records), rates, begin_and_end_s, draws)
 
 
 def spread(records: Iterable[RecordedTime], machine: str) -> tuple[float, int] | None:
@@ -211,8 +211,8 @@ class Estimator:
                 same_kind, least = alike(record.spec)
                 same[same_kind].append(record)
                 near[least].append(record)
-        self._same = {key: kind(records) for key, records in same.items()}
-        self._near = {key: kind(records) for key, records in near.items()}
+        self._same = {key: record_group(records) for key, records in same.items()}
+        self._near = {key: record_group(records) for key, records in near.items()}
         # Of each model and size of pictures, with the fewest workers: what `first_guess` begins
         # with.
         self._others = {
@@ -236,7 +236,7 @@ class Estimator:
         like, same = self.like(spec)
         if like:
             rate, where, by = self._at(spec, like, same)
-            begin_and_end = like.beside_s
+            begin_and_end = like.begin_and_end_s
             basis = f"{count_of(like.runs, 'measured run')}{where}"
             basis += "" if same else ", of other frameworks, loaders or batches"
         else:
@@ -379,7 +379,7 @@ def _measured(last: dict[str, Event], epochs: list[float], first_s: float) -> Re
     if not ended_well(last) or not epochs:
         return None
     ranks = last["ddlbench_ranks"].value if "ddlbench_ranks" in last else []
-    trained_s, beside = train_s(last), beside_s(last, first_s)
+    trained_s, rest_s = train_s(last), begin_and_end_s(last, first_s)
     # The first epoch is warm-up, and of one that was interrupted begin and end lie far apart: the
     # median of the rest.
     lengths = [
@@ -398,7 +398,7 @@ def _measured(last: dict[str, Event], epochs: list[float], first_s: float) -> Re
         devices_w = None if devices_j is None else devices_j / trained_s
         draw = Draw(spec["workers"], nodes, energy_j / trained_s, devices_w)
     images: int = last["train_samples"].value
-    return RecordedTime(spec, images, trained_s + beside, beside, epoch_s, energy_j, draw)
+    return RecordedTime(spec, images, trained_s + rest_s, rest_s, epoch_s, energy_j, draw)
 
 
 def _known(value: Any) -> float | None:

@@ -209,8 +209,8 @@ def _span(values: Sequence[float | None], say: Callable[[float], str]) -> str:
 def _words(plan: Plan, table: Sequence[Row], todo: Sequence[Row]) -> list[str]:
     done = [row for row in table if row.state == DONE]
     text = []
-    beside = [rule for rule in kinds.beside() if any(row.rule == rule.name for row in table)]
-    text += [f"{counted(table)}: rows `{rule.table}` are {rule.table} jobs." for rule in beside]
+    others = [rule for rule in kinds.non_training() if any(row.rule == rule.name for row in table)]
+    text += [f"{counted(table)}: rows `{rule.table}` are {rule.table} jobs." for rule in others]
     if done:
         text.append(f"Done: {counted(done)}, which took {amount(gpu_hours(done)[0])} GPU hours.")
     walls = [row.wall_s for row in todo if row.wall_s is not None]
@@ -246,7 +246,7 @@ def _words(plan: Plan, table: Sequence[Row], todo: Sequence[Row]) -> list[str]:
                 for end in ("_low", "", "_high")
             )
             text.append(f"{hours} GPU hours ({low} to {high}) of {len(rows)} runs are {words}.")
-    for rule in beside:
+    for rule in others:
         if basis := sorted({row.estimate for row in todo if row.rule == rule.name}):
             text.append(f"Hours of {'s'.join(rule.noun)} by: {', '.join(basis)}.")
     measured = [row for row in table if row.epochs < row.of_epochs]

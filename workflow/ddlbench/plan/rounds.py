@@ -70,11 +70,11 @@ def looked(plan: Plan) -> int:
     """
     if plan.study.until is None:
         return 0
-    most = max((repeat for runs in settings(plan).values() for repeat in runs), default=0)
+    most = max((repeat for runs in runs_by_setting(plan).values() for repeat in runs), default=0)
     return max(1, sum(repeats <= most for repeats in looks(plan.study.until)))
 
 
-def settings(plan: Plan) -> dict[str, dict[int, str]]:
+def runs_by_setting(plan: Plan) -> dict[str, dict[int, str]]:
     """Return the runs of each setting that may get more repeats, by repeat."""
     found: dict[str, dict[int, str]] = {}
     for block in plan.study.blocks:

@@ -71,12 +71,12 @@ def make_plan(
     minutes = _minutes(study, machine, specs, blocks)
     basis = PlanBasis(study, machine, account, images or {}, specs, blocks, minutes, only)
     jobs = {name: job for kind in kinds.every() for name, job in kind.jobs(basis).items()}
-    beside = {name: job for name, job in jobs.items() if not kinds.trains(job.rule)}
+    non_training = {name: job for name, job in jobs.items() if not kinds.trains(job.rule)}
     runs = {run: jobs[run] for run in specs if basis.has_job(run)}
     places = tuple(spec.id for spec in mixed(study.name, [specs[run] for run in runs]))
     if only is not None:
         blocks = {name: tuple(run for run in ids if run in runs) for name, ids in blocks.items()}
-    return Plan(study, machine, runs, blocks, tuple(sorted(left_out)), places, beside)
+    return Plan(study, machine, runs, blocks, tuple(sorted(left_out)), places, non_training)
 
 
 def _minutes(
@@ -153,7 +153,7 @@ def _check_figures(study: Study, machine: Machine, blocks: Mapping[str, Sequence
             )
             raise complain(study.path, key, list(names), allowed)
     for figure in study.figures:
-        for key in beside(figure.plot):
+        for key in non_training_tables(figure.plot):
             if getattr(study, key) is None:
                 allowed = (
                     f"the study has no key {key}, whose jobs it shows; allowed: any other plot"
@@ -178,10 +178,10 @@ def figure_runs(plan: Plan, name: str) -> list[str] | None:
     figure = next(f for f in plan.study.figures if f.name == name)
     if plan.study.records:
         return None
-    if keys := beside(figure.plot):
+    if keys := non_training_tables(figure.plot):
         return [
             name
-            for name, job in plan.beside.items()
+            for name, job in plan.non_training.items()
             if registry.member("kinds", job.kind).RULE.table in keys
         ]
     runs = dict.fromkeys(run for block in figure.runs for run in plan.blocks[block])
@@ -224,7 +224,7 @@ def parts(plan: Plan) -> Parts:
             figure_runs(plan, figure.name),
             [block for block in figure.runs if block in of_block],
         )
-        if runs is None or beside(figure.plot):  # tables have what it shows
+        if runs is None or non_training_tables(figure.plot):  # tables have what it shows
             of_figure[figure.name] = []
         elif figure.select:
             chosen = {*runs}
@@ -235,12 +235,12 @@ def parts(plan: Plan) -> Parts:
     return Parts(names, [*dict.fromkeys(of_block.values())], of_figure)
 
 
-def beside(plot: str) -> list[str]:
+def non_training_tables(plot: str) -> list[str]:
     """Return the study's keys of the jobs that a plot shows in place of runs; none if the plot
     shows runs.
     """
     tables = registry.constant("figures", plot, "TABLES")
-    return [rule.table for rule in kinds.beside() if rule.table in tables]
+    return [rule.table for rule in kinds.non_training() if rule.table in tables]
 
 
 def of_figure(plan: Plan, name: str, values: Mapping[str, str]) -> dict[str, str]:

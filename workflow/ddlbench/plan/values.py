@@ -84,8 +84,8 @@ class Plan:
     """The runs of a study on a machine, each once, by id; and which of them each block named.
 
     `order` are all ids in the order in which they are to be made. `left_out` are numbers of workers
-    that the machine does not have, and that the study does not insist on. `beside` are jobs of
-    kinds that do not train, by id.
+    that the machine does not have, and that the study does not insist on. `non_training` are
+    jobs of kinds that do not train, by id.
     """
 
     study: Study
@@ -94,7 +94,7 @@ class Plan:
     blocks: Mapping[str, tuple[str, ...]]
     left_out: tuple[int, ...]
     order: tuple[str, ...] = ()
-    beside: Mapping[str, Job[Any]] = field(default_factory=dict)
+    non_training: Mapping[str, Job[Any]] = field(default_factory=dict)
 
     @cached_property
     def places(self) -> dict[str, int]:
@@ -107,7 +107,7 @@ class Plan:
 
         The result is cached: Snakemake needs each job some nine times.
         """
-        return {**self.runs, **self.beside}
+        return {**self.runs, **self.non_training}
 
     @cached_property
     def columns(self) -> dict[str, dict[str, Any]]:

@@ -218,7 +218,7 @@ def of_one_worker(text: str, span: tuple[int, int]) -> bool:
     return bool(OF_ONE.match(text, span[1]) or FOR_ONE.search(label(text[: span[0]])))
 
 
-def kind(text: str) -> str:
+def words_of(text: str) -> str:
     """Return what lines of one kind share: their words, without numbers and bars."""
     return " ".join(re.findall(r"[A-Za-z_]+", text))
 

@@ -474,7 +474,7 @@ def _write(
     end_s = max([run.began_s + last_s, *later])
     log = RankLog(partial, 0, at_ms=round(1e3 * run.began_s))
     log.write_steps(packed(run.rows))
-    log.settings(spec, origin, sum(row.images for row in run.rows))
+    log.write_settings(spec, origin, sum(row.images for row in run.rows))
     log.start(c.RUN_START)
     log.start(c.EPOCH_START, epoch_num=1)
     log.at_ms = round(1e3 * end_s)

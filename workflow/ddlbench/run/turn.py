@@ -84,7 +84,7 @@ def waiting(what: str) -> str:
     )
 
 
-def beside(other: Mapping[str, Any]) -> str:
+def notice(other: Mapping[str, Any]) -> str:
     """Return the line that a Snakemake prints at its start about who has the computer then."""
     return (
         f"another study trains on this machine: process {other['pid']}, in"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ddlbench.analysis.tables import BESIDE, EVERY
+from ddlbench.analysis.tables import EVERY, OF_JOBS
 from ddlbench.analysis.together import ended_well, successful
 from ddlbench.core import registry
 from ddlbench.core.columns import as_cells
@@ -72,7 +72,7 @@ def shown(folder: Path, runs: Sequence[str]) -> pd.DataFrame:
     says = {
         "failures": "failed",
         "refused": "refused",
-        **dict.fromkeys(BESIDE, "success"),
+        **dict.fromkeys(OF_JOBS, "success"),
         "runs": "",
     }
     for name, word in says.items():

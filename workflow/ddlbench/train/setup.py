@@ -151,7 +151,9 @@ def arrive(assignment: Assignment) -> tuple[Arrived, Saved]:
             "cache_clear", True
         )  # a run is processes of its own; the file cache is as it was left
         log.start("init_start")
-        log.settings(spec, seen_here(assignment.facts, spec.device), images["train"], images["val"])
+        log.write_settings(
+            spec, seen_here(assignment.facts, spec.device), images["train"], images["val"]
+        )
     return (
         Arrived(
             assignment, spec, who, torch.device(spec.device), images, classes, steps, start, log

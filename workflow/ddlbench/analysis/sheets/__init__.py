@@ -42,13 +42,13 @@ class Planned:
 
     `settings` are digests of what each run uses (`core/digest.py`), without which a record of any
     settings is taken; `order` are the runs in their order; `scaling` is what blocks say of them
-    (`plan/runs.py`); `beside` are folders of jobs that do not train.
+    (`plan/runs.py`); `non_training` are folders of jobs that do not train.
     """
 
     settings: Mapping[str, str] = field(default_factory=dict)
     order: Sequence[str] = ()
     scaling: Mapping[str, str] = field(default_factory=dict)
-    beside: Sequence[Path] = ()
+    non_training: Sequence[Path] = ()
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from ddlbench.core.roles import AXIS, SETTING, SIZE
 # Of runs that are alike but for repeats: an interrupted one may train fewer epochs, under another
 # schedule.
 LENGTH = ("schedule", "epochs", "of_epochs")
-ALIKE = together.settings(SETTING, AXIS, SIZE, without=LENGTH)
+ALIKE = together.with_roles(SETTING, AXIS, SIZE, without=LENGTH)
 # Others' records may leave out how many epochs there were, and their batch.
 TYPES = dict.fromkeys(("global_batch", "epochs", "of_epochs", "bandwidth_mbit"), "Int64") | {
     "workers": "int64"

@@ -15,8 +15,8 @@ from ddlbench.answers import Candidate, Certainty, Dot, Given, Note, Row
 from ddlbench.core.registry import OWN
 from ddlbench.core.roles import AXIS, EXTENT, SETTING
 
-SAME = together.settings(SETTING, EXTENT, without=("model", "schedule"))
-SIDES = together.settings(AXIS)
+SAME = together.with_roles(SETTING, EXTENT, without=("model", "schedule"))
+SIDES = together.with_roles(AXIS)
 POINTS = 0.1  # of top-1 by which repeats differ at least
 READ = (
     "run",

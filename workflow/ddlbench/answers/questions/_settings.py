@@ -40,13 +40,13 @@ class Setting:
     workers: int
     nodes: int
 
-    def beside(self, axis: str) -> str | None:
+    def shared(self, axis: str) -> str | None:
         """Return the member of the room `axis` that all of its sides share."""
         value: str | None = getattr(self.where, axis)
         return value
 
 
-def settings(given: Given, axis: str) -> list[Setting]:
+def with_several_sides(given: Given, axis: str) -> list[Setting]:
     """Return the settings in which several sides of this axis were tried."""
     found: list[Setting] = given.once(f"settings of {axis}", lambda: [*_settings(given, axis)])
     return found
@@ -147,7 +147,9 @@ def number_of_pairs(given: Given) -> int:
     """Return how many pairs of sides people read verdicts of on the first screen, so that chance
     decides as seldom.
     """
-    return max(1, sum(math.comb(len(all_sides(settings(given, axis))), 2) for axis in AXES))
+    return max(
+        1, sum(math.comb(len(all_sides(with_several_sides(given, axis))), 2) for axis in AXES)
+    )
 
 
 def all_sides(found: Iterable[Setting]) -> list[Candidate]:

@@ -30,9 +30,14 @@ from ddlbench.answers import (
     loads_nothing,
     ratio_of,
 )
-from ddlbench.answers.questions._settings import Setting, all_sides, number_of_pairs, settings
+from ddlbench.answers.questions._settings import (
+    Setting,
+    all_sides,
+    number_of_pairs,
+    with_several_sides,
+)
 
-BESIDE = {
+OTHER_ROOM = {
     "framework": "loader",
     "loader": "framework",
 }  # what both sides share, and another answer takes
@@ -50,7 +55,7 @@ def answer(given: Given, choice: Choice, axis: str) -> Answer | None:
     the settings on the side of the choice count. Of sides that are alike to 5 % one that comes with
     PyTorch is taken.
     """
-    found = settings(given, axis)
+    found = with_several_sides(given, axis)
     if not found:
         return None
     one_of = given.one_of(number_of_pairs(given))
@@ -218,7 +223,7 @@ def losing(given: Given, axis: str) -> frozenset[Candidate]:
     """
 
     def find() -> frozenset[Candidate]:
-        found = settings(given, axis)
+        found = with_several_sides(given, axis)
         sides = all_sides(found)
         ceiling = _ceiling(sides, axis)
         losses = _losses(given, found, [side for side in sides if side not in ceiling])
@@ -292,9 +297,9 @@ def _where_it_turns(
                 setting for setting in used if (setting.workers <= turn.at) is (most <= turn.at)
             ]
             break
-    beside = BESIDE.get(axis)
-    wanted = getattr(choice, beside) if beside else None
-    with_it = [setting for setting in used if beside and setting.beside(beside) == wanted]
+    room = OTHER_ROOM.get(axis)
+    wanted = getattr(choice, room) if room else None
+    with_it = [setting for setting in used if room and setting.shared(room) == wanted]
     if wanted and with_it and len(with_it) < len(used):
         blocks = [setting.rates for setting in used]
         best, *others = pooled.ranked(blocks, fit, fair)

@@ -19,7 +19,7 @@ def answer(given: Given, choice: Choice) -> Answer | None:
     """
     answers = [
         one
-        for rule in kinds.beside()
+        for rule in kinds.non_training()
         for one in _of(given, given.tables.get(rule.table, pd.DataFrame()))
     ]
     if not answers:

@@ -27,7 +27,7 @@ from ddlbench.analysis import pooled, together
 from ddlbench.analysis.comparisons import telling
 from ddlbench.analysis.losses import PARTS
 from ddlbench.analysis.pooled import Block
-from ddlbench.analysis.scaling import compared_s, in_series, names, placed
+from ddlbench.analysis.scaling import compared_s, in_series, loader_names, placed
 from ddlbench.analysis.together import SERIES, by_repeat
 from ddlbench.answers import (
     LOSS,
@@ -113,9 +113,9 @@ def answer(given: Given, choice: Choice) -> Answer | None:
     ]
     keeps = _keeps_accuracy(given, series, counts, best)
     taken = keeps.values["kept"] if keeps and keeps.values["kept"] is not None else best
-    beside = counts[0] if best != counts[0] else max(overs, key=lambda n: -overs[n].middle)
+    rival = counts[0] if best != counts[0] else max(overs, key=lambda n: -overs[n].middle)
     whole_nodes = _is_priced(given) and given.goal in (Goal.BALANCED, Goal.CHEAPEST)
-    facts = [Fact("score", {"over": overs[beside], "goal": given.goal, "whole_nodes": whole_nodes})]
+    facts = [Fact("score", {"over": overs[rival], "goal": given.goal, "whole_nodes": whole_nodes})]
     shown = best if best != counts[0] else counts[-1]
     speed = ratio_of(
         pooled.compare(speeds, shown, counts[0], one_of), named[shown], named[counts[0]]
@@ -133,7 +133,7 @@ def answer(given: Given, choice: Choice) -> Answer | None:
         taken=Candidate(workers=taken),
         among=tuple(named.values()),
         as_good=tuple(named[n] for n in good if overs[n].low is not None),
-        over=overs[beside],
+        over=overs[rival],
         measure="speed-up" if target is None else "sooner",
         unit="" if target is None else f"{target:g}",
         rows=tuple(_rows(given, same, counts, taken, one_of)),
@@ -174,7 +174,7 @@ def _to_target(runs: pd.DataFrame, targets: pd.DataFrame) -> pd.DataFrame:
     One without a rate may be among them.
     """
     table = in_series(together.usable(runs))
-    table = table.assign(named=names)
+    table = table.assign(named=loader_names)
     parts = [table[:0].assign(compared_s=0.0)]
     for row in targets.to_dict("records"):
         times_s = dict(zip(json.loads(row["runs"]), json.loads(row["each"]), strict=True))

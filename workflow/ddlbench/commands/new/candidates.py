@@ -57,7 +57,7 @@ def candidates(source: Output) -> list[Candidate]:
     for line in source.lines:
         for text in log_text.pieces(line.text):
             plain = log_text.BLANKS.sub(" ", log_text.plain(text))
-            kinds.setdefault(log_text.kind(plain), []).append(plain)
+            kinds.setdefault(log_text.words_of(plain), []).append(plain)
     many = sorted(
         (texts for texts in kinds.values() if len(texts) >= LEAST), key=len, reverse=True
     )[:MOST_KINDS]

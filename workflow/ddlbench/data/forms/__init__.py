@@ -90,7 +90,7 @@ class Form(Protocol):
         the form itself finds them. Raises OSError, ValueError.
         """
 
-    def names(self, folder: Path, split: str) -> set[str]:
+    def part_names(self, folder: Path, split: str) -> set[str]:
         """Return the parts of a split that lie in the folder, under the manifest's names (keys of
         `sha256`).
         """

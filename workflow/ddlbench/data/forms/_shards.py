@@ -113,7 +113,7 @@ class ShardForm:
         """List the shards of a split, in order."""
         return sorted(p for p in folder.glob(f"{split}-*-of-*") if p.suffix != ".idx")
 
-    def names(self, folder: Path, split: str) -> set[str]:
+    def part_names(self, folder: Path, split: str) -> set[str]:
         """The parts of a split that lie in the folder, as the manifest names them."""
         return {path.name for path in self.shards(folder, split)}
 

@@ -192,7 +192,7 @@ _LISTS = _kept.KeptList(KEPT_AS, _list)
 index, check_index = _LISTS.index, _LISTS.check_index
 
 
-def names(folder: Path, split: str) -> set[str]:
+def part_names(folder: Path, split: str) -> set[str]:
     """The parts of a split that lie in the folder, as the manifest names them."""
     with os.scandir(folder / split) as entries:
         return {f"{split}/{f.name}/" for f in entries if not is_passed_over(f.name) and f.is_dir()}

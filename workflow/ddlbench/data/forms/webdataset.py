@@ -373,4 +373,4 @@ _SHARDS = ShardForm(
     numbered=True,
 )
 parts, needs, write = _SHARDS.parts, _SHARDS.needs, _SHARDS.write
-shards, names, glance = _SHARDS.shards, _SHARDS.names, _SHARDS.glance
+shards, part_names, glance = _SHARDS.shards, _SHARDS.part_names, _SHARDS.glance

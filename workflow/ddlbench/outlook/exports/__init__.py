@@ -81,7 +81,7 @@ def export(kind: str, home: Path) -> Path:
     return out
 
 
-def settings(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def settings_by_run(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the settings of each run (id)."""
     return {run: point["settings"] for point in found["points"] for run in point["runs"]}
 

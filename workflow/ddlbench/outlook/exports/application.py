@@ -37,11 +37,11 @@ def write(document: dict[str, Any], runs: pd.DataFrame, epochs: pd.DataFrame, fo
     environment.filters["number"] = four_digits
     environment.filters["measure"] = measure
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
-    same, differing = settings(document["scaling"])
+    same, differing = same_and_differing(document["scaling"])
     write_text(folder / "scaling.md", template.render(document, same=same, differing=differing))
 
 
-def settings(scaling: list[dict[str, Any]]) -> tuple[dict[str, Any], list[str]]:
+def same_and_differing(scaling: list[dict[str, Any]]) -> tuple[dict[str, Any], list[str]]:
     """Return the settings that all points share, and the names of those in which points differ."""
     names = [
         name for name in dict.fromkeys(name for row in scaling for name in row) if name not in ALONG

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from ddlbench.outlook.exports import curves, results, settings
+from ddlbench.outlook.exports import curves, results, settings_by_run
 
 PACKAGE = "mlflow==3.17.2"
 
@@ -20,7 +20,7 @@ def write(document: dict[str, Any], runs: pd.DataFrame, epochs: pd.DataFrame, fo
 
     client = MlflowClient(tracking_uri=f"sqlite:///{folder}/mlflow.db")
     experiment = client.create_experiment(document["study"])
-    by_run = settings(document)
+    by_run = settings_by_run(document)
     for _, row in runs.iterrows():
         at = int(1000 * row["started_s"])
         run = client.create_run(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from ddlbench.outlook.exports import curves, results, settings
+from ddlbench.outlook.exports import curves, results, settings_by_run
 
 PACKAGE = "tensorboard==2.21.0"
 
@@ -23,7 +23,7 @@ def write(document: dict[str, Any], runs: pd.DataFrame, epochs: pd.DataFrame, fo
     from tensorboard.summary.writer.event_file_writer import EventFileWriter
     from tensorboard.util.tensor_util import make_tensor_proto
 
-    by_run = settings(document)
+    by_run = settings_by_run(document)
     for _, row in runs.iterrows():
         at, writer = float(row["started_s"]), EventFileWriter(str(folder / row["run"]))
         words = ", ".join(f"{name} {value}" for name, value in by_run[row["run"]].items())

@@ -269,7 +269,7 @@ class Asking:
                 took, ANOTHER, f"{count_of(len(took), 'measured job')}, in other ways", GUESSED
             )
         like = self.trains.like(spec.run)[0]
-        low, likely, high = like.beside_s if like else BEGIN_AND_END_S
+        low, likely, high = like.begin_and_end_s if like else BEGIN_AND_END_S
         high = max(high, BEGIN_AND_END_S[2])  # a model may be compiled first
         rate, whose = (
             self.trains.machine.rate(spec.run.model, spec.run.recipe.image_size),

@@ -179,14 +179,16 @@ def _of_training(matches: list[Match]) -> tuple[list[Match], list[float]]:
         return matches, []
     most, _ = how_many.most_common(1)[0]
     main = {
-        log_text.kind(m.found.text)
+        log_text.words_of(m.found.text)
         for m, total in zip(matches, totals, strict=True)
         if total == most
     }
     others = [
         (m, total) for m, total in zip(matches, totals, strict=True) if total not in (most, None)
     ]
-    alike = next(((m, total) for m, total in others if log_text.kind(m.found.text) in main), None)
+    alike = next(
+        ((m, total) for m, total in others if log_text.words_of(m.found.text) in main), None
+    )
     if alike:
         text = alike[0].line.text.strip()[:120]
         raise UnreadError(

@@ -12,7 +12,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from ddlbench.analysis.statistics import over_repeats
-from ddlbench.analysis.together import settings
+from ddlbench.analysis.together import with_roles
 from ddlbench.core.roles import AXIS, EXTENT, SETTING, SIZE
 from ddlbench.show.figure_data import distinguishing
 from ddlbench.show.figures import Options, _style
@@ -37,7 +37,7 @@ LONG = 12  # letters of a name, with which panels do not stand side by side
 BAR, GAP = 0.22, 0.6  # inches that a bar takes, bars that the space between worker counts takes
 MARK = " (extrapolated)"
 ALWAYS = ("model", "loader")  # where there are several, bars of one panel are of one
-OTHERS = settings(
+OTHERS = with_roles(
     *(SETTING, AXIS, SIZE, EXTENT),
     without=("machine", "framework", "options", "workers", "interrupt_steps"),
     first=("model", "loader", "form", "global_batch"),
@@ -88,11 +88,11 @@ def reach(axes: Axes, x: float) -> None:
     axes.set_xlim(right=max(axes.get_xlim()[1], x))
 
 
-def beside(axes: Axes, rows: pd.DataFrame, words: Sequence[str]) -> None:
+def label_bars(axes: Axes, rows: pd.DataFrame, words: Sequence[str]) -> None:
     """Write a word beyond the end of each bar, and make room for it."""
     ends = rows["each"].map(max).combine(rows["high"].fillna(0.0), max)
     for word, end, place in zip(words, ends, rows["bar"], strict=True):
-        _style.beside(axes, word, end, place, fontsize=_style.SMALL)
+        _style.label_point(axes, word, end, place, fontsize=_style.SMALL)
     width = 3.4 if _style.grid(axes).ncols == 1 else 1.1  # inches, about
     reach(
         axes,

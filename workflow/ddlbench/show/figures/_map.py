@@ -19,7 +19,7 @@ from ddlbench.show.figures import Options, Tables, _style
 
 BASE = "ddp"  # what the others are compared with; where it is not shown, the first by name
 CELL = ("model", "image_size", "dataset", "recipes")
-OTHERS = together.settings(  # panels, where they tell cells apart
+OTHERS = together.with_roles(  # panels, where they tell cells apart
     *(SETTING, AXIS, SIZE),
     without=("machine", "dataset", "model", "recipe", "framework", "options"),
     first=("workers", "loader", "form", "schedule", "of_epochs"),

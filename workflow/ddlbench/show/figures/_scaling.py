@@ -170,7 +170,7 @@ def lying(
         _bars.whiskers(axes, rows[rows["repeats"] > 0], *spread)
         if len(theirs):
             figure.note("Hollow bars are published numbers.")
-        _bars.beside(axes, rows, [rounded(value, 3) for value in rows[measure]])
+        _bars.label_bars(axes, rows, [rounded(value, 3) for value in rows[measure]])
     _style.heights(figure, heights, _bars.BAR)
     count = count_of(int(places[0][1]["workers"].iloc[0]), worker(options.device))
     how = (

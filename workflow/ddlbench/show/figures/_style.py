@@ -157,7 +157,7 @@ def labels(figure: Figure, x: str, y: str) -> None:
     ]
     if len(first) > 1:
         figure.supylabel(y, fontsize=matplotlib.rcParams["axes.labelsize"])
-    beside = any(
+    side_by_side = any(
         (place := axes.get_subplotspec()) is not None and place.colspan.start
         for axes in figure.axes
     )
@@ -165,7 +165,7 @@ def labels(figure: Figure, x: str, y: str) -> None:
         if axes in first[:1] and len(first) == 1:
             axes.set_ylabel(fill(y, 20) if figure.get_figheight() < 3.5 else y)  # a low panel
         if axes.xaxis.get_tick_params()["labelbottom"]:
-            axes.set_xlabel(fill(x, 20) if beside else x)
+            axes.set_xlabel(fill(x, 20) if side_by_side else x)
     figure.align_ylabels()
 
 
@@ -422,14 +422,14 @@ def reference_points(axes: Axes, points: pd.DataFrame, x: str, y: str = "value")
     }
     named = points.sort_values([x, "value"])
     labels = [
-        beside(axes, note, at, value, aside=-ASIDE, ha="right", **look)
+        label_point(axes, note, at, value, aside=-ASIDE, ha="right", **look)
         for at, value, note in zip(named[x], named["value"], named["note"], strict=True)
     ]
     if isinstance(axes.figure, Drawing):
         axes.figure.published = (*axes.figure.published, *labels)
 
 
-def beside(axes: Axes, text: str, x: Any, y: Any, aside: float = 4, **look: Any) -> Annotation:
+def label_point(axes: Axes, text: str, x: Any, y: Any, aside: float = 4, **look: Any) -> Annotation:
     """Write a text so many points beside a place."""
     return axes.annotate(text, (x, y), (aside, 0), textcoords="offset points", va="center", **look)
 

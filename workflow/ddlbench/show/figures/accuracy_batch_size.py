@@ -8,7 +8,7 @@ import math
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ddlbench.analysis.together import settings, successful
+from ddlbench.analysis.together import successful, with_roles
 from ddlbench.core.formatting import rounded
 from ddlbench.core.roles import AXIS, EXTENT, SETTING
 from ddlbench.show.figure_data import distinguishing, references
@@ -18,7 +18,7 @@ TABLES = ("runs",)
 PUBLISHED = ("top1",)
 
 APART = 0.5  # labels of the axis need so many doublings between them
-WITHIN = settings(  # panels, where they tell points apart
+WITHIN = with_roles(  # panels, where they tell points apart
     *(SETTING, AXIS, EXTENT),
     without=("machine", "schedule", "options", "interrupt_steps"),
     first=(

@@ -39,5 +39,5 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     )
     for axes, rows in panels:
         _bars.whiskers(axes, rows)
-        _bars.beside(axes, rows, [rounded(sent, 3) for sent in rows["sent_bytes_per_step"]])
+        _bars.label_bars(axes, rows, [rounded(sent, 3) for sent in rows["sent_bytes_per_step"]])
     return _bars.finished(figure, "sent per step and node [kB]", options, PARTS, panels)

@@ -34,7 +34,7 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     unit = "node hours" if data["currency"].isna().all() else str(data["currency"].dropna().iloc[0])
     figure, panels = _bars.stacks(data.drop(columns=["currency", "why"]), PARTS, options)
     for axes, rows in panels:
-        _bars.beside(
+        _bars.label_bars(
             axes,
             rows,
             ["?" if pd.isna(share) else f"+{share:.2g} %" for share in rows["loss_percent"]],

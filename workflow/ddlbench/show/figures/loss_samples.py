@@ -6,7 +6,7 @@ from the lowest to the highest.
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ddlbench.analysis.together import settings
+from ddlbench.analysis.together import with_roles
 from ddlbench.core.roles import AXIS, EXTENT, SETTING, SIZE
 from ddlbench.show.figure_data import distinguishing, finished
 from ddlbench.show.figures import Options, Tables, _looks, _style
@@ -14,7 +14,7 @@ from ddlbench.show.figures import Options, Tables, _looks, _style
 TABLES = ("runs", "epochs")
 
 MEMBERS = ["framework", "loader"]
-OTHERS = settings(
+OTHERS = with_roles(
     *(SETTING, AXIS, SIZE, EXTENT),
     without=("machine", "options", "interrupt_steps", *MEMBERS),
     first=("model", "recipe", "dataset", "schedule", "global_batch"),

@@ -51,5 +51,5 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
             f"{rounded(size, 3)} {unit}, state {rounded(state, 2)}" if size > 0 else ""
             for size, state in held
         ]
-        _bars.beside(axes, rows, words)
+        _bars.label_bars(axes, rows, words)
     return _bars.finished(figure, f"memory [{unit}]", options, parts, panels)

@@ -37,6 +37,6 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
             figure.note(
                 "At a question mark communication was not measured; it is within the other parts."
             )
-            _bars.beside(axes, rows, ["?" if missing else "" for missing in unknown])
+            _bars.label_bars(axes, rows, ["?" if missing else "" for missing in unknown])
             _bars.unknown(axes, "communication not measured")
     return _bars.finished(figure, "median step [ms]", options, PARTS, panels)

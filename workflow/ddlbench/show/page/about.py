@@ -142,7 +142,7 @@ def from_plan(
 
 def _figure(plan: Plan, figure: Figure) -> PageFigure:
     shown = plan_runs.figure_runs(plan, figure.name) or ()
-    rules = [plan.beside[name].rule for name in shown if name in plan.beside]
+    rules = [plan.non_training[name].rule for name in shown if name in plan.non_training]
     return PageFigure(
         figure.name,
         figure.title or figure.name,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from ddlbench.analysis.comparisons import settings, telling
-from ddlbench.analysis.scaling import names, scaling
+from ddlbench.analysis.comparisons import setting_titles, telling
+from ddlbench.analysis.scaling import loader_names, scaling
 from ddlbench.analysis.together import SERIES
 from ddlbench.core.registry import OWN
 
@@ -18,11 +18,11 @@ MEASURES = {"rate": "throughput_images_per_s", "speed": "speed_up"}
 
 def series(runs: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the series over workers, with the interval of each measure where there is one."""
-    table = scaling(runs).assign(named=names)
+    table = scaling(runs).assign(named=loader_names)
     tell = telling(table)
     found = []
     for _, rows in table.groupby(list(SERIES), dropna=False, sort=False):
-        name = ", ".join([who(rows.iloc[0]), *settings(rows.iloc[0].to_dict(), tell)])
+        name = ", ".join([who(rows.iloc[0]), *setting_titles(rows.iloc[0].to_dict(), tell)])
         points = []
         for row in rows.astype(object).where(rows.notna(), None).to_dict("records"):
             sides = {

@@ -40,7 +40,7 @@ def every(
 
     shown = {**tables, "kernels": _beside(study, tables["kernels"])}
     columns = {name: rows.meanings(table.columns) for name, table in EVERY.items()}
-    columns |= {"kernels": rows.meanings(kernels.BESIDE)}
+    columns |= {"kernels": rows.meanings(kernels.WITH_PUBLISHED)}
     findings = pd.DataFrame([row for row in audit if row["severity"] != finding_rows.NOT_CHECKED])
     planned = {
         "run": "The run.",
@@ -51,7 +51,7 @@ def every(
         "ratio": "Ratio of the time it took to the planned time.",
     }
     of_kinds = {
-        rule.table: rule.table.capitalize() for rule in kinds.beside() if rule.table in EVERY
+        rule.table: rule.table.capitalize() for rule in kinds.non_training() if rule.table in EVERY
     }
     page = [
         [rows.runs(tables["runs"], results, about, study.up)],
@@ -90,5 +90,5 @@ def _beside(study: PageStudy, shares: pd.DataFrame) -> pd.DataFrame:
         if figure.plot == "kernel-shares" and figure.reference
     ]
     nothing = pd.DataFrame(columns=["model", "loader", "workers"])
-    beside = kernels.beside(shares, pd.read_csv(files[0]) if files else nothing)
-    return beside.dropna(axis="columns", how="all")
+    compared = kernels.with_published(shares, pd.read_csv(files[0]) if files else nothing)
+    return compared.dropna(axis="columns", how="all")

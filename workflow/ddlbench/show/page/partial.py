@@ -77,8 +77,8 @@ def make(
 def _tables_of(plan: Plan, terms: Sequence[Any], folder: Path, results: Path) -> None:
     """Write all tables of the study, for the jobs that are there."""
     machine = plan.machine
-    beside = [job.folder(results) for job in plan.beside.values()]
-    planned = Planned(plan.digests, plan.order, plan.scaling, beside)
+    non_training = [job.folder(results) for job in plan.non_training.values()]
+    planned = Planned(plan.digests, plan.order, plan.scaling, non_training)
     costs = Costs(tariff(machine), Terms(*terms), dict(machine.peak_tflops_per_worker))
     collect([Path(layout.run(run, results=results)) for run in plan.runs], folder, planned, costs)
     for section in sections.every():
@@ -92,7 +92,7 @@ def _tables_of(plan: Plan, terms: Sequence[Any], folder: Path, results: Path) ->
     )
     for name, jobs in plan.by_kind().items():
         table = registry.member("kinds", name).RULE.table
-        of_job = tables.BESIDE[table].of_job if table in tables.BESIDE else None
+        of_job = tables.OF_JOBS[table].of_job if table in tables.OF_JOBS else None
         if of_job:
             rows: tables.Rows = []
             for job in jobs:

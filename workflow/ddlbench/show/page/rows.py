@@ -15,7 +15,7 @@ import pandas as pd
 
 from ddlbench.analysis.failures import FAILED
 from ddlbench.analysis.tables import EVERY
-from ddlbench.analysis.together import of_programs, sample, settings
+from ddlbench.analysis.together import of_programs, sample, with_roles
 from ddlbench.core import layout, spec
 from ddlbench.core.columns import Column
 from ddlbench.core.formatting import count_of
@@ -24,7 +24,10 @@ from ddlbench.core.registry import OWN
 from ddlbench.core.roles import EXTENT, SETTING
 
 # Settings that often are the same in all rows.
-SHARED = (*settings(SETTING, EXTENT, without=("model", "of_epochs", "interrupt_steps")), "hardware")
+SHARED = (
+    *with_roles(SETTING, EXTENT, without=("model", "of_epochs", "interrupt_steps")),
+    "hardware",
+)
 MOST_ROWS = 1000  # of a table; the file has all
 MOST_LETTERS = 2000  # of a cell; the file has all
 MANY, NAMED = 12, 100  # runs that a cell links to, and names on demand; the rest are counted

@@ -18,7 +18,7 @@ import pandas as pd
 from markupsafe import Markup, escape
 
 from ddlbench.analysis import failures, refusals, together
-from ddlbench.analysis.tables import BESIDE
+from ddlbench.analysis.tables import OF_JOBS
 from ddlbench.analysis.together import ended_well, successful
 from ddlbench.answers import choose, wording
 from ddlbench.audit import finding_rows
@@ -111,7 +111,7 @@ def read_tables(
     read = {name: pd.read_parquet(folder / f"{name}.parquet") for name in TABLES}
     read |= {"frameworks": pd.read_csv(folder / "frameworks.csv")} | sections.read(folder)
     read["reached"] = _reached(study, home)
-    for name in BESIDE:  # of a study with such jobs
+    for name in OF_JOBS:  # of a study with such jobs
         path = folder / f"{name}.parquet"
         read[name] = pd.read_parquet(path) if path.exists() else pd.DataFrame()
     return read, finding_rows.read(folder / "audit.csv")
