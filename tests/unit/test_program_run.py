@@ -137,7 +137,7 @@ def test_one_that_removes_its_folder_leaves_a_record(
         (
             "recorder",
             "rows.write(struct.pack('<q6d', step, *[float('nan')] * 6)), rows.flush()",
-            "no finite numbers",
+            "not finite numbers",
         ),
     ],
 )
