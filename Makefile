@@ -74,7 +74,7 @@ bench: $(VENV)/.installed
 DEVICE ?= cuda
 CHECK_PYTHON := $(if $(wildcard $(BIN)/python),$(BIN)/python,python3)
 gpu-check:
-	@$(CHECK_PYTHON) -c "import pytest, torch" || { echo "gpu-check installs nothing, and $(CHECK_PYTHON) lacks this; \
+	@$(CHECK_PYTHON) -c "import crc32c, pandas, psutil, pyarrow, pydantic, pytest, scipy, timm, torch" || { echo "gpu-check installs nothing, and $(CHECK_PYTHON) lacks this; \
 	    make install GPU=1 brings it" >&2; exit 1; }
 	@DDLBENCH_GPU_TIER=$(DEVICE) DDLBENCH_SLOW=1 $(CHECK_PYTHON) -m pytest -q -r N -p no:cacheprovider tests/gpu \
 	    $(if $(filter cuda,$(DEVICE)),tests/pretended_gpu) $(CHECK)

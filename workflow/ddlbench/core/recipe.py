@@ -5,9 +5,7 @@ from __future__ import annotations  # records are held to the fields' types as t
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, replace
-from typing import Annotated, Any
-
-from annotated_types import Ge
+from typing import Any
 
 from ddlbench.core.roles import REPEAT, SETTING, Role
 
@@ -105,7 +103,7 @@ class Recipe:
     )
     warmup_lr: float | None = key("Rate at which warm-up begins; null is base_lr.", None, minimum=0)
     lr_min: float = key("Where the cosine and the polynomial schedule end.", 0.0, minimum=0)
-    step_epochs: tuple[Annotated[float, Ge(0)], ...] = key(
+    step_epochs: tuple[float, ...] = key(
         "Epochs (from 0) at which the step schedule lowers the rate.", (30, 60, 80)
     )
     step_factor: float = key(

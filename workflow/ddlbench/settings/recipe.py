@@ -5,6 +5,9 @@
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
 
 from ddlbench.core.recipe import Recipe
 from ddlbench.settings.config import CONFIG, complain, read_yaml
@@ -36,10 +39,17 @@ Row = make_dataclass(
 )
 
 
+_STEP_EPOCHS = next(f for f in fields(Recipe) if f.name == "step_epochs")
+
+
 @dataclass(frozen=True, kw_only=True)
 class RecipeFile(Recipe, Keys):
     """A recipe from its file, with the file's values for some batch sizes, ascending."""
 
+    # `Recipe` cannot say what each item of a list must be: ranks import it where pydantic is not installed.
+    step_epochs: tuple[Annotated[float, Field(ge=0)], ...] = key(
+        **_STEP_EPOCHS.metadata, default=_STEP_EPOCHS.default
+    )
     by_batch: tuple[Row, ...] = key(  # type: ignore[valid-type]
         "Rows of values by global batch size, ascending, interpolated linearly between them;"
         " base_lr then is the peak rate at that batch. Batch sizes outside the rows are refused."
