@@ -21,6 +21,7 @@ from ddlbench.audit import AUDITED, SEVERITIES, Material, _columns, all_rules, f
 from ddlbench.audit.check import audit
 from ddlbench.audit.document import page
 from ddlbench.audit.material import of_study, of_tables
+from ddlbench.audit.rules.devices import MOST_NODE_W
 from ddlbench.commands.main import main
 from ddlbench.core.columns import types, write_csv
 from ddlbench.core.recipe import Recipe
@@ -29,7 +30,7 @@ from ddlbench.core.record import STEPS
 from tests.builders.records import SPEC, edit_log, replace_steps, with_clocks, write_record
 from tests.conftest import ROOT
 from tests.facts import missing, refuses
-from tests.unit.audit_clean import changed, found, one, study
+from tests.unit.audit_clean import changed, found, one, put, study
 from tests.unit.audit_faults import FAULTS, set_one
 
 STUDY = study()
@@ -372,6 +373,25 @@ def test_a_fast_repeat_did_nothing_wrong() -> None:
         tables = study()
         tables["runs"].loc[tables["runs"].index[0], "throughput_images_per_s"] *= factor
         assert len(found("slow-repeat", tables)) == count
+
+
+def test_stalls_are_a_share_of_the_steps_that_are_timed() -> None:
+    """Two of 100 are many, though warm-up makes it two of 300."""
+    steps = put("runs", 6, stalls=2, timed_steps=100, steps=300)
+    assert len(found("stalls", changed(steps, STUDY))) == 1
+
+
+@pytest.mark.parametrize(("workers", "count"), [(1, 1), (2, 0)])
+def test_two_nodes_may_draw_twice_the_power_of_one(workers: int, count: int) -> None:
+    """Of one node it is more than possible."""
+
+    def plant(tables: dict[str, pd.DataFrame]) -> None:
+        runs = tables["runs"]
+        place = runs.index[runs["nodes"] == workers][0]
+        energy = 1.5 * MOST_NODE_W * float(runs.loc[place, "train_s"])
+        put("runs", place, energy_j=energy, host_energy_j=energy)(tables)
+
+    assert len(found("possible-power", changed(plant, STUDY))) == count
 
 
 def test_drift_is_said_in_percent_with_its_interval() -> None:
