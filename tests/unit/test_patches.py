@@ -2,6 +2,7 @@
 tests.
 """
 
+import _ctypes
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 from ddlbench import patches
 from ddlbench.core import notes, registry
+from ddlbench.patches import torchvision_operators
 from ddlbench.run.watch import remove_build_locks, watch
 
 from tests.facts import missing, refuses
@@ -332,3 +334,33 @@ def test_params_that_mean_the_same_make_a_job_stale_unless_it_is_patched() -> No
         assert changed("collect", ["'a 1'"], ["'a 2'"])
     finally:
         PersistenceBase.params_changed = before
+
+
+@pytest.mark.parametrize(
+    ("library", "loads", "defined"),
+    [
+        ("_C.so", True, 0),
+        ("_C_stable.so", True, 0),  # of torchvision 0.29: defining twice aborts the process
+        ("_C.so", False, 2),
+        ("_C_stable.so", False, 2),
+        (None, False, 2),
+    ],
+)
+def test_operators_are_defined_only_where_torchvision_cannot_define_them(
+    library: str | None, loads: bool, defined: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "__init__.py").touch()
+    if library and loads:
+        (tmp_path / library).symlink_to(_ctypes.__file__)  # some library that can be loaded
+    elif library:
+        (tmp_path / library).write_text("no library")
+    defines: list[str] = []
+    torch = SimpleNamespace(library=SimpleNamespace(define=lambda name, _: defines.append(name)))
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setattr(
+        torchvision_operators,
+        "find_spec",
+        lambda _: SimpleNamespace(origin=str(tmp_path / "__init__.py")),
+    )
+    torchvision_operators.apply.__wrapped__()
+    assert len(defines) == defined

@@ -1,5 +1,5 @@
-"""torchvision 0.28, where its compiled part does not fit torch: timm and loader `torchvision` need
-none of that part.
+"""torchvision 0.26 to 0.29, where its compiled part does not fit torch: timm and loader `torchvision`
+need none of that part.
 
 Importing a CUDA-built torchvision beside a CPU-built torch fails on two operators that it describes
 to the compiler: their signatures are in the part that could not be loaded. Without a guard: nothing
@@ -27,9 +27,21 @@ def apply() -> None:
     torchvision = find_spec("torchvision")
     if torchvision is None or torchvision.origin is None:
         return
-    try:
-        ctypes.CDLL(str(Path(torchvision.origin).parent / "_C.so"))
-    except OSError:
-        for operator in ("nms", "qnms"):
-            signature = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-            torch.library.define(f"torchvision::{operator}", signature)
+    if _compiled_part_loads(Path(torchvision.origin).parent):
+        return  # it defines them itself: twice would end the process
+    for operator in ("nms", "qnms"):
+        signature = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+        torch.library.define(f"torchvision::{operator}", signature)
+
+
+def _compiled_part_loads(package: Path) -> bool:
+    """Return whether the compiled part can be loaded: `_C.so`, from torchvision 0.29 on
+    `_C_stable.so`.
+    """
+    for library in package.glob("_C*.so"):
+        try:
+            ctypes.CDLL(str(library))
+        except OSError:
+            continue
+        return True
+    return False
