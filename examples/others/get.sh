@@ -37,7 +37,7 @@ environment/bin/python -m pip install --quiet --no-deps --target "$site" lightni
     markdown==3.11.3 werkzeug==3.1.9 tensorboard-data-server==0.7.2 pydot==4.0.1 ultralytics==8.4.190 \
     ultralytics-thop==2.2.3 opencv-python-headless==5.0.0.93 polars==2.1.0 polars-runtime-32==2.1.0 litgpt==0.5.13 \
     litdata==0.2.76 jsonargparse==4.53.0 tokenizers==0.23.3 boto3 botocore s3transfer jmespath obstore docstring-parser \
-    typeshed-client importlib_metadata zipp
+    typeshed-client importlib_metadata zipp scikit-learn==1.9.1 joblib==1.6.0 narwhals==2.29.0 threadpoolctl==3.8.0
 
 "$python" - <<'PYTHON'
 import gzip
