@@ -34,8 +34,8 @@ from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
-from ddlbench.analysis import pooled
-from ddlbench.analysis.pooled import Block
+from ddlbench.analysis import over_settings
+from ddlbench.analysis.over_settings import Block
 from ddlbench.answers import Candidate, Certainty
 from ddlbench.answers.questions import _sides
 from numpy.random import Generator
@@ -171,7 +171,7 @@ def turns(trials: int, rng: Generator) -> Iterator[tuple[str, float, bool]]:
                     Block(block.place, block.cells, float(n))
                     for block, n in zip(made, sizes, strict=True)
                 ]
-                turn = pooled.turn(blocks, sides[0], sides[1], 3)
+                turn = over_settings.turn(blocks, sides[0], sides[1], 3)
                 right += turn is not None and (32 <= turn.at <= 128 or below == above)
             share = right / (trials // 4)
             weak = below < 1.1 and repeats == 1
@@ -196,7 +196,7 @@ def coverage(trials: int, rng: Generator) -> Iterator[tuple[str, float, float, b
             ):
                 sides, held, widths = named(count), 0, []
                 for _ in range(trials):
-                    seen = pooled.compare(
+                    seen = over_settings.compare(
                         study(rng, noise, sides, settings, repeats, 0.05), sides[0], sides[1]
                     )
                     assert seen.low is not None and seen.high is not None
@@ -225,15 +225,19 @@ def settled(trials: int, rng: Generator) -> Iterator[tuple[str, float, bool]]:
             asked = enough = 0
             for _ in range(trials // 2):
                 blocks = study(rng, noise, sides, settings, 3 + most, np.log(ratio))
-                more = pooled.more_pairs(pooled.compare(cut(blocks, 3), sides[0], sides[1], 3), 3)
+                more = over_settings.more_pairs(
+                    over_settings.compare(cut(blocks, 3), sides[0], sides[1], 3), 3
+                )
                 if (
-                    pooled.compare(cut(blocks, 3), sides[0], sides[1], 3).verdict
+                    over_settings.compare(cut(blocks, 3), sides[0], sides[1], 3).verdict
                     or more is None
                     or more > most
                 ):
                     continue
                 asked += 1
-                enough += pooled.compare(cut(blocks, 3 + more), sides[0], sides[1], 3).verdict > 0
+                enough += (
+                    over_settings.compare(cut(blocks, 3 + more), sides[0], sides[1], 3).verdict > 0
+                )
             yield (
                 f"{ratio} | {settings} | {asked / (trials // 2):.0%}",
                 enough / max(1, asked),

@@ -19,7 +19,7 @@ import pandas as pd
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "workflow")]
 
-from ddlbench.analysis import claims, judging  # noqa: E402
+from ddlbench.analysis import claim_verdicts, claims  # noqa: E402
 from ddlbench.analysis.scaling import TIMES  # noqa: E402
 from ddlbench.plan.runs import make_plan  # noqa: E402
 from ddlbench.settings.machine import load_machine  # noqa: E402
@@ -71,14 +71,16 @@ def main() -> int:
     for noise, limit in OPEN.items():
         counts = []
         for seed in range(tries):
-            table = judging.verdicts(asked, *noisy(faithful, noise, np.random.default_rng(seed)))
+            table = claim_verdicts.verdicts(
+                asked, *noisy(faithful, noise, np.random.default_rng(seed))
+            )
             judged = table[
-                ~table["id"].isin(otherwise) & (table["verdict"] != judging.NOT_TESTABLE)
+                ~table["id"].isin(otherwise) & (table["verdict"] != claim_verdicts.NOT_TESTABLE)
             ]
             counts.append(
                 [
                     (judged["verdict"] == verdict).sum()
-                    for verdict in (judging.UNDECIDED, judging.CONTRADICTED)
+                    for verdict in (claim_verdicts.UNDECIDED, claim_verdicts.CONTRADICTED)
                 ]
             )
         still_open, false = np.mean(counts, axis=0)

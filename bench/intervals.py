@@ -1,5 +1,5 @@
 """How often do our intervals hold the truth? Made-up studies, whose truth is known, judged by
-`analysis/statistics.py`.
+`analysis/intervals.py` and `analysis/significance.py`.
 
     python bench/intervals.py [--trials N] [--seed N]
 
@@ -15,7 +15,7 @@ also has a level of its own. The studies differ in what else is wrong: `STUDIES`
     bootstrap    the rival: how often the percentile bootstrap over runs and blocks of steps holds the true median
 
 Then studies of 2, 3, 40 and 90 pairs, of which people read all verdicts together
-(`statistics.at_once`): how many have a false verdict where all sides are equal, each pair judged
+(`significance.at_once`): how many have a false verdict where all sides are equal, each pair judged
 alone and all at once (with the upper end of that share's own interval), and how many of the true
 differences of 5 %, which one setting in ten has, are told either way.
 
@@ -33,7 +33,9 @@ from dataclasses import dataclass, field
 from itertools import combinations, product
 
 import numpy as np
-from ddlbench.analysis import statistics
+from ddlbench.analysis import intervals, significance
+from ddlbench.analysis.drift import drift
+from ddlbench.analysis.warm_up import warm_up
 from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy import special
@@ -148,7 +150,7 @@ def rates(times: Floats) -> tuple[Floats, Floats]:
     """Each run's rate after warm-up [images/s], and its rates in 10 blocks of steps."""
     rate, blocks = np.empty(len(times)), np.empty((len(times), 10))
     for row, run in enumerate(times):
-        kept = run[statistics.warm_up(run)[0] :]
+        kept = run[warm_up(run)[0] :]
         rate[row] = IMAGES * len(kept) / kept.sum()
         size = len(kept) // 10
         blocks[row] = IMAGES * size / kept[: 10 * size].reshape(10, size).sum(axis=1)
@@ -227,13 +229,16 @@ def judge(study: Study, trials: int, seed: int) -> list[Row]:
         counts = dict.fromkeys(("median", "ratio", "false", "told", "bootstrap"), 0)
         for trial in range(trials):
             a, b = one[trial, :n] * when[trial, :n], two[trial, :n] * when[trial, n:]
-            alone = statistics.over_repeats(list(a))
+            alone = intervals.over_repeats(list(a))
             counts["median"] += _holds((alone.low, alone.high), true)
             pairs = dict(enumerate(a * TRUE_RATIO)), dict(enumerate(b))
-            apart, equal = statistics.ratio(*pairs), statistics.ratio(dict(enumerate(a)), pairs[1])
+            apart, equal = (
+                significance.ratio(*pairs),
+                significance.ratio(dict(enumerate(a)), pairs[1]),
+            )
             counts["ratio"] += _holds((apart.low, apart.high), TRUE_RATIO)
-            counts["told"] += apart.verdict == statistics.FASTER
-            counts["false"] += equal.verdict != statistics.CANNOT_TELL
+            counts["told"] += apart.verdict == significance.FASTER
+            counts["false"] += equal.verdict != significance.CANNOT_TELL
             if trial % 4 == 0:  # it takes long
                 counts["bootstrap"] += 4 * _holds(
                     bootstrap(rng, one_blocks[trial, :n] * when[trial, :n, None]), true
@@ -308,9 +313,9 @@ def _told(levels: Floats) -> NDArray[np.bool_]:
     pairs = [
         _ratio(of[one] - of[two]) for of in levels for one, two in combinations(range(len(of)), 2)
     ]
-    both = (pairs, statistics.at_once(pairs))
+    both = (pairs, significance.at_once(pairs))
     return np.array(
-        [[pair.verdict != statistics.CANNOT_TELL for pair in judged] for judged in both]
+        [[pair.verdict != significance.CANNOT_TELL for pair in judged] for judged in both]
     )
 
 
@@ -327,7 +332,7 @@ def warm_ups(trials: int, seed: int) -> list[str]:
     for warm in (0.0, 3.0, 10.0, 30.0, 300.0):
         times = step_times(study, rng, np.zeros(trials), warm)
         true = STEPS / step_times(study, rng, np.zeros(trials), 0).sum(axis=1)
-        cut = [statistics.warm_up(run) for run in times]
+        cut = [warm_up(run) for run in times]
         after = [(STEPS - d) / run[d:].sum() for run, (d, _) in zip(times, cut, strict=True)]
         before, left = (
             np.median(made) / np.median(true) - 1 for made in (STEPS / times.sum(axis=1), after)
@@ -353,9 +358,7 @@ def drifts(trials: int, seed: int) -> list[str]:
             found = 0
             for _ in range(trials):
                 when = rng.permutation(12) / 11.0
-                seen = statistics.drift(
-                    list(cells), when, np.exp(cells + levels(rng, 12) - moved * when)
-                )
+                seen = drift(list(cells), when, np.exp(cells + levels(rng, 12) - moved * when))
                 found += seen is not None and seen.beyond_noise
             lines.append(f"| {moved:.0%} | {name} | {found / trials:.1%} |")
     return lines
@@ -374,12 +377,12 @@ def more(trials: int, seed: int) -> list[str]:
             logs = np.log(true) + rng.normal(0, 0.014, 400)
             first = _ratio(logs[:3])
             if (
-                first.verdict == statistics.CANNOT_TELL
+                first.verdict == significance.CANNOT_TELL
                 and first.more is not None
                 and first.more <= 397
             ):
                 said.append(first.more)
-                enough += _ratio(logs[: 3 + first.more]).verdict != statistics.CANNOT_TELL
+                enough += _ratio(logs[: 3 + first.more]).verdict != significance.CANNOT_TELL
         share = len(said) / trials
         lines.append(
             f"| {true} | {share:.0%} | {np.median(said):.0f} | {enough / max(1, len(said)):.0%} |"
@@ -387,8 +390,8 @@ def more(trials: int, seed: int) -> list[str]:
     return lines
 
 
-def _ratio(logs: Floats) -> statistics.Ratio:
-    return statistics.ratio(dict(enumerate(np.exp(logs))), dict.fromkeys(range(len(logs)), 1.0))
+def _ratio(logs: Floats) -> significance.Ratio:
+    return significance.ratio(dict(enumerate(np.exp(logs))), dict.fromkeys(range(len(logs)), 1.0))
 
 
 def main() -> None:

@@ -34,7 +34,7 @@ from ddlbench.data.source import Place
 from ddlbench.patches import torchvision_operators
 from ddlbench.settings.recipe import load_recipe
 from ddlbench.train.loaders import PictureSet
-from ddlbench.train.loaders._share import MEAN, STD
+from ddlbench.train.loaders._normalisation import MEAN, STD
 from sides import spread
 from told import tell
 

@@ -54,10 +54,14 @@ ROOMS = ("core", "settings", "analysis", "records", "audit", "plan")
 # What decides which side is ahead, at which rate is trained, who gets which sample, what it costs,
 # how ranks start, and what is made again.
 DECIDING = (
-    "analysis/statistics.py",
-    "analysis/pooled.py",
+    "analysis/significance.py",
+    "analysis/intervals.py",
+    "analysis/warm_up.py",
+    "analysis/outliers.py",
+    "analysis/drift.py",
+    "analysis/over_settings.py",
     "core/schedule.py",
-    "train/loaders/_share.py",
+    "train/loaders/_sampling.py",
     "analysis/price.py",
     "plan/launch.py",
     "plan/stale.py",
@@ -67,10 +71,14 @@ LEFT_OUT = ("core/living.py", "core/heartbeats.py", "core/files.py", "core/notes
 # The unit test files of these modules. Of others: those that import them, or that ALSO names, at
 # most FILES.
 TESTS = {
-    "analysis/statistics.py": ("test_statistics.py",),
-    "analysis/pooled.py": ("test_pooled.py",),
+    "analysis/significance.py": ("test_statistics.py",),
+    "analysis/intervals.py": ("test_statistics.py",),
+    "analysis/warm_up.py": ("test_statistics.py",),
+    "analysis/outliers.py": ("test_statistics.py", "test_outliers.py"),
+    "analysis/drift.py": ("test_statistics.py",),
+    "analysis/over_settings.py": ("test_over_settings.py",),
     "core/schedule.py": ("test_recipe.py",),
-    "train/loaders/_share.py": ("test_loaders.py", "test_forms.py"),
+    "train/loaders/_sampling.py": ("test_loaders.py", "test_forms.py"),
     "analysis/price.py": ("test_price.py", "test_budget.py"),
     "plan/launch.py": ("test_launch.py",),
     "plan/stale.py": ("test_stale.py", "test_commands.py"),

@@ -27,7 +27,7 @@ import pandas as pd
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "workflow")]
 
-from ddlbench.analysis import claims, frameworks, judging, nodes, summary  # noqa: E402
+from ddlbench.analysis import claim_verdicts, claims, frameworks, slow_nodes, summary  # noqa: E402
 from ddlbench.analysis.collect import collect  # noqa: E402
 from ddlbench.analysis.price import tariff  # noqa: E402
 from ddlbench.analysis.sheets import Costs, Planned  # noqa: E402
@@ -122,7 +122,7 @@ def make(name: str, on: str, results: Path) -> tuple[int, float, Path]:
     collect_runs(plan, images, results)
     verdicts = claims.read(ROOT / "config/references/claims.csv")
     frames = (pd.read_parquet(home / f"tables/{table}.parquet") for table in ("runs", "kernels"))
-    judging.verdicts(verdicts, *frames).to_csv(home / "tables/verdicts.csv", index=False)
+    claim_verdicts.verdicts(verdicts, *frames).to_csv(home / "tables/verdicts.csv", index=False)
     write_csv(audit(of_study(home / "tables")), finding_rows.COLUMNS, home / "tables/audit.csv")
     frameworks.write(home / "tables/frameworks.csv")
     for figure in study.figures:
@@ -307,7 +307,7 @@ def of_machine(plan: Plan, folder: Path, rng: random.Random) -> None:
             {
                 "host": host,
                 "part": part,
-                "verdict": nodes.LIKE,
+                "verdict": slow_nodes.LIKE,
                 "runs": 9,
                 "epochs": 800,
                 "slow_epochs": 3,
@@ -321,9 +321,9 @@ def of_machine(plan: Plan, folder: Path, rng: random.Random) -> None:
             }
             | {"over": "runs", "over_own_best": 1.01}
             for host in hosts
-            for part in nodes.PARTS
+            for part in slow_nodes.PARTS
         ],
-        nodes.COLUMNS,
+        slow_nodes.COLUMNS,
         folder / "nodes.csv",
     )
     found = {

@@ -4,7 +4,7 @@ save.
     python bench/rounds.py [--trials N] [--studies N] [--seed N]
 
     bounds     how often equal sides differ significantly at some look, with the factor of
-               `pooled.LOOKS`: at most 5 %. The
+               `over_settings.LOOKS`: at most 5 %. The
                truth is normal; one setting, pairs of two sides with the spread of their own (fewest
                degrees of freedom). `needed` is the factor with which it would be the 4 % of a
                single look
@@ -29,7 +29,7 @@ from typing import Any
 import answers as equal_sides
 import numpy as np
 import pandas as pd
-from ddlbench.analysis import pooled
+from ddlbench.analysis import over_settings
 from ddlbench.analysis.tables import frame
 from ddlbench.answers import choose
 from ddlbench.answers.questions import _sides
@@ -63,7 +63,7 @@ def bounds(trials: int, rng: Generator) -> Iterator[tuple[str, float, bool]]:
         least = np.min(chances, axis=0)
         for count in PAIRS:
             level = ONE_LOOK / count
-            share = float(np.mean(least < level / pooled.LOOKS[len(at)])) * count
+            share = float(np.mean(least < level / over_settings.LOOKS[len(at)])) * count
             needed = level / float(np.quantile(least, level))
             chance = 2 * (FALSE * count / trials) ** 0.5
             yield (
@@ -85,7 +85,7 @@ def page(trials: int, rng: Generator) -> Iterator[tuple[str, float, bool]]:
         for count, settings in ((2, 1), (3, 1), (3, 2), (10, 1), (3, 10)):
             at = rounds.looks(until(3, 10))
             sides = equal_sides.named(count)
-            one_of = len(sides) * (len(sides) - 1) / 2 * pooled.LOOKS[len(at)]
+            one_of = len(sides) * (len(sides) - 1) / 2 * over_settings.LOOKS[len(at)]
             tries = max(100, trials // (count * settings))
             sure = 0
             for _ in range(tries):

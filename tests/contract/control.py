@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from ddlbench.core.schedule import learning_rate
 from ddlbench.core.spec import RunSpec
 from ddlbench.train import models
-from ddlbench.train.loaders._share import MEAN, STD, shuffled
+from ddlbench.train.loaders._normalisation import MEAN, STD
+from ddlbench.train.loaders._sampling import shuffled
 from PIL import Image
 
 

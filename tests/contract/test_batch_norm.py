@@ -19,7 +19,7 @@ from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import load_study
 from ddlbench.train import batch_norm, models
-from ddlbench.train.loaders._share import share
+from ddlbench.train.loaders._sampling import share
 from torch import nn
 
 from tests.facts import refuses

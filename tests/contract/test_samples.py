@@ -21,7 +21,7 @@ import torch
 from ddlbench.core import registry
 from ddlbench.data.datasets import mnist5k
 from ddlbench.train.loaders import PictureSet
-from ddlbench.train.loaders._share import MEAN, STD
+from ddlbench.train.loaders._normalisation import MEAN, STD
 from PIL import Image
 
 from tests.conftest import ROOT

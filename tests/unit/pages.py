@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
-from ddlbench.analysis import frameworks, nodes
+from ddlbench.analysis import frameworks, slow_nodes
+from ddlbench.analysis.claim_verdicts import COLUMNS, NOT_TESTABLE
 from ddlbench.analysis.collect import collect
-from ddlbench.analysis.judging import COLUMNS, NOT_TESTABLE
 from ddlbench.audit import finding_rows
 from ddlbench.audit.check import audit
 from ddlbench.audit.material import of_study
@@ -48,17 +48,19 @@ def of_machine(folder: Path) -> None:
     found = [rank | {"rank": number, "host": f"node{number}"} for number in (0, 1)]
     text = json.dumps({"time": 1.79e9, "problems": [f"node1: {EVIL}"], "ranks": found})
     (folder / "preflight-test.json").write_text(text)
-    row: dict[str, object] = {column.name: None for column in nodes.COLUMNS}
+    row: dict[str, object] = {column.name: None for column in slow_nodes.COLUMNS}
     row |= {
         "part": "compute",
-        "verdict": nodes.LIKE,
+        "verdict": slow_nodes.LIKE,
         "runs": 4,
         "epochs": 8,
         "slow_epochs": 0,
         "excess_s": 0.01,
     }
     write_csv(
-        [row | {"host": f"node{number}"} for number in (0, 1)], nodes.COLUMNS, folder / "nodes.csv"
+        [row | {"host": f"node{number}"} for number in (0, 1)],
+        slow_nodes.COLUMNS,
+        folder / "nodes.csv",
     )
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from ddlbench.analysis import claims, judging
-from ddlbench.analysis.judging import CONTRADICTED, NOT_TESTABLE, SUPPORTED, UNDECIDED
+from ddlbench.analysis import claim_verdicts, claims
+from ddlbench.analysis.claim_verdicts import CONTRADICTED, NOT_TESTABLE, SUPPORTED, UNDECIDED
 from ddlbench.settings.config import CONFIG
 
 from tests.builders.tables import repeats, row
@@ -24,7 +24,7 @@ def judged(tmp_path: Path, line: str, *runs: dict[str, object]) -> dict[str, obj
     (tmp_path / "claims.csv").write_text(HEAD + f"c,s,p,words,{line}\n")
     table = pd.DataFrame([MORE | run for run in runs])
     shares = {"communication_percent": 20.0, "computation_percent": 60.0}
-    said = judging.verdicts(
+    said = claim_verdicts.verdicts(
         claims.read(tmp_path / "claims.csv"), table, table[["run"]].assign(**shares)
     )
     (only,) = said.to_dict("records")
@@ -130,8 +130,8 @@ def test_verdicts_for_people(tmp_path: Path) -> None:
     )
     table = pd.DataFrame([MORE | run for run in SCALING])
     shares = table[["run"]].assign(communication_percent=1.0, computation_percent=2.0)
-    decided, counts = judging.lines(
-        judging.verdicts(claims.read(tmp_path / "claims.csv"), table, shares)
+    decided, counts = claim_verdicts.lines(
+        claim_verdicts.verdicts(claims.read(tmp_path / "claims.csv"), table, shares)
     )
     assert (
         missing(
@@ -331,7 +331,7 @@ def test_many_cells_say_together_how_unsteady_the_machine_is(
         path.write_text(HEAD + asked)
         table = pd.DataFrame([MORE | run for run in of_models(first, others, count)])
         shares = {"communication_percent": 20.0, "computation_percent": 60.0}
-        said = judging.verdicts(
+        said = claim_verdicts.verdicts(
             claims.read(path), table, table[["run"]].assign(**shares)
         ).set_index("id")
         verdicts.append(said.loc["a", "verdict"])
@@ -441,7 +441,7 @@ def test_our_claims() -> None:
         if one.claim.startswith(leaning) and not one.claim.startswith("at large scale")
     ] == []
     empty = pd.DataFrame([MORE | row(1.0)])
-    said = judging.verdicts(
+    said = claim_verdicts.verdicts(
         ours, empty, pd.DataFrame(columns=["run", "communication_percent", "computation_percent"])
     )
     assert len(said) == len(ours)

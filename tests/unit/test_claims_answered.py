@@ -7,7 +7,7 @@ from functools import cache
 import pandas as pd
 import pytest
 import yaml
-from ddlbench.analysis import claims, judging
+from ddlbench.analysis import claim_verdicts, claims
 from ddlbench.analysis.tables import frame
 from ddlbench.plan.runs import make_plan
 from ddlbench.plan.values import Plan
@@ -62,7 +62,7 @@ def judged(study: str, source: str, telling: str) -> pd.DataFrame:
         for one in OURS
         if one.source == source and (telling == "" or one.id in OTHERWISE[telling])
     ]
-    return judging.verdicts(
+    return claim_verdicts.verdicts(
         ours, *told.runs(planned(study), told.TELLERS[source, telling])
     ).set_index("id")
 
@@ -74,9 +74,11 @@ def test_runs_made_as_a_source_says_support_each_of_its_claims(study: str) -> No
             table = judged(study, source, telling)
             if not telling:
                 table = table[~table.index.isin(CONTRADICTING)]
-            wrong = table[~table["verdict"].isin([judging.SUPPORTED, judging.NOT_TESTABLE])]
+            wrong = table[
+                ~table["verdict"].isin([claim_verdicts.SUPPORTED, claim_verdicts.NOT_TESTABLE])
+            ]
             assert wrong[["verdict", "measured", "low", "high", "published"]].to_dict("index") == {}
-            assert judging.SUPPORTED in set(table["verdict"]) or telling
+            assert claim_verdicts.SUPPORTED in set(table["verdict"]) or telling
 
 
 def test_each_claim_is_judged_by_a_shipped_study_or_says_why_not() -> None:
@@ -84,7 +86,9 @@ def test_each_claim_is_judged_by_a_shipped_study_or_says_why_not() -> None:
         judged(study, source, "") for study in {*JUDGES} - {*SLOW} for source in JUDGES[study]
     ]
     known = {
-        one for table in tables for one in table.index[table["verdict"] != judging.NOT_TESTABLE]
+        one
+        for table in tables
+        for one in table.index[table["verdict"] != claim_verdicts.NOT_TESTABLE]
     }
     assert known == {one.id for one in OURS if one.quantity}
     assert all(one.why for one in OURS if not one.quantity)
@@ -92,7 +96,7 @@ def test_each_claim_is_judged_by_a_shipped_study_or_says_why_not() -> None:
 
 def test_where_a_source_contradicts_itself_the_verdict_says_so() -> None:
     table = judged("aach2023-short", "aach2023", "").loc[sorted(CONTRADICTING)]
-    assert set(table["verdict"]) == {judging.CONTRADICTED}
+    assert set(table["verdict"]) == {claim_verdicts.CONTRADICTED}
     assert table["why"].str.contains("its own|its Efficiency").all()
 
 
@@ -118,8 +122,8 @@ def test_runs_that_a_source_never_made_are_in_none_of_its_verdicts() -> None:
 
 @pytest.mark.parametrize("study", sorted({*STUDIES} - {*JUDGES}))
 def test_no_other_study_says_anything_to_a_claim(study: str) -> None:
-    table = judging.verdicts(OURS, *told.runs(planned(study), lambda _: told.NEVER))
-    assert set(table["verdict"]) == {judging.NOT_TESTABLE}
+    table = claim_verdicts.verdicts(OURS, *told.runs(planned(study), lambda _: told.NEVER))
+    assert set(table["verdict"]) == {claim_verdicts.NOT_TESTABLE}
     assert table["why"].str.len().gt(0).all()
 
 
@@ -132,8 +136,8 @@ def test_a_claim_says_which_of_its_conditions_no_run_meets() -> None:
     ):
         rows = [row(100.0, framework=name, **few, **wrong) for name in ("ddp", "horovod", "zero-1")]
         ours = [one for one in OURS if one.source == "aach2023" and one.quantity == "throughput"]
-        table = judging.verdicts(ours, frame("runs", rows), frame("kernels", []))
-        assert set(table["verdict"]) == {judging.NOT_TESTABLE}
+        table = claim_verdicts.verdicts(ours, frame("runs", rows), frame("kernels", []))
+        assert set(table["verdict"]) == {claim_verdicts.NOT_TESTABLE}
         assert [missing(said, *why) for said in table["why"]] == [[]] * len(table)
 
 

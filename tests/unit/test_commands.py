@@ -19,7 +19,7 @@ from unittest.mock import Mock
 
 import pandas as pd
 import pytest
-from ddlbench.analysis import judging
+from ddlbench.analysis import claim_verdicts
 from ddlbench.commands import configuration, main, of_study, snakefile, status
 from ddlbench.core import gone, layout, living
 from ddlbench.core.files import write_text
@@ -347,7 +347,7 @@ def test_verdicts_are_an_answer(here: Path, capsys: pytest.CaptureFixture[str]) 
     assert missing(ended("verdicts"), "results/demo/local/tables/verdicts.csv: ", "snakemake") == []
     table = here / "results/demo/local/tables/verdicts.csv"
     table.parent.mkdir(parents=True)
-    row = dict.fromkeys(judging.COLUMNS, "x") | {"verdict": judging.NOT_TESTABLE}
+    row = dict.fromkeys(claim_verdicts.COLUMNS, "x") | {"verdict": claim_verdicts.NOT_TESTABLE}
     pd.DataFrame([row]).to_csv(table, index=False)
     assert ended("verdicts") == 0
     assert capsys.readouterr().out.startswith(

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from ddlbench.analysis import compare
-from ddlbench.analysis.compare import ALL, Run
+from ddlbench.analysis import before_after
+from ddlbench.analysis.before_after import ALL, Run
 from ddlbench.core import layout
 from ddlbench.core.columns import write_csv
 from ddlbench.settings.config import ConfigError
@@ -41,7 +41,9 @@ def runs(seed: int, repeats: int = 5, noise: float = 0.02, **factors: float) -> 
         }
         whole = 100 * sum(parts.values()) * np.exp(chance.gauss(0, noise))
         of_host = {
-            host: {name: parts[name] * np.exp(chance.gauss(0, noise)) for name in compare.OF_HOST}
+            host: {
+                name: parts[name] * np.exp(chance.gauss(0, noise)) for name in before_after.OF_HOST
+            }
             for host in ("node1", "node2")
         }
         of_host["node2"]["compute_s"] *= factors.get("node2", 1.0)
@@ -57,23 +59,23 @@ def runs(seed: int, repeats: int = 5, noise: float = 0.02, **factors: float) -> 
     return found
 
 
-def verdict(rows: list[compare.Row], quantity: str = "epoch_s", host: str = ALL) -> str:
+def verdict(rows: list[before_after.Row], quantity: str = "epoch_s", host: str = ALL) -> str:
     (row,) = [row for row in rows if (row["quantity"], row["host"]) == (quantity, host)]
     return str(row["verdict"])
 
 
 def test_a_faster_part_is_named() -> None:
-    rows = compare.rows(runs(1), runs(2, compute_s=0.7))
+    rows = before_after.rows(runs(1), runs(2, compute_s=0.7))
     assert verdict(rows) == verdict(rows, "compute_s") == "faster"
     assert verdict(rows, "data_wait_s") == "cannot tell"
-    said = compare.lines(rows)
+    said = before_after.lines(rows)
     assert said[0].startswith("mnist: faster, ") and missing(said[0], "epoch") == []
     named = [line.split(":")[0].strip() for line in said[1:]]
     assert named == ["compute_s", "compute_s on node1", "compute_s on node2"]
 
 
 def test_slower_on_one_host_names_the_host() -> None:
-    rows = compare.rows(
+    rows = before_after.rows(
         runs(1, noise=0.005), runs(2, noise=0.005, node2=1.3, communication_wait_s=6.0)
     )
     assert verdict(rows) == "slower"
@@ -81,18 +83,18 @@ def test_slower_on_one_host_names_the_host() -> None:
         "cannot tell",
         "slower",
     )
-    said = "\n".join(compare.lines(rows))
+    said = "\n".join(before_after.lines(rows))
     assert "communication_wait_s: +49.93 ms per step" in said
     assert "compute_s on node2" in said
     assert "compute_s on node1" not in said
 
 
 def test_one_pair_says_nothing_and_few_say_how_many_more() -> None:
-    rows = compare.rows(runs(1, 1), runs(2, 1, compute_s=0.5))
+    rows = before_after.rows(runs(1, 1), runs(2, 1, compute_s=0.5))
     assert verdict(rows) == "cannot tell"
-    assert compare.lines(rows)[0].endswith("(1 pair)")
-    rows = compare.rows(runs(1, 3), runs(2, 3, compute_s=0.97))
-    assert missing(compare.lines(rows)[0], "more pairs") == []
+    assert before_after.lines(rows)[0].endswith("(1 pair)")
+    rows = before_after.rows(runs(1, 3), runs(2, 3, compute_s=0.97))
+    assert missing(before_after.lines(rows)[0], "more pairs") == []
 
 
 def test_runs_of_several_kinds_are_judged_each_and_together() -> None:
@@ -103,9 +105,9 @@ def test_runs_of_several_kinds_are_judged_each_and_together() -> None:
             for one in runs(seed + ord(cell), 3, **factors)
         ]
 
-    rows = compare.rows(kinds(1), kinds(5, compute_s=0.6))
+    rows = before_after.rows(kinds(1), kinds(5, compute_s=0.6))
     assert {row["runs"] for row in rows} == {ALL, "a", "b"}
-    assert compare.lines(rows)[0].startswith("all: faster")
+    assert before_after.lines(rows)[0].startswith("all: faster")
     (of_all,) = [row for row in rows if (row["runs"], row["quantity"]) == (ALL, "epoch_s")]
     assert of_all["pairs"] == 6
 
@@ -115,34 +117,36 @@ def test_what_differs_is_listed() -> None:
         runs(1),
         [replace(one, software={"torch": "2.13", "python": "3.11"}) for one in runs(2)],
     )
-    assert compare.differences(before, after) == ["torch: 2.12 -> 2.13"]
+    assert before_after.differences(before, after) == ["torch: 2.12 -> 2.13"]
     moved = [replace(one, of_host={"node7": one.of_host["node1"]}) for one in after]
-    assert "hosts: node1, node2 -> node7" in compare.differences(before, moved)
-    assert {row["host"] for row in compare.rows(before, moved)} == {ALL}  # no host is on both sides
+    assert "hosts: node1, node2 -> node7" in before_after.differences(before, moved)
+    assert {row["host"] for row in before_after.rows(before, moved)} == {
+        ALL
+    }  # no host is on both sides
     # A machine file with one more variable is a stage too; runs without it have it unset.
     before = [replace(one, environment={"OMP_NUM_THREADS": "1"}) for one in runs(1)]
     after = [
         replace(one, environment={"OMP_NUM_THREADS": "1", "ONEDNN_MAX_CPU_ISA": "SSE41"})
         for one in runs(2)
     ]
-    assert compare.differences(before, after) == ["ONEDNN_MAX_CPU_ISA: unset -> SSE41"]
+    assert before_after.differences(before, after) == ["ONEDNN_MAX_CPU_ISA: unset -> SSE41"]
     mixed = [*before[1:], after[0]]
-    assert compare.differences(before, mixed) == ["ONEDNN_MAX_CPU_ISA: unset -> SSE41, unset"]
+    assert before_after.differences(before, mixed) == ["ONEDNN_MAX_CPU_ISA: unset -> SSE41, unset"]
 
 
 def test_sides_made_one_after_the_other_are_said() -> None:
     """A drift of the machine looks like software then."""
     before = [replace(one, began_s=float(one.repeat)) for one in runs(1)]
     after = [replace(one, began_s=one.repeat + 100.0) for one in runs(2)]
-    assert [line.split(":")[0] for line in compare.differences(before, after)] == ["order"]
-    assert [line.split(":")[0] for line in compare.differences(after, before)] == ["order"]
+    assert [line.split(":")[0] for line in before_after.differences(before, after)] == ["order"]
+    assert [line.split(":")[0] for line in before_after.differences(after, before)] == ["order"]
     alternated = [replace(one, began_s=one.repeat + 0.5) for one in runs(2)]
-    assert compare.differences(before, alternated) == []
+    assert before_after.differences(before, alternated) == []
 
 
 def test_nothing_in_common() -> None:
     other = [replace(one, cell="other") for one in runs(2)]
-    assert compare.rows(runs(1), other) == compare.lines([]) == []
+    assert before_after.rows(runs(1), other) == before_after.lines([]) == []
 
 
 # Records
@@ -164,10 +168,10 @@ def test_records_of_two_machine_files_are_compared(tmp_path: Path) -> None:
     for repeat in (1, 2, 3):
         planted(tmp_path / "runs", "stage-2024", repeat, 0.1, "2.0")
         planted(tmp_path / "runs", "stage-2025", repeat, 0.05, "2.1")
-    before, refused = compare.side("stage-2024", tmp_path)
-    after, _ = compare.side("stage-2025", tmp_path)
+    before, refused = before_after.side("stage-2024", tmp_path)
+    after, _ = before_after.side("stage-2025", tmp_path)
     assert (len(before), len(after), refused) == (3, 3, [])
-    rows = compare.rows(before, after)
+    rows = before_after.rows(before, after)
     assert (
         verdict(rows)
         == verdict(rows, "compute_s")
@@ -176,44 +180,44 @@ def test_records_of_two_machine_files_are_compared(tmp_path: Path) -> None:
     )
     (whole,) = [row for row in rows if row["quantity"] == "epoch_s"]
     assert whole["ratio"] == pytest.approx(0.29 / 0.34, rel=0.01)
-    assert compare.differences(before, after) == ["STAGE: 2.0 -> 2.1", "torch: 2.0 -> 2.1"]
+    assert before_after.differences(before, after) == ["STAGE: 2.0 -> 2.1", "torch: 2.0 -> 2.1"]
     # The same two as folders.
     (tmp_path / "new").mkdir()
     for record in (tmp_path / "runs").glob("stage-2025-*"):
         record.rename(tmp_path / "new" / record.name)
-    assert compare.rows(before, compare.side(str(tmp_path / "new"), tmp_path)[0]) == rows
+    assert before_after.rows(before, before_after.side(str(tmp_path / "new"), tmp_path)[0]) == rows
     path = tmp_path / layout.comparison("stage-2024", "/old/results/../runs")
     assert path.name == "stage-2024-old_results_.._runs.csv"
-    write_csv(rows, compare.COLUMNS, path)
+    write_csv(rows, before_after.COLUMNS, path)
     assert len(pd.read_csv(path)) == len(rows)
     # The page of both, and of a side with itself.
     page = path.with_suffix(".html")
     sides = {"stage-2024": [one.folder for one in before], "<new>": [*(tmp_path / "new").iterdir()]}
-    compared.write(page, sides, rows, compare.differences(before, after))
+    compared.write(page, sides, rows, before_after.differences(before, after))
     text = page.read_text(encoding="utf-8")
     assert text.index("STAGE: 2.0 -&gt; 2.1") < text.index("Ratios") < text.index("<img")
     assert "<new>" not in text and "ddp, &lt;new&gt;" in text
-    assert compare.same(before, after) == []
-    assert missing(compare.same(before, before)[0], "3 of 3") == []
+    assert before_after.same(before, after) == []
+    assert missing(before_after.same(before, before)[0], "3 of 3") == []
 
 
 def test_a_side_of_two_machines_is_asked_which(tmp_path: Path) -> None:
     for machine in ("local", "local-2"):
         planted(tmp_path / "kept/old/runs", machine, 1, 0.1, "2.0")
     with refuses(ConfigError, "local, local-2", "old/local", "old/local-2"):
-        compare.side("old", tmp_path)
+        before_after.side("old", tmp_path)
     assert [
-        len(compare.side(f"old/{name}", tmp_path)[0]) for name in ("local", "local-2", "x")
+        len(before_after.side(f"old/{name}", tmp_path)[0]) for name in ("local", "local-2", "x")
     ] == [1, 1, 0]
 
 
 def test_a_damaged_record_is_named_and_left_out(tmp_path: Path) -> None:
     record = planted(tmp_path / "runs", "here", 1, 0.1, "2.0")
     (record / "steps.parquet").write_bytes(b"no table")
-    found, refused = compare.side("here", tmp_path)
+    found, refused = before_after.side("here", tmp_path)
     assert found == []
     assert "steps.parquet" in refused[0]
-    assert compare.side("nowhere", tmp_path) == ([], [])
+    assert before_after.side("nowhere", tmp_path) == ([], [])
 
 
 # Real trainings under three stages of one machine, as `ddlbench compare` read them: what it says of
@@ -229,16 +233,16 @@ STAGES: dict[str, list[Run]] = {
 
 
 def test_another_variable_is_told_with_the_part_that_it_moves() -> None:
-    rows = compare.rows(STAGES["old"], STAGES["new"])
-    said = compare.lines(rows)
+    rows = before_after.rows(STAGES["old"], STAGES["new"])
+    said = before_after.lines(rows)
     assert missing(said[0], ": slower, ", "epoch +") == []
     moved = [line.split(":")[0].strip() for line in said[1:]]
     assert {"compute_s", "compute_s on vm"} <= set(moved)
     assert "communication_transfer_s" not in moved
-    assert compare.differences(STAGES["old"], STAGES["new"]) == ["OMP_NUM_THREADS: 1 -> 4"]
+    assert before_after.differences(STAGES["old"], STAGES["new"]) == ["OMP_NUM_THREADS: 1 -> 4"]
 
 
 def test_the_same_software_cannot_be_told() -> None:
-    (said,) = compare.lines(compare.rows(STAGES["old"], STAGES["same"]))
+    (said,) = before_after.lines(before_after.rows(STAGES["old"], STAGES["same"]))
     assert missing(said, ": cannot tell, ", "epoch") == []
-    assert compare.differences(STAGES["old"], STAGES["same"]) == []
+    assert before_after.differences(STAGES["old"], STAGES["same"]) == []

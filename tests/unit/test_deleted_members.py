@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from ddlbench.analysis import judging
+from ddlbench.analysis import claim_verdicts
 from ddlbench.audit import finding_rows
 from ddlbench.core import registry
 from ddlbench.core.columns import write_csv
@@ -71,7 +71,7 @@ def try_all(folder: Path) -> None:
     (folder / "config").symlink_to(ROOT / "config")
     write_record(folder / "runs", SPEC)
     write_csv([], finding_rows.COLUMNS, folder / "beside/audit.csv")
-    pd.DataFrame(columns=judging.COLUMNS).to_csv(folder / "beside/verdicts.csv", index=False)
+    pd.DataFrame(columns=claim_verdicts.COLUMNS).to_csv(folder / "beside/verdicts.csv", index=False)
     files = {file: [str(package / file), *map(str, naming(file, package))] for file in WITHOUT[1:]}
     done = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("without.py")), str(folder)],

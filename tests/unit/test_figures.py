@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from ddlbench.analysis.statistics import over_repeats
+from ddlbench.analysis.intervals import over_repeats
 from ddlbench.core import registry
 from ddlbench.plan.runs import make_plan
 from ddlbench.settings.config import CONFIG

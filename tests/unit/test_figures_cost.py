@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-from ddlbench.analysis import claims, comparisons, judging
+from ddlbench.analysis import claim_verdicts, claims, comparisons
 from ddlbench.analysis.sheets import Terms, costs
 from ddlbench.analysis.tables import frame
 from ddlbench.core import registry
@@ -137,13 +137,13 @@ def test_interrupted_runs_are_compared_only_by_what_an_interruption_took() -> No
             }
             rows.append(spec.columns() | {"status": "success"} | measures)
     runs = frame("runs", rows)
-    table = judging.verdicts(
+    table = claim_verdicts.verdicts(
         claims.read(CONFIG / "references/claims.csv"), runs, frame("kernels", [])
     ).set_index("id")
-    assert table.loc["comparison2022-spot", "verdict"] == judging.SUPPORTED
+    assert table.loc["comparison2022-spot", "verdict"] == claim_verdicts.SUPPORTED
     assert (
         table.loc["comparison2022-deepspeed-above-horovod-throughput", "verdict"]
-        == judging.NOT_TESTABLE
+        == claim_verdicts.NOT_TESTABLE
     )
     assert comparisons.rows(runs) == []
     assert costs.rows(runs, costs.Terms()) == []

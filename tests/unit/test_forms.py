@@ -17,7 +17,7 @@ from ddlbench.data.prepare import prepare, write_form
 from ddlbench.data.source import BadImage, Entry, SourceError
 from ddlbench.data.target import TargetError
 from ddlbench.data.verify import verify
-from ddlbench.train.loaders._share import share, shuffled
+from ddlbench.train.loaders._sampling import share, shuffled
 
 from tests.disks import Watched
 from tests.facts import refuses

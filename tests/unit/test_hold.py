@@ -23,7 +23,7 @@ from ddlbench.patches import snakemake_outputs
 from ddlbench.run import hold, infer, job, survivors
 from ddlbench.run.facts import facts
 from ddlbench.settings.config import ConfigError
-from ddlbench.slurm import queue as slurm
+from ddlbench.slurm import squeue
 from snakemake.jobs import Job
 
 from tests.builders.records import SPEC, edit_log, write_record
@@ -102,11 +102,11 @@ def test_a_later_process_with_that_number_is_another(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("answer", "life"),
     [
-        (f"echo '{slurm.marked('7', 'RUNNING')}'", True),
-        (f"echo '{slurm.marked('7', 'COMPLETING')}'", True),
-        (f"echo '{slurm.marked('7', 'PENDING')}'", False),  # queued again: nothing of it runs
-        (f"echo '{slurm.marked('7', 'COMPLETED')}'", False),  # finished, and still known
-        (f"echo Welcome; echo; echo '{slurm.marked('7', 'RUNNING')}'; echo '2 | jobs'", True),
+        (f"echo '{squeue.marked('7', 'RUNNING')}'", True),
+        (f"echo '{squeue.marked('7', 'COMPLETING')}'", True),
+        (f"echo '{squeue.marked('7', 'PENDING')}'", False),  # queued again: nothing of it runs
+        (f"echo '{squeue.marked('7', 'COMPLETED')}'", False),  # finished, and still known
+        (f"echo Welcome; echo; echo '{squeue.marked('7', 'RUNNING')}'; echo '2 | jobs'", True),
         ("echo Welcome", None),  # nothing that can be read is no answer
         ("true", None),
         ("echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1", False),  # forgotten
@@ -148,14 +148,14 @@ def test_only_jobs_of_this_folder_that_make_what_is_planned_count(
     lines = [
         "*** Welcome | quota 5 of 10 | see https://x/1 | all | is | well ***",
         "",
-        slurm.marked("1", "RUNNING", "None", f"{folder}", "rule_train_wildcards_a-r1"),
-        slurm.marked("6", "RUNNING", "None", f"{folder}", "mine\nin two lines"),
-        slurm.marked(
+        squeue.marked("1", "RUNNING", "None", f"{folder}", "rule_train_wildcards_a-r1"),
+        squeue.marked("6", "RUNNING", "None", f"{folder}", "mine\nin two lines"),
+        squeue.marked(
             "2", "PENDING", "Resources", f"{folder}", "fs=work\nrule_train_wildcards_b-r1"
         ),
-        slurm.marked("3", "RUNNING", "None", f"{folder}", "rule_train_wildcards_of-another-study"),
-        slurm.marked("4", "RUNNING", "None", "/elsewhere", "rule_train_wildcards_a-r1"),
-        slurm.marked("5", "RUNNING", "None", f"{folder}", "(null)"),
+        squeue.marked("3", "RUNNING", "None", f"{folder}", "rule_train_wildcards_of-another-study"),
+        squeue.marked("4", "RUNNING", "None", "/elsewhere", "rule_train_wildcards_a-r1"),
+        squeue.marked("5", "RUNNING", "None", f"{folder}", "(null)"),
         "6 jobs",
     ]
     asked = 'case " $* " in *" --all "*) [ -n "$SQUEUE_STATES" ] ||'
@@ -179,7 +179,7 @@ def test_only_jobs_of_this_folder_that_make_what_is_planned_count(
 def test_they_are_waited_for(
     tmp_path: Path, command: Any, capsys: Any, job: tuple[str, str], says: tuple[str, ...]
 ) -> None:
-    line = slurm.marked("7", *job, str(tmp_path), "rule_train_wildcards_a")
+    line = squeue.marked("7", *job, str(tmp_path), "rule_train_wildcards_a")
     command(
         "squeue",
         f"cd {tmp_path}; [ $(ls calls* | wc -l) = 3 ] || {{ touch calls$$; echo '{line}'; }}",

@@ -21,7 +21,7 @@ from ddlbench.plan.values import Plan
 from ddlbench.run.facts import facts
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import Machine, Partition
-from ddlbench.slurm.jobs import node_resources
+from ddlbench.slurm.sbatch import node_resources
 from ddlbench.train.assignment import TELLING, seen_here
 
 from tests.builders.machines import JUWELS, LAPTOP, write_machine

@@ -23,8 +23,9 @@ from ddlbench.data.forms.raw import Files
 from ddlbench.data.manifest import Manifest, Split
 from ddlbench.data.verify import index
 from ddlbench.train.loaders import (
+    _normalisation,
     _pictures,
-    _share,
+    _sampling,
     _stream,
     _workers,
     native,
@@ -46,11 +47,11 @@ def run(workers: int, batch: int, epochs: int = 3):
 
 def test_an_order_is_the_one_that_it_was():
     """Numbers that the first version gave: another order would be another training."""
-    assert _share.shuffled(12, 1, 0).tolist() == [8, 11, 4, 7, 5, 0, 1, 9, 2, 10, 6, 3]
-    assert _share.shuffled(12, 7, 3).tolist() == [4, 2, 5, 8, 7, 3, 11, 10, 0, 1, 9, 6]
-    parts = [part.tolist() for part in _share.share(_share.shuffled(12, 1, 0), 5, 1, 2)]
+    assert _sampling.shuffled(12, 1, 0).tolist() == [8, 11, 4, 7, 5, 0, 1, 9, 2, 10, 6, 3]
+    assert _sampling.shuffled(12, 7, 3).tolist() == [4, 2, 5, 8, 7, 3, 11, 10, 0, 1, 9, 6]
+    parts = [part.tolist() for part in _sampling.share(_sampling.shuffled(12, 1, 0), 5, 1, 2)]
     assert parts == [[4, 7, 5], [9, 2, 10], [3]]
-    parts = [part.tolist() for part in _share.share(_share.shuffled(12, 7, 3), 5, 0, 2, 1)]
+    parts = [part.tolist() for part in _sampling.share(_sampling.shuffled(12, 7, 3), 5, 0, 2, 1)]
     assert parts == [[3, 11], [9]]
 
 
@@ -96,7 +97,7 @@ def test_ranks_draw_different_random_batches():
 def test_every_sample_of_a_step_has_one_rank_in_shares_as_equal_as_it_goes(images, batch, world):
     """In the order of the epoch, and in as many steps on every rank."""
     ranks = [
-        [list(part) for part in _share.share(range(images), batch, rank, world)]
+        [list(part) for part in _sampling.share(range(images), batch, rank, world)]
         for rank in range(world)
     ]
     steps = list(zip(*ranks, strict=True))
@@ -109,14 +110,17 @@ def test_every_sample_of_a_step_has_one_rank_in_shares_as_equal_as_it_goes(image
         assert len(steps) == spec.steps_per_epoch(images, batch)
     for first in range(len(steps) + 2):
         later = [
-            [list(part) for part in _share.share(range(images), batch, rank, world, first)]
+            [list(part) for part in _sampling.share(range(images), batch, rank, world, first)]
             for rank in range(world)
         ]
         assert later == [parts[first:] for parts in ranks]
 
 
 def test_pixels_are_normalised_as_everywhere_in_the_literature():
-    assert (_share.MEAN, _share.STD) == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+    assert (_normalisation.MEAN, _normalisation.STD) == (
+        (0.485, 0.456, 0.406),
+        (0.229, 0.224, 0.225),
+    )
 
 
 def taken(batches: native.Batches, epoch: int, first_step: int = 0) -> list[list[int]]:
@@ -145,7 +149,9 @@ def test_orders_drawn_ahead_are_those_drawn_at_once(shuffle):
 def test_the_next_epochs_order_lies_ready_when_it_begins(monkeypatch):
     """And none is drawn that no epoch of the run needs."""
     drawn = []
-    monkeypatch.setattr(native, "shuffled", lambda *a: drawn.append(a[-1]) or _share.shuffled(*a))
+    monkeypatch.setattr(
+        native, "shuffled", lambda *a: drawn.append(a[-1]) or _sampling.shuffled(*a)
+    )
     batches = native.Batches(100, True, run(2, 16, epochs=2), 0)
     for epoch in range(2):
         taken(batches, epoch)

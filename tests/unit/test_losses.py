@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from ddlbench.analysis import losses, nodes
+from ddlbench.analysis import losses, slow_nodes
 from ddlbench.analysis.losses import PARTS, SPLIT
-from ddlbench.analysis.nodes import HARDWARE, LIKE, UNKNOWN, WANDERS, HostEpoch, compare_hosts
 from ddlbench.analysis.record import Record
+from ddlbench.analysis.slow_nodes import HARDWARE, LIKE, UNKNOWN, WANDERS, HostEpoch, compare_hosts
 from ddlbench.core.columns import write_csv
 from ddlbench.core.mllog import Event
 from ddlbench.core.step_rows import STEP_COLUMNS, STEP_PARTS
@@ -266,7 +266,7 @@ def study(
 
 def verdicts(entries: list[HostEpoch]) -> dict[tuple[str, str], str]:
     """Those that are not as the others."""
-    rows = nodes.rows(entries)
+    rows = slow_nodes.rows(entries)
     return {
         (str(r["host"]), str(r["part"])): str(r["verdict"]) for r in rows if r["verdict"] != LIKE
     }
@@ -277,7 +277,7 @@ def verdicts(entries: list[HostEpoch]) -> dict[tuple[str, str], str]:
 def test_a_host_that_is_always_slow_says_hardware(hosts: int, runs: int) -> None:
     entries = study(hosts, runs, 4, compute={"node1": 1.3})
     assert verdicts(entries) == {("node1", "compute"): HARDWARE}
-    row = nodes.rows(entries)[0]
+    row = slow_nodes.rows(entries)[0]
     assert row["ratio"] == pytest.approx(1 + 0.06 / 0.25, abs=0.03)
     assert row["excess_s"] == pytest.approx(0.06, abs=0.01)
     assert (row["runs"], row["epochs"]) == (runs, 4 * runs)
@@ -312,10 +312,10 @@ def test_a_host_against_its_own_best() -> None:
         s._replace(means=s.means._replace(time_s=s.means.time_s * 1.5)) if s.run == "r2" else s
         for s in entries
     ]
-    for row in nodes.rows(late):
+    for row in slow_nodes.rows(late):
         assert row["verdict"] == LIKE
         assert row["over_own_best"] == pytest.approx(1.5, rel=0.02)
-    assert all(row["over_own_best"] is None for row in nodes.rows(study(4, 1, 4)))
+    assert all(row["over_own_best"] is None for row in slow_nodes.rows(study(4, 1, 4)))
 
 
 @pytest.mark.more
@@ -373,17 +373,17 @@ def test_records_name_the_slow_host(tmp_path: Path) -> None:
     for repeat in (1, 2, 3):
         planted(tmp_path, repeat)
     write_record(tmp_path, run_spec(workers=1, machine="here", global_batch=8))  # one host
-    entries, runs, refused = nodes.records("here", tmp_path)
+    entries, runs, refused = slow_nodes.records("here", tmp_path)
     assert (runs, refused) == (3, [])
-    rows = nodes.rows(entries)
+    rows = slow_nodes.rows(entries)
     assert (rows[0]["host"], rows[0]["part"], rows[0]["verdict"]) == ("node8", "compute", HARDWARE)
     assert rows[0]["ratio"] == pytest.approx((0.01 + 0.31 * 3) / (0.01 + 0.31))
     assert rows[0]["excess_s"] == pytest.approx(0.62)
     assert [row["verdict"] for row in rows[1:]] == [LIKE] * 3
-    (said, *_) = nodes.lines(rows)
+    (said, *_) = slow_nodes.lines(rows)
     assert said.startswith("node8 compute")
     assert missing(said, "node8 compute", "3 runs", "rank 0", "hardware") == []
-    write_csv(rows, nodes.COLUMNS, tmp_path / "machines/here/nodes.csv")
+    write_csv(rows, slow_nodes.COLUMNS, tmp_path / "machines/here/nodes.csv")
     assert next(iter(pd.read_csv(tmp_path / "machines/here/nodes.csv")["host"])) == "node8"
 
 
@@ -397,30 +397,32 @@ def test_one_bad_device_of_four_is_not_averaged_away(tmp_path: Path) -> None:
     steps = with_clocks(steps)
     steps.to_parquet(record / "steps.parquet")
     fit_log(record, steps)
-    rows = nodes.rows(nodes.host_epochs(ours.record(record)))
+    rows = slow_nodes.rows(slow_nodes.host_epochs(ours.record(record)))
     assert (rows[0]["host"], rows[0]["part"], rows[0]["local_rank"]) == ("node1", "compute", 2)
     assert rows[0]["verdict"] == HARDWARE
-    assert "rank 2 there" in nodes.lines(rows)[0]
+    assert "rank 2 there" in slow_nodes.lines(rows)[0]
     assert rows[0]["ratio"] == pytest.approx((0.32 + 0.06) / 0.32)
 
 
 def test_where_waiting_is_not_measured_apart_compute_says_nothing(tmp_path: Path) -> None:
     record = planted(tmp_path, measured=False)
-    assert {entry.means.part for entry in nodes.host_epochs(ours.record(record))} == {"data_wait"}
+    assert {entry.means.part for entry in slow_nodes.host_epochs(ours.record(record))} == {
+        "data_wait"
+    }
 
 
 def test_records_that_tell_nothing(tmp_path: Path) -> None:
     planted(tmp_path)
-    assert nodes.records("her", tmp_path) == (
+    assert slow_nodes.records("her", tmp_path) == (
         [],
         0,
         [],
     )  # another machine, whose name begins like this one's
-    assert nodes.records("nowhere", tmp_path) == ([], 0, [])
-    assert nodes.rows([]) == nodes.lines([]) == []
+    assert slow_nodes.records("nowhere", tmp_path) == ([], 0, [])
+    assert slow_nodes.rows([]) == slow_nodes.lines([]) == []
     broken = planted(tmp_path, 2)
     (broken / "steps.parquet").write_bytes(b"no table")
-    _, runs, refused = nodes.records("here", tmp_path)
+    _, runs, refused = slow_nodes.records("here", tmp_path)
     assert (len(refused), runs) == (1, 1)
     assert "steps.parquet" in refused[0]
 
@@ -440,7 +442,7 @@ def test_a_log_that_makes_no_sense_is_refused_and_stops_nothing(
     log = planted(tmp_path, 2) / "run.mllog"
     line = f':::MLLOG {{"key": "{key}", "value": {value}, "time_ms": 1, "metadata": null}}'
     log.write_text(log.read_text() + line + "\n:::MLLOG {}\n")
-    _, runs, refused = nodes.records("here", tmp_path)
+    _, runs, refused = slow_nodes.records("here", tmp_path)
     assert (runs, len(refused)) == (1, 1)
     assert "run.mllog" in refused[0]
 
@@ -448,4 +450,4 @@ def test_a_log_that_makes_no_sense_is_refused_and_stops_nothing(
 def test_ranks_of_one_host_are_no_comparison(tmp_path: Path) -> None:
     spec = run_spec(workers=2, global_batch=8, epochs=3)
     record = write_record(tmp_path, spec, ranks=[rank | {"host": "node7"} for rank in RANKS])
-    assert list(nodes.host_epochs(ours.record(record))) == []
+    assert list(slow_nodes.host_epochs(ours.record(record))) == []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from ddlbench.analysis.statistics import CANNOT_TELL, FASTER, SLOWER, difference
+from ddlbench.analysis.significance import CANNOT_TELL, FASTER, SLOWER, difference
 from ddlbench.plan.runs import make_plan
 from ddlbench.settings.config import CONFIG
 from ddlbench.settings.machine import load_machine

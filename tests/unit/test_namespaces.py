@@ -21,7 +21,7 @@ from ddlbench.run import namespaces
 from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import load_study
-from ddlbench.slurm.jobs import node_resources
+from ddlbench.slurm.sbatch import node_resources
 
 from tests.builders.machines import LAPTOP
 from tests.builders.plans import pick, write_study

@@ -12,7 +12,7 @@ from ddlbench.plan.runs import make_plan
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import Machine, load_machine
 from ddlbench.settings.study import load_study
-from ddlbench.slurm import cluster, queue
+from ddlbench.slurm import interfaces, partitions, squeue
 
 from tests.builders.machines import LAPTOP
 from tests.conftest import ROOT
@@ -83,8 +83,8 @@ def made(folder: Path, monkeypatch: pytest.MonkeyPatch, **says: str) -> tuple[Ma
     def printed(*command: str) -> str:
         return says.get(command[-1] if command[0] == "scontrol" else command[0], "")
 
-    monkeypatch.setattr(cluster, "ask", ask)
-    monkeypatch.setattr(queue, "printed", printed)
+    monkeypatch.setattr(partitions, "ask", ask)
+    monkeypatch.setattr(squeue, "printed", printed)
     path = new_machine.write("mine", folder)
     return load_machine("mine", folder / "machines"), path.read_text()
 
@@ -133,7 +133,7 @@ def test_a_machine_file_is_what_the_cluster_says(
     ],
 )
 def test_types_of_gpus_are_types(gres: str, gpus: int, kind: str | None) -> None:
-    node = cluster.Node(gres, 8)
+    node = partitions.Node(gres, 8)
     assert (node.gpus, node.kind) == (gpus, kind)
 
 
@@ -144,7 +144,7 @@ def test_a_partition_that_gives_way_comes_last_and_says_so() -> None:
         " State=UP"
     )
     site = {"PreemptType": "preempt/partition_prio"}
-    found = cluster.queues(sinfo, said, site=site)
+    found = partitions.queues(sinfo, said, site=site)
     assert [queue.name for queue in found] == ["booster", "scavenge"]
     text = new_machine.text(found, site, [])
     (line,) = [line for line in text.splitlines() if "name: scavenge" in line]
@@ -152,7 +152,7 @@ def test_a_partition_that_gives_way_comes_last_and_says_so() -> None:
     assert yaml.safe_load(entry) == [{"name": "scavenge", "max_nodes": 9, "max_minutes": 120}]
     assert missing(note, "give way", "PreemptMode=REQUEUE") == []
     assert text.count("give way") == 1
-    alone = cluster.queues(
+    alone = partitions.queues(
         sinfo, said, site={"PreemptType": "preempt/none"}
     )  # nobody is preempted here
     assert [queue.name for queue in alone] == ["scavenge", "booster"]
@@ -240,7 +240,7 @@ def test_infiniband_goes_first_then_what_is_fast(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "type").write_text(f"{kind}\n")
         (tmp_path / name / "speed").write_text(f"{speed}\n")
-    found = cluster.interfaces(
+    found = interfaces.interfaces(
         "lo UP 127.0.0.1/8\neth0 UP 1/8\neth9 UP 2/8\nhsn0 UP 3/8\ngone DOWN\nbare UP", tmp_path
     )
     wanted = [("hsn0", True, None), ("eth9", False, 100_000), ("eth0", False, 1000)]

@@ -14,7 +14,7 @@ from ddlbench.preflight import judge, promise
 from ddlbench.preflight.__main__ import summary
 from ddlbench.settings.machine import Partition, load_machine
 from ddlbench.settings.study import load_study
-from ddlbench.slurm import queue as slurm
+from ddlbench.slurm import squeue
 
 from tests.builders.machines import JUWELS
 from tests.facts import missing
@@ -119,8 +119,8 @@ def test_the_machines_file_is_compared_with_slurms_nodes(
             "squeue",
             "--noheader",
             "--jobs=7",
-            f"--format={slurm.marked('%N')}",
-        ): f"hi\n{slurm.marked('n[1]')}\n",
+            f"--format={squeue.marked('%N')}",
+        ): f"hi\n{squeue.marked('n[1]')}\n",
         (
             "sinfo",
             "--noheader",
@@ -130,10 +130,10 @@ def test_the_machines_file_is_compared_with_slurms_nodes(
             "--format=%N|%c|%X|%Y|%G",
         ): f"{line}\n{line}\nhi\n",
     }
-    monkeypatch.setattr(slurm, "printed", lambda *command: answers[command])
+    monkeypatch.setattr(squeue, "printed", lambda *command: answers[command])
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.delenv("SLURM_JOB_NODELIST", raising=False)
-    problems = judge.judge_nodes(JUWELS, slurm.nodes_of_this_job())
+    problems = judge.judge_nodes(JUWELS, squeue.nodes_of_this_job())
     assert len(problems) == len(said) and not any(problem.error for problem in problems)
     assert [missing(problem, *facts) for facts, problem in zip(said, problems, strict=True)] == [
         []

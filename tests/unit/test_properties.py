@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ddlbench.analysis import statistics
+from ddlbench.analysis import intervals, significance
 from ddlbench.analysis.refusals import RefusedError
 from ddlbench.core.files import as_text, from_text, read_csv, write_csv
 from ddlbench.core.record import MLLOG, STEPS
@@ -20,7 +20,7 @@ from ddlbench.core.spec import RunSpec
 from ddlbench.records import ours
 from ddlbench.settings.config import ConfigError, read_yaml
 from ddlbench.settings.study import SCHEDULES
-from ddlbench.train.loaders._share import share, shuffled
+from ddlbench.train.loaders._sampling import share, shuffled
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -112,8 +112,8 @@ def test_a_rate_is_never_below_nothing_nor_above_its_peak(
 def test_an_interval_goes_with_its_unit_and_holds_its_middle(
     values: list[float], factor: float
 ) -> None:
-    seen = statistics.over_repeats(values)
-    other = statistics.over_repeats([value * factor for value in reversed(values)])
+    seen = intervals.over_repeats(values)
+    other = intervals.over_repeats([value * factor for value in reversed(values)])
     assert other.middle == pytest.approx(seen.middle * factor, rel=1e-9)
     assert (seen.low is None) == (seen.high is None) == (len(values) == 1)
     if seen.low is not None and seen.high is not None and other.low is not None:
@@ -127,11 +127,11 @@ def test_a_ratio_turned_round_is_its_inverse_with_the_other_verdict(
     pairs: list[tuple[float, float]],
 ) -> None:
     left, right = (dict(enumerate(side)) for side in zip(*pairs, strict=True))
-    ratio, turned = statistics.ratio(left, right), statistics.ratio(right, left)
+    ratio, turned = significance.ratio(left, right), significance.ratio(right, left)
     if len(pairs) % 2:  # the middle of an even number lies between two, evenly
         assert turned.middle == pytest.approx(1 / ratio.middle, rel=1e-9)
-    other = {statistics.FASTER: statistics.SLOWER, statistics.SLOWER: statistics.FASTER}
-    assert turned.verdict == other.get(ratio.verdict, statistics.CANNOT_TELL)
+    other = {significance.FASTER: significance.SLOWER, significance.SLOWER: significance.FASTER}
+    assert turned.verdict == other.get(ratio.verdict, significance.CANNOT_TELL)
     if ratio.low is not None and turned.high is not None:
         assert turned.high == pytest.approx(1 / ratio.low, rel=1e-6)
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 from ddlbench.analysis import summary
-from ddlbench.run import meeting, together
+from ddlbench.run import meeting, ranks_together
 from ddlbench.run.meeting import Met
 from ddlbench.run.program import read_again
+from ddlbench.run.ranks_together import Told, judge
 from ddlbench.run.readings import Line, Output
 from ddlbench.run.readings import lines as reading_of_lines
-from ddlbench.run.together import Told, judge
 
 from tests.facts import missing
 from tests.unit.programs import made, script, spec
@@ -139,7 +139,7 @@ def test_clocks_of_several_hosts_may_differ() -> None:
     ],
 )
 def test_a_line_says_that_it_is_one_rank(line: str, alone: bool) -> None:
-    assert together.says_alone([line], 2) is alone
+    assert ranks_together.says_alone([line], 2) is alone
     assert judge(2, {}, NOT_SEEN, alone=alone).together == ("no" if alone else "unconfirmed")
 
 
@@ -184,7 +184,7 @@ def test_the_record_says_whether_ranks_trained_together(
 ) -> None:
     run = spec(script(tmp_path, body, before=before), 2)
     columns = summary.make(made(tmp_path, run))["run"]
-    assert columns["ranks_together"] in together.split(), columns["ranks_evidence"]
+    assert columns["ranks_together"] in ranks_together.split(), columns["ranks_evidence"]
 
 
 def test_reading_again_keeps_how_ranks_met(tmp_path: Path) -> None:

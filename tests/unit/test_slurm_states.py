@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 from ddlbench.patches import slurm_plugin
-from ddlbench.slurm import queue as slurm
+from ddlbench.slurm import sbatch_refusals
+from ddlbench.slurm import squeue as slurm
 from snakemake.sourcecache import SourceCache
 
 from tests.facts import missing
@@ -335,8 +336,8 @@ def test_a_job_that_fails_before_its_run_began(
             ),
             "sacctmgr",
         ),
-        ("sbatch: error: by our own rules, no", slurm.OTHER_TODO),
-        ("a plugin of the site died", slurm.OTHER_TODO),
+        ("sbatch: error: by our own rules, no", sbatch_refusals.OTHER_TODO),
+        ("a plugin of the site died", sbatch_refusals.OTHER_TODO),
     ],
 )
 def test_what_slurm_refuses_is_its_sentence_and_what_to_do(

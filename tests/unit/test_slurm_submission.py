@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from ddlbench.patches import slurm_plugin
-from ddlbench.slurm import queue
+from ddlbench.slurm import squeue
 
 from tests.conftest import until
 from tests.facts import missing
@@ -110,10 +110,10 @@ def test_a_sites_comment_stands_before_the_name_of_the_run(
         "fs=work,power=low rule_train_wildcards_r1" in (tmp_path / "asked").read_text().splitlines()
     )
     assert (
-        queue.own_comment("fs=work,power=low rule_train_wildcards_r1") == "rule_train_wildcards_r1"
+        squeue.own_comment("fs=work,power=low rule_train_wildcards_r1") == "rule_train_wildcards_r1"
     )
-    assert queue.own_comment("two\nlines rule_all") == queue.own_comment("rule_all") == "rule_all"
-    assert queue.own_comment("") == ""
+    assert squeue.own_comment("two\nlines rule_all") == squeue.own_comment("rule_all") == "rule_all"
+    assert squeue.own_comment("") == ""
 
 
 class Resources(dict[str, Any]):
@@ -158,7 +158,7 @@ def test_a_job_that_slurm_takes_later_is_submitted_later(
     refusal = REFUSAL.format(reason=reason)
     command("refused", f'echo "{refusal}" >&2; exit 1')
     command("sbatch", "echo x >> tries; [ $(wc -l < tries) -gt 3 ] && echo 17 || refused")
-    command("squeue", f"echo '{queue.marked('9')}'")
+    command("squeue", f"echo '{squeue.marked('9')}'")
     executor.run_job(job())
     assert (executor.jobs, executor.failed) == (["17"], [])
     assert missing(capsys.readouterr().err, f"({reason}{limit})") == []
@@ -205,8 +205,8 @@ def test_a_job_of_which_nobody_knows_the_number_is_cancelled(
     """Else it would run beside the next try of the same run."""
     command("sbatch", "echo 'job 17 of 2026'")
     jobs = [
-        queue.marked("16", "rule_train_wildcards_r2"),
-        queue.marked("17", "rule_train_wildcards_r1"),
+        squeue.marked("16", "rule_train_wildcards_r2"),
+        squeue.marked("17", "rule_train_wildcards_r1"),
     ]
     command("squeue", f"echo Welcome; printf '%s\\n' '{jobs[0]}' '{jobs[1]}'")
     executor.run_job(job())
@@ -221,7 +221,7 @@ def test_ctrl_c_cancels_every_job_of_this_call_and_submits_no_more(
     often empty.
     """
     command("sbatch", "touch submitting; sleep 0.3; echo 17")
-    jobs = f"'{queue.marked('16', 'a')}' '{queue.marked('17', 'b')}'"
+    jobs = f"'{squeue.marked('16', 'a')}' '{squeue.marked('17', 'b')}'"
     command("squeue", f"case \"$*\" in *--name=ddlbench_7*) printf '%s\\n' {jobs};; esac")
     pool = executor._job_submission_executor
     waiting = [pool.submit(executor.run_job, job(run)) for run in ("r1", "r2", "r3", "r4")]

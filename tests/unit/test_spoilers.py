@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from ddlbench.analysis import comparisons, judging, refusals
+from ddlbench.analysis import claim_verdicts, comparisons, refusals
 from ddlbench.analysis.collect import collect
 from ddlbench.analysis.sheets import costs
 from ddlbench.analysis.tables import TABLES
@@ -110,9 +110,11 @@ def test_verdicts_are_made_without_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     made(tmp_path)
-    monkeypatch.setattr(judging, "verdicts", spoils(judging.verdicts))
+    monkeypatch.setattr(claim_verdicts, "verdicts", spoils(claim_verdicts.verdicts))
     runs, kernels = (tmp_path / f"tables/{name}.parquet" for name in ("runs", "kernels"))
-    judging.write(Path("config/references/claims.csv"), runs, kernels, tmp_path / "verdicts.csv")
+    claim_verdicts.write(
+        Path("config/references/claims.csv"), runs, kernels, tmp_path / "verdicts.csv"
+    )
     assert (tmp_path / "verdicts.csv").exists()
     assert f"{BAD} is refused" in capsys.readouterr().out
 

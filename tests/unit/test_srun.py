@@ -12,7 +12,7 @@ import pytest
 from ddlbench.core import notes
 from ddlbench.run.cause import diagnose
 from ddlbench.run.watch import WatchResult
-from ddlbench.slurm import srun
+from ddlbench.slurm import srun_messages
 
 from tests.facts import missing
 
@@ -167,7 +167,7 @@ def test_what_srun_says_is_the_cause(
     ],
 )
 def test_what_names_nothing_is_no_cause(tmp_path: Path, text: str) -> None:
-    assert srun.end(text, 8) is None
+    assert srun_messages.end(text, 8) is None
     assert (
         missing(
             diagnose(tmp_path, 8, WatchResult(code=3, printed=text))["message"],
@@ -179,7 +179,7 @@ def test_what_names_nothing_is_no_cause(tmp_path: Path, text: str) -> None:
 
 
 def test_a_task_that_is_no_rank_is_not_named() -> None:
-    end = srun.end("srun: error: node1: task 9: Killed", 8)
+    end = srun_messages.end("srun: error: node1: task 9: Killed", 8)
     assert end is not None and (end.rank, end.host) == (None, "node1")
 
 
@@ -234,8 +234,10 @@ def test_only_what_was_written_since_counts(tmp_path: Path) -> None:
     """Read from the file that standard error goes to, as in a job; of a pipe nothing can be
     read.
     """
-    program = "import sys\nfrom ddlbench.slurm import srun\nat = srun.log_position()\n"
-    program += "print('new', file=sys.stderr, flush=True)\nprint(repr(srun.written_since(at)))"
+    program = "import sys\nfrom ddlbench.slurm import srun\nat = srun_messages.log_position()\n"
+    program += (
+        "print('new', file=sys.stderr, flush=True)\nprint(repr(srun_messages.written_since(at)))"
+    )
     log = tmp_path / "train.log"
     log.write_text("old\n")
     with log.open("a") as file:

@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from ddlbench.analysis import statistics, times
-from ddlbench.analysis.statistics import CANNOT_TELL, FASTER, SLOWER
+from ddlbench.analysis import intervals, outliers, significance, times
+from ddlbench.analysis.drift import drift
+from ddlbench.analysis.significance import CANNOT_TELL, FASTER, SLOWER
+from ddlbench.analysis.warm_up import warm_up
 
 from tests.facts import refuses
 
@@ -40,7 +42,7 @@ def steps_of(warm: float, count: int = 300, seed: int = 1) -> np.ndarray[Any, An
 )
 def test_what_is_cut_is_the_warm_up(warm: float, least: int, most: int) -> None:
     runs = [steps_of(warm, 600 if warm == 30 else 300, seed) for seed in range(20)]
-    cuts = [statistics.warm_up(run) for run in runs]
+    cuts = [warm_up(run) for run in runs]
     assert least <= np.median([cut for cut, _ in cuts]) <= most
     assert sum(steady for _, steady in cuts) >= 18
     left = [run[cut:].mean() for run, (cut, _) in zip(runs, cuts, strict=True)]
@@ -51,23 +53,23 @@ def test_a_stall_is_no_warm_up_and_stays_in_every_measure() -> None:
     quiet = steps_of(0.01, 41)[1:]
     stalled = quiet.copy()
     stalled[17] = 5.0  # the best cut of a plain MSER would be right behind it
-    assert statistics.warm_up(stalled)[0] == statistics.warm_up(quiet)[0] < 17
-    assert (statistics.stalls(quiet), statistics.stalls(stalled)) == (0, 1)
+    assert warm_up(stalled)[0] == warm_up(quiet)[0] < 17
+    assert (outliers.stalls(quiet), outliers.stalls(stalled)) == (0, 1)
 
 
 def test_a_run_that_never_becomes_steady_says_so() -> None:
-    assert statistics.warm_up(np.linspace(2, 1, 100)) == (50, False)
-    assert statistics.warm_up(np.full(100, 0.1)) == (1, True)
-    assert statistics.warm_up([1.0]) == (1, False)
-    assert statistics.warm_up([6, 6, 1, 1])[0] == 2
+    assert warm_up(np.linspace(2, 1, 100)) == (50, False)
+    assert warm_up(np.full(100, 0.1)) == (1, True)
+    assert warm_up([1.0]) == (1, False)
+    assert warm_up([6, 6, 1, 1])[0] == 2
 
 
 @pytest.mark.parametrize("bad", [[], [0.0, 0.0], [1.0, math.nan], [1.0, -1.0], [math.inf]])
 def test_times_that_cannot_be_are_refused(bad: list[float]) -> None:
     with refuses(ValueError, "finite"):
-        statistics.warm_up(bad)
+        warm_up(bad)
     with pytest.raises(ValueError, match="above 0"):
-        statistics.over_repeats(bad)
+        intervals.over_repeats(bad)
 
 
 def cut(series: list[float], an_epoch: int) -> tuple[int, int]:
@@ -89,14 +91,14 @@ def test_whole_epochs_count_where_there_are_several() -> None:
 
 
 def test_few_repeats_have_students_interval_and_one_has_none() -> None:
-    three = statistics.over_repeats([90, 100, 110])
+    three = intervals.over_repeats([90, 100, 110])
     logs = np.log([90, 100, 110])
     width = 4.302653 * logs.std(ddof=1) / math.sqrt(3)  # from a table of t
     assert (three.middle, three.n) == (pytest.approx(100), 3)
     assert (three.low, three.high) == pytest.approx(
         tuple(np.exp(logs.mean() + s * width) for s in (-1, 1)), rel=1e-6
     )
-    assert statistics.over_repeats([7.0]) == statistics.Interval(pytest.approx(7.0), None, None, 1)
+    assert intervals.over_repeats([7.0]) == intervals.Interval(pytest.approx(7.0), None, None, 1)
 
 
 def test_many_repeats_have_the_interval_of_order_statistics_and_five_their_stretched_range() -> (
@@ -107,12 +109,12 @@ def test_many_repeats_have_the_interval_of_order_statistics_and_five_their_stret
     values = list(np.exp(np.arange(1.0, 11.0)))
     share = (0.978516 - 0.95) / (0.978516 - 0.890625)
     weight = 8 * share / (2 + 6 * share)
-    ten = statistics.over_repeats(values)
+    ten = intervals.over_repeats(values)
     assert ten.low and math.log(ten.low) == pytest.approx(2 + weight, abs=1e-4)
     assert ten.high and math.log(ten.high) == pytest.approx(9 - weight, abs=1e-4)
     values[-1] = 1e9  # one wild run
-    assert statistics.over_repeats(values).high == pytest.approx(ten.high)
-    five = statistics.over_repeats([math.exp(x) for x in (0.0, 0.3, 0.4, 0.5, 1.0)])
+    assert intervals.over_repeats(values).high == pytest.approx(ten.high)
+    five = intervals.over_repeats([math.exp(x) for x in (0.0, 0.3, 0.4, 0.5, 1.0)])
     assert (math.log(five.low or 0), math.log(five.high or 0)) == (
         pytest.approx(-0.03),
         pytest.approx(1.03),
@@ -121,12 +123,12 @@ def test_many_repeats_have_the_interval_of_order_statistics_and_five_their_stret
 
 def test_a_verdict_needs_an_interval_without_one() -> None:
     slow, fast = {1: 100.0, 2: 101.0, 3: 99.0}, {1: 120.0, 2: 121.0, 3: 119.5}
-    assert statistics.ratio(fast, slow).verdict == FASTER
-    assert statistics.ratio(slow, fast).verdict == SLOWER
-    assert statistics.ratio(slow, fast, more_is_better=False).verdict == FASTER  # they are times
-    near = statistics.ratio(slow, {1: 101.0, 2: 100.0, 3: 100.5})
+    assert significance.ratio(fast, slow).verdict == FASTER
+    assert significance.ratio(slow, fast).verdict == SLOWER
+    assert significance.ratio(slow, fast, more_is_better=False).verdict == FASTER  # they are times
+    near = significance.ratio(slow, {1: 101.0, 2: 100.0, 3: 100.5})
     assert near.verdict == CANNOT_TELL and near.more
-    there, back = statistics.ratio(fast, slow), statistics.ratio(slow, fast)
+    there, back = significance.ratio(fast, slow), significance.ratio(slow, fast)
     assert (there.low, there.high) == (
         pytest.approx(1 / (back.high or 0)),
         pytest.approx(1 / (back.low or 0)),
@@ -136,25 +138,25 @@ def test_a_verdict_needs_an_interval_without_one() -> None:
 def test_pairs_are_repeats_of_the_same_number() -> None:
     drifting = {n: 100.0 / n for n in range(1, 5)}
     ahead = {n: 1.03 * value * (1 + 0.001 * n) for n, value in drifting.items()} | {9: 1e9}
-    paired = statistics.ratio(ahead, drifting)
+    paired = significance.ratio(ahead, drifting)
     assert (paired.n, paired.verdict) == (4, FASTER)
-    alone = statistics.ratio({1: 90.0}, {1: 30.0})
+    alone = significance.ratio({1: 90.0}, {1: 30.0})
     assert (alone.middle, alone.low, alone.verdict, alone.more) == (
         pytest.approx(3),
         None,
         CANNOT_TELL,
         None,
     )
-    none = statistics.ratio({1: 90.0, 2: 90.0}, {3: 30.0})
+    none = significance.ratio({1: 90.0, 2: 90.0}, {3: 30.0})
     assert (none.middle, none.low, none.verdict) == (pytest.approx(3), None, CANNOT_TELL)
-    assert statistics.ratio(drifting, drifting).verdict == CANNOT_TELL
-    assert statistics.ratio(drifting, drifting).more is None
+    assert significance.ratio(drifting, drifting).verdict == CANNOT_TELL
+    assert significance.ratio(drifting, drifting).more is None
     with pytest.raises(ValueError, match="both sides"):
-        statistics.ratio({}, drifting)
+        significance.ratio({}, drifting)
 
 
-def pair(*logs: float) -> statistics.Ratio:
-    return statistics.ratio(dict(enumerate(np.exp(logs))), dict.fromkeys(range(len(logs)), 1.0))
+def pair(*logs: float) -> significance.Ratio:
+    return significance.ratio(dict(enumerate(np.exp(logs))), dict.fromkeys(range(len(logs)), 1.0))
 
 
 def test_two_pairs_tell_nothing_and_no_width_is_below_the_machines_noise() -> None:
@@ -174,15 +176,15 @@ def test_many_comparisons_are_judged_at_once() -> None:
     planted = [pair(*(0.07 + rng.normal(0, 0.014, 3))) for _ in range(3)]
     alone = [one.verdict != CANNOT_TELL for one in (by_chance, *equal)]
     assert alone[0] and sum(alone) > 1
-    judged = statistics.at_once([by_chance, *equal, *planted])
+    judged = significance.at_once([by_chance, *equal, *planted])
     assert {one.verdict for one in judged[:-3]} == {CANNOT_TELL}
     assert {one.verdict for one in judged[-3:]} == {FASTER}
     assert all((one.low or 0) <= 1 <= (one.high or 0) for one in judged[:-3])
     assert all((one.low or 0) > 1 for one in judged[-3:])
-    assert {one.verdict for one in statistics.at_once(planted, more_is_better=False)} == {SLOWER}
-    (one,) = statistics.at_once(planted[:1])
+    assert {one.verdict for one in significance.at_once(planted, more_is_better=False)} == {SLOWER}
+    (one,) = significance.at_once(planted[:1])
     assert one == planted[0]
-    assert statistics.at_once([]) == []
+    assert significance.at_once([]) == []
 
 
 def test_as_many_more_repeats_as_are_said_are_enough() -> None:
@@ -201,15 +203,15 @@ def test_as_many_more_repeats_as_are_said_are_enough() -> None:
 
 def test_a_difference_that_repeats_are_said_to_show_is_told_in_four_of_five_studies() -> None:
     rng = np.random.default_rng(1)
-    assert statistics.shown_by(2, 0.02) is None
-    few, more = statistics.shown_by(3, 0.02), statistics.shown_by(4, 0.02)
+    assert significance.shown_by(2, 0.02) is None
+    few, more = significance.shown_by(3, 0.02), significance.shown_by(4, 0.02)
     assert few and more and 1.02 < more < few
     for n, ratio in ((3, few), (4, more)):
         logs = math.log(ratio) + 0.02 * math.sqrt(2) * rng.normal(size=(1000, n))
         assert np.mean([pair(*row).verdict == FASTER for row in logs]) == pytest.approx(
-            statistics.POWER, abs=0.04
+            significance.POWER, abs=0.04
         )
-    stricter = statistics.shown_by(3, 0.02, one_of=3)
+    stricter = significance.shown_by(3, 0.02, one_of=3)
     assert stricter and stricter > few
 
 
@@ -220,7 +222,7 @@ def test_quantiles_are_those_of_scipy_stats() -> None:
     from scipy import stats
 
     for free in (1, 2, 3, 20):
-        assert statistics._t(0.96, free) == pytest.approx(stats.t.ppf(0.98, free), rel=1e-9)
+        assert intervals.student_t(0.96, free) == pytest.approx(stats.t.ppf(0.98, free), rel=1e-9)
     code = (
         "import sys, ddlbench.analysis.summary; assert 'pandas' in sys.modules and 'scipy.stats'"
         " not in sys.modules"
@@ -232,15 +234,15 @@ def test_a_drift_beyond_noise_is_reported() -> None:
     cells, when = [1, 1, 1, 2, 2, 2], [0.0, 50.0, 100.0, 10.0, 60.0, 90.0]
     level = np.array([1, 1, 1, 5, 5, 5]) * np.exp(-0.001 * np.array(when))
     noise = np.array([1, 1.001, 0.999, 1.001, 1, 0.999])
-    seen = statistics.drift(cells, when, level * noise)
+    seen = drift(cells, when, level * noise)
     assert seen and seen.beyond_noise and seen.low < math.exp(-0.1) < seen.high < 1
-    still = statistics.drift(
+    still = drift(
         cells, when, np.array([1, 1, 1, 5, 5, 5]) * (1 + np.array([1, -2, 1, 1, -2, 1]) / 100)
     )
     assert still and not still.beyond_noise
-    assert statistics.drift([1, 2, 3], [0, 1, 2], [1, 2, 3]) is None  # no repeats
-    assert statistics.drift([1, 1, 1, 1], [5, 5, 5, 5], [1, 2, 3, 4]) is None  # no time between
-    assert statistics.drift([], [], []) is None
+    assert drift([1, 2, 3], [0, 1, 2], [1, 2, 3]) is None  # no repeats
+    assert drift([1, 1, 1, 1], [5, 5, 5, 5], [1, 2, 3, 4]) is None  # no time between
+    assert drift([], [], []) is None
 
 
 def test_intervals_hold_the_truth(bench: Any) -> None:
@@ -252,10 +254,11 @@ def test_intervals_hold_the_truth(bench: Any) -> None:
             held = false = 0
             for _ in range(300):
                 a, b = (np.exp(study.levels(rng, n)) for _ in range(2))
-                alone = statistics.over_repeats(list(a))
+                alone = intervals.over_repeats(list(a))
                 held += (alone.low or 0) <= true <= (alone.high or 0)
                 false += (
-                    statistics.ratio(dict(enumerate(a)), dict(enumerate(b))).verdict != CANNOT_TELL
+                    significance.ratio(dict(enumerate(a)), dict(enumerate(b))).verdict
+                    != CANNOT_TELL
                 )
             assert 0.905 <= held / 300 <= 0.985, (study.name, n)
             assert false / 300 <= 0.07, (study.name, n)
@@ -286,7 +289,7 @@ def steps(count: int, slow: int, rate: float = 2.0) -> list[float]:
     ],
 )
 def test_so_many_steps_are_warm_up(series: list[float], cut: int, steady: bool) -> None:
-    assert statistics.warm_up(series) == (cut, steady)
+    assert warm_up(series) == (cut, steady)
 
 
 @pytest.mark.parametrize(
@@ -301,14 +304,14 @@ def test_so_many_steps_are_warm_up(series: list[float], cut: int, steady: bool) 
     ],
 )
 def test_so_many_steps_are_outliers(series: list[float], count: int) -> None:
-    assert statistics.stalls(series) == count
+    assert outliers.stalls(series) == count
 
 
 def exp(*logs: float) -> list[float]:
     return [math.exp(log) for log in logs]
 
 
-def log_of(interval: statistics.Interval) -> tuple[float, float, float]:
+def log_of(interval: intervals.Interval) -> tuple[float, float, float]:
     assert interval.low is not None and interval.high is not None
     return math.log(interval.low), math.log(interval.middle), math.log(interval.high)
 
@@ -357,7 +360,7 @@ def log_of(interval: statistics.Interval) -> tuple[float, float, float]:
 def test_intervals_by_hand(
     logs: tuple[float, ...], noise: float, low: float, middle: float, high: float
 ) -> None:
-    seen = statistics.over_repeats(exp(*logs), noise)
+    seen = intervals.over_repeats(exp(*logs), noise)
     assert log_of(seen) == pytest.approx((low, middle, high), rel=1e-4, abs=1e-9)
     assert seen.n == len(logs)
 
@@ -381,7 +384,7 @@ def test_intervals_by_hand(
     ],
 )
 def test_verdicts_at_their_edge(logs: tuple[float, ...], one_of: float, verdict: str) -> None:
-    seen = statistics.ratio(
+    seen = significance.ratio(
         dict(enumerate(exp(*logs))), dict.fromkeys(range(len(logs)), 1.0), True, one_of
     )
     assert seen.verdict == verdict
@@ -391,7 +394,7 @@ def test_verdicts_at_their_edge(logs: tuple[float, ...], one_of: float, verdict:
     )
     assert (seen.more == 0) == (verdict != CANNOT_TELL)
     if one_of == 1:
-        minus = statistics.difference(dict(enumerate(logs)), dict.fromkeys(range(len(logs)), 0.0))
+        minus = significance.difference(dict(enumerate(logs)), dict.fromkeys(range(len(logs)), 0.0))
         assert minus.verdict == verdict
         assert (minus.mean, minus.middle) == (
             pytest.approx(seen.mean),
@@ -410,7 +413,7 @@ def test_the_chance_of_a_verdict_is_that_of_the_t_test() -> None:
     assert pair(0.01, 0.03, 0.05).p == 1.0  # none
     # Order statistics may be sure where the t test is not.
     assert pair(0.1, 0.1, 0.1, 0.1, 0.1, 20.0).p == pytest.approx(0.04)
-    assert statistics.difference({1: 1.0, 2: 1.0, 3: 1.0}, {1: 0.0, 2: 0.0, 3: 0.0}).p == 0.0
+    assert significance.difference({1: 1.0, 2: 1.0, 3: 1.0}, {1: 0.0, 2: 0.0, 3: 0.0}).p == 0.0
 
 
 def test_sides_without_pairs_are_two_samples() -> None:
@@ -419,7 +422,7 @@ def test_sides_without_pairs_are_two_samples() -> None:
     """
     left, right = (0.9, 1.0, 1.1), (-0.2449490, 0.0, 0.0, 0.2449490)
     error = math.sqrt(0.01 / 3 + 0.04 / 4)
-    plain = statistics.difference(dict(enumerate(left)), dict(enumerate(right, 10)))
+    plain = significance.difference(dict(enumerate(left)), dict(enumerate(right, 10)))
     assert (plain.low, plain.middle, plain.high) == pytest.approx(
         (1 - 4.30265 * error, 1.0, 1 + 4.30265 * error)
     )
@@ -429,34 +432,34 @@ def test_sides_without_pairs_are_two_samples() -> None:
     assert plain.p == pytest.approx(
         1 - t / math.sqrt(2 + t * t)
     )  # Student's t of 2 degrees of freedom, both tails
-    rates = statistics.ratio(dict(enumerate(exp(*left))), dict(enumerate(exp(*right), 10)))
+    rates = significance.ratio(dict(enumerate(exp(*left))), dict(enumerate(exp(*right), 10)))
     assert log_of(rates) == pytest.approx((plain.low, 1.0, plain.high))
     assert (rates.verdict, rates.more, rates.n) == (FASTER, 0, 3)
-    times = statistics.ratio(
+    times = significance.ratio(
         dict(enumerate(exp(*left))), dict(enumerate(exp(*right), 10)), more_is_better=False
     )
     assert times.verdict == SLOWER
-    assert statistics.ratio(
+    assert significance.ratio(
         dict(enumerate(exp(*left))), dict(enumerate(exp(*right), 10)), True, 10
     ).verdict == (CANNOT_TELL)
 
 
 def test_two_samples_of_few_runs_tell_nothing() -> None:
-    two = statistics.difference({1: 5.0, 2: 5.1}, {3: 0.0, 4: 0.1, 5: 0.0})
+    two = significance.difference({1: 5.0, 2: 5.1}, {3: 0.0, 4: 0.1, 5: 0.0})
     assert (two.n, two.verdict, two.low is None) == (2, CANNOT_TELL, False)
-    one = statistics.difference({1: 5.0}, {3: 0.0, 4: 0.1, 5: 0.0})
+    one = significance.difference({1: 5.0}, {3: 0.0, 4: 0.1, 5: 0.0})
     assert (one.n, one.verdict, one.low, one.high, one.middle) == (1, CANNOT_TELL, None, None, 5.0)
-    alike = statistics.difference({1: 5.0, 2: 5.0, 3: 5.0}, {4: 1.0, 5: 1.0, 6: 1.0})
-    width = 4.30265 * statistics.NOISE * math.sqrt(2 / 3)
+    alike = significance.difference({1: 5.0, 2: 5.0, 3: 5.0}, {4: 1.0, 5: 1.0, 6: 1.0})
+    width = 4.30265 * intervals.NOISE * math.sqrt(2 / 3)
     assert (alike.low, alike.high) == (pytest.approx(4 - width), pytest.approx(4 + width))
-    near = statistics.ratio({1: 1.0, 2: 1.2, 3: 0.9}, {4: 1.1, 5: 1.0, 6: 1.05})
+    near = significance.ratio({1: 1.0, 2: 1.2, 3: 0.9}, {4: 1.1, 5: 1.0, 6: 1.05})
     assert near.verdict == CANNOT_TELL and near.more is not None and near.more > 0
     with pytest.raises(ValueError, match="both sides"):
-        statistics.difference({1: 1.0}, {})
+        significance.difference({1: 1.0}, {})
 
 
-def seen(effect: float, n: int, spread: float) -> statistics.Ratio:
-    return statistics.Ratio(math.exp(effect), None, None, n, spread=spread)
+def seen(effect: float, n: int, spread: float) -> significance.Ratio:
+    return significance.Ratio(math.exp(effect), None, None, n, spread=spread)
 
 
 @pytest.mark.parametrize(
@@ -488,16 +491,16 @@ def seen(effect: float, n: int, spread: float) -> statistics.Ratio:
 def test_more_repeats_by_hand(
     effect: float, n: int, spread: float, one_of: float, more: int | None
 ) -> None:
-    assert statistics.more_repeats(seen(effect, n, spread), one_of) == more
+    assert significance.more_repeats(seen(effect, n, spread), one_of) == more
 
 
 def test_more_repeats_where_other_pairs_say_how_runs_vary() -> None:
     """Means then take the place of medians: (2.0537 + 0.8416)^2 = 8.38."""
-    assert statistics.more_repeats(seen(0.1, 3, 0.1), 1, 2.0) == 6
-    assert statistics.more_repeats(seen(0.1, 3, 0.1), 1, 1.0) == 11
-    assert statistics.more_repeats(seen(0.1, 3, 0.5), 1, 2.0, spread=0.1) == 6
+    assert significance.more_repeats(seen(0.1, 3, 0.1), 1, 2.0) == 6
+    assert significance.more_repeats(seen(0.1, 3, 0.1), 1, 1.0) == 11
+    assert significance.more_repeats(seen(0.1, 3, 0.5), 1, 2.0, spread=0.1) == 6
     assert (
-        statistics.more_repeats(seen(0.2, 2, 0.1), 1, 10.0) == 1
+        significance.more_repeats(seen(0.2, 2, 0.1), 1, 10.0) == 1
     )  # of three pairs with 12 degrees of freedom
 
 
@@ -525,7 +528,7 @@ def test_a_drift_is_the_slope_of_least_squares(moved: float, beyond: bool) -> No
         cell + moved * (t - 100) / 100 + n for cell, t, n in zip(cells, when, noise, strict=True)
     ]
     slope, error, free = by_line(cells, when, logs)
-    found = statistics.drift(cells, when, np.exp(logs))
+    found = drift(cells, when, np.exp(logs))
     assert found is not None and found.n == 7 and free == 4
     width = stats.t.ppf(0.975, free) * error
     assert (found.ratio, found.low, found.high) == pytest.approx(
@@ -535,19 +538,19 @@ def test_a_drift_is_the_slope_of_least_squares(moved: float, beyond: bool) -> No
 
 
 def test_a_drift_needs_three_runs_beyond_one_per_cell() -> None:
-    assert statistics.drift([1, 1, 1], [0, 1, 2], [1, 2, 3.1]) is None
-    assert statistics.drift([1, 1, 1, 1], [0, 1, 2, 3], [1, 2, 3.1, 4]) is not None
+    assert drift([1, 1, 1], [0, 1, 2], [1, 2, 3.1]) is None
+    assert drift([1, 1, 1, 1], [0, 1, 2, 3], [1, 2, 3.1, 4]) is not None
     assert (
-        statistics.drift([1, 1, 2, 2, 3, 3], [0, 0, 1, 1, 2, 2], [1, 2, 3, 4, 5, 6]) is None
+        drift([1, 1, 2, 2, 3, 3], [0, 0, 1, 1, 2, 2], [1, 2, 3, 4, 5, 6]) is None
     )  # at the same time
     with pytest.raises(ValueError, match="each run"):
-        statistics.drift([1, 1, 1, 1], [0, 1, 2], [1, 2, 3, 4])
+        drift([1, 1, 1, 1], [0, 1, 2], [1, 2, 3, 4])
 
 
 # Comparisons that are read together, by hand
 
 
-def three(middle: float, spread: float) -> statistics.Ratio:
+def three(middle: float, spread: float) -> significance.Ratio:
     """A ratio of three pairs with this mean and standard deviation of logarithms."""
     return pair(middle - spread, middle, middle + spread)
 
@@ -581,7 +584,7 @@ def test_a_small_table_by_hand(
     """One of two differs significantly at 2 %, both at 4 %."""
     means = [lead(p, FREE, error) for p, error in zip(chances, ERRORS, strict=True)]
     table = [three(means[0], 0.01), three(-means[1], 0.03)]
-    judged = statistics.at_once(table)
+    judged = significance.at_once(table)
     assert [one.verdict for one in judged] == [
         verdict if apart else CANNOT_TELL
         for verdict, apart in zip((FASTER, SLOWER), told, strict=True)
@@ -596,10 +599,10 @@ def test_a_small_table_by_hand(
         else:
             assert before.low is not None and before.high is not None
             assert (one.low, one.high) == (min(before.low, 1.0), max(before.high, 1.0))
-            assert one.more == statistics.more_repeats(
+            assert one.more == significance.more_repeats(
                 before, 1 / share if share else 2, 0.7, error * math.sqrt(3)
             )
-    fewer = [one.verdict for one in statistics.at_once(table, more_is_better=False)]
+    fewer = [one.verdict for one in significance.at_once(table, more_is_better=False)]
     assert fewer == [
         {FASTER: SLOWER, SLOWER: FASTER}.get(one.verdict, CANNOT_TELL) for one in judged
     ]
@@ -608,7 +611,7 @@ def test_a_small_table_by_hand(
 def test_pairs_that_are_too_few_are_in_no_table() -> None:
     """They are neither significantly different nor do they count among those that are tried."""
     table = [three(lead(0.039, 2, 0.01 / math.sqrt(3)), 0.01), pair(5.0, 5.1), pair(5.0)]
-    alone, two, one = statistics.at_once(table)
+    alone, two, one = significance.at_once(table)
     assert alone == table[0] and alone.verdict == FASTER
     assert (two.verdict, one.verdict) == (CANNOT_TELL, CANNOT_TELL)
     assert two.low is not None and two.low <= 1 < (two.high or 0)
@@ -624,10 +627,10 @@ def test_of_many_repeats_the_table_says_less(p: float, verdict: str) -> None:
     error = 0.3 * 0.1 / math.sqrt(6)
     mean = lead(p, 5, error)
     steady = pair(*(mean + offset for offset in (-0.001, 0.001, -0.002, 0.002, 0.0005, -0.0005)))
-    judged, _ = statistics.at_once([steady, three(0.0, 0.1)])
+    judged, _ = significance.at_once([steady, three(0.0, 0.1)])
     assert judged.verdict == verdict
     skewed = pair(0.1, 0.1, 0.1, 0.1, 0.1, 20.0)  # order statistics alone tell it apart, at 4 %
-    assert statistics.at_once([skewed, three(0.0, 0.1)])[0].verdict == CANNOT_TELL
+    assert significance.at_once([skewed, three(0.0, 0.1)])[0].verdict == CANNOT_TELL
     assert skewed.verdict == FASTER
 
 
@@ -635,11 +638,11 @@ def test_differences_that_are_read_together() -> None:
     """Around 0 in place of 1; differences of counts may have no spread at all."""
     flat = {1: 0.0, 2: 0.0, 3: 0.0}
     table = [
-        statistics.difference({1: 3.0, 2: 3.0, 3: 3.0}, flat),
-        statistics.difference(flat, flat),
-        statistics.difference({1: 0.9, 2: -1.0, 3: 1.1}, flat),
+        significance.difference({1: 3.0, 2: 3.0, 3: 3.0}, flat),
+        significance.difference(flat, flat),
+        significance.difference({1: 0.9, 2: -1.0, 3: 1.1}, flat),
     ]
-    apart, equal, unsteady = statistics.at_once(table, same=0.0)
+    apart, equal, unsteady = significance.at_once(table, same=0.0)
     assert [one.verdict for one in (apart, equal, unsteady)] == [FASTER, CANNOT_TELL, CANNOT_TELL]
     assert (equal.low, equal.high, equal.more, unsteady.more) == (0.0, 0.0, None, None)
     assert (apart.low, apart.high) == (3.0, 3.0)  # two of three have no spread
@@ -658,14 +661,14 @@ def test_a_large_table_tells_how_unsteady_its_machine_is() -> None:
     error = deviation / math.sqrt(3)
     for p, verdict in ((0.0039, FASTER), (0.0041, CANNOT_TELL)):  # one of ten at 0.4 %
         table = [three(lead(p, 12, error), spread), *[three(0.0, spread)] * 9]
-        judged = statistics.at_once(table)
+        judged = significance.at_once(table)
         assert [one.verdict for one in judged] == [verdict, *[CANNOT_TELL] * 9]
         if verdict == FASTER:
             width = lead(0.005, 12, error)
             wanted = (table[0].mean - width, table[0].mean, table[0].mean + width)
             assert log_of(judged[0]) == pytest.approx(wanted, rel=1e-4)
             assert judged[1].more is None  # it has no effect
-    nine = statistics.at_once(table[:9])
+    nine = significance.at_once(table[:9])
     assert nine[0].verdict == CANNOT_TELL
 
 
@@ -674,16 +677,16 @@ def test_an_unsteady_pair_of_a_large_table_is_judged_by_its_own_spread_too(
     p: float, verdict: str
 ) -> None:
     others = [three(0.0, spread) for spread in (0.01, 0.02, 0.03) for _ in range(3)]
-    of_all = statistics.pool([*others, three(0.0, 0.09)])
+    of_all = significance.pool([*others, three(0.0, 0.09)])
     assert of_all is not None
     free, spread = of_all.free, of_all.spread
     deviation = math.sqrt((free * spread**2 + 2 * 0.09**2) / (free + 2))
     assert spread < deviation < 0.09
     unsteady = three(lead(p, free + 2, deviation / math.sqrt(3)), 0.09)
-    judged = statistics.at_once([unsteady, *others])[0]
+    judged = significance.at_once([unsteady, *others])[0]
     assert judged.verdict == verdict
     if verdict == CANNOT_TELL:
-        assert judged.more == statistics.more_repeats(unsteady, 10, free, deviation)
+        assert judged.more == significance.more_repeats(unsteady, 10, free, deviation)
 
 
 @pytest.mark.parametrize(
@@ -696,13 +699,13 @@ def test_how_far_the_spreads_of_a_table_are_alike(spreads: tuple[float, ...]) ->
     from scipy import special
 
     pairs = [
-        statistics.Ratio(1.0, None, None, n, spread=one) for n in (3, 5) * 3 for one in spreads
+        significance.Ratio(1.0, None, None, n, spread=one) for n in (3, 5) * 3 for one in spreads
     ]
-    of_all = statistics.pool(pairs)
+    of_all = significance.pool(pairs)
     assert of_all is not None
     free, middle = of_all.free, of_all.spread
     own = np.array([pair.n - 1.0 for pair in pairs])
-    logs = [math.log(max(pair.spread, statistics.NOISE) ** 2) for pair in pairs]
+    logs = [math.log(max(pair.spread, intervals.NOISE) ** 2) for pair in pairs]
     apart = np.var(logs - special.digamma(own / 2) + np.log(own / 2), ddof=1) - np.mean(
         special.polygamma(1, own / 2)
     )
@@ -711,7 +714,7 @@ def test_how_far_the_spreads_of_a_table_are_alike(spreads: tuple[float, ...]) ->
     else:
         assert special.polygamma(1, free / 2) == pytest.approx(apart, rel=0.05)
     expected = [
-        max(pair.spread, statistics.NOISE) / math.sqrt(special.chdtri(n, 0.5) / n)
+        max(pair.spread, intervals.NOISE) / math.sqrt(special.chdtri(n, 0.5) / n)
         for pair, n in zip(pairs, own, strict=True)
     ]
     assert middle == pytest.approx(np.median(expected))

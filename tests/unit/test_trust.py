@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from ddlbench.analysis import nodes, refusals, summary, tables
+from ddlbench.analysis import refusals, slow_nodes, summary, tables
 from ddlbench.analysis.collect import collect, columns_of, rows_of
 from ddlbench.analysis.refusals import RefusedError
 from ddlbench.analysis.sheets import Costs
@@ -568,7 +568,7 @@ def test_commands_do_not_wait_for_what_is_no_regular_file(
     stale.state(folder, SPEC, None, None)
     assert not stale.is_of_other_settings(folder / MLLOG, SPEC)
     assert hold.sound(folder, SPEC) is None
-    _, count, said = nodes.records("here", tmp_path / "runs")
+    _, count, said = slow_nodes.records("here", tmp_path / "runs")
     assert count == 0 and len(said) == 1
 
 

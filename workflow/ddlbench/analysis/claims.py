@@ -4,7 +4,7 @@
 A claim is a quantity of one side (its `left`), compared with a value or with another side (`right`:
 what differs from the left one). Sides are the conditions under which the source says it: settings
 of runs, `model=resnet50;workers=4|8`, and those of OTHERS. Runs that do not meet them say nothing
-to the claim. `judging.py` decides. A claim without a quantity says in `why` why it cannot be
+to the claim. `claim_verdicts.py` decides. A claim without a quantity says in `why` why it cannot be
 tested; of others `why` is what to know of the verdict, as where a source contradicts itself.
 """
 

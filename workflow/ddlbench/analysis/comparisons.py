@@ -1,8 +1,8 @@
 """Two frameworks, loaders or forms under the same settings: the ratio of their throughputs, and the
 verdict on it.
 
-`statistics.at_once` decides, over all rows together, because people read them together. What the
-first screen takes is decided over all settings at once (`pooled.py`). What more repeats would cost
+`significance.at_once` decides, over all rows together, because people read them together. What the
+first screen takes is decided over all settings at once (`over_settings.py`). What more repeats would cost
 is said in hours of workers and in money, each run as long as those that are there: so `ddlbench
 plan` counts runs that are done, too.
 """
@@ -18,7 +18,7 @@ import pandas as pd
 from ddlbench.analysis import together
 from ddlbench.analysis.price import FREE, Tariff
 from ddlbench.analysis.scaling import loader_names
-from ddlbench.analysis.statistics import at_once, ratio
+from ddlbench.analysis.significance import at_once, ratio
 from ddlbench.core.columns import Column
 from ddlbench.core.roles import EXTENT, SETTING, SIZE
 

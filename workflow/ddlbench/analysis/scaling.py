@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from ddlbench.analysis.statistics import Interval, over_repeats, ratio
+from ddlbench.analysis.intervals import Interval, over_repeats
+from ddlbench.analysis.significance import ratio
 from ddlbench.analysis.together import BATCH, KEYS, SERIES, are_ours, by_repeat, of_programs, timed
 from ddlbench.core.roles import STRONG, WEAK
 
@@ -64,7 +65,7 @@ def scaling(runs: pd.DataFrame, basis: str = "steps") -> pd.DataFrame:
     series. A series' baseline is its smallest worker count.
 
     Each measure is a median over `repeats` runs; `_low` and `_high` are its 95 % confidence
-    interval (`statistics.py`), null for one run. Throughput is in images/s. Speed-up compares times
+    interval (`intervals.py`), null for one run. Throughput is in images/s. Speed-up compares times
     (`compared_s`): of the training steps of an epoch (`basis` steps), or of the whole training with
     everything in it (`basis` run, as in the paper). It is a ratio of pairs, repeat by repeat, and 1
     for the baseline. `spread_low` and `spread_high` are how much below and above its median rate 5

@@ -1,6 +1,6 @@
 """Steps and events to a run's measures of time.
 
-Warm-up is cut here, never in the log, by the rule of `statistics.warm_up`: see `cut`.
+Warm-up is cut here, never in the log, by the rule of `warm_up.py`: see `cut`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ddlbench.analysis import statistics
+from ddlbench.analysis import outliers
 from ddlbench.analysis.record import Record
 from ddlbench.analysis.scaling import throughput
+from ddlbench.analysis.warm_up import warm_up
 from ddlbench.core.columns import PROFILER, SHARING, UNKNOWN, Column, Values, Why
 from ddlbench.core.mllog import Event, train_s
 from ddlbench.core.spec import RunSpec
@@ -134,15 +135,15 @@ def cut(step_times: pd.Series[float], an_epoch: int) -> Cut:
     """Return which steps do not count, for a run with these step times and so many steps in an
     epoch.
 
-    Warm-up ends where `statistics.warm_up` says. The first step of a later epoch waits for its
+    Warm-up ends where `warm_up.py` says. The first step of a later epoch waits for its
     loader, which is no warm-up, so it is not looked at. If the run has more than one epoch, the
     rest of the epoch in which warm-up ends is cut as well: in a part of an epoch its start would
     count too much or not at all. At least one epoch is left.
     """
     seen = [n for n in range(len(step_times)) if n == 0 or n % an_epoch or an_epoch == 1]
     looked_at = step_times.to_numpy()[seen]
-    warm_up, steady = statistics.warm_up(looked_at) if looked_at.any() else (1, False)
-    ends = seen[warm_up] if warm_up < len(seen) else len(step_times)
+    cut_steps, steady = warm_up(looked_at) if looked_at.any() else (1, False)
+    ends = seen[cut_steps] if cut_steps < len(seen) else len(step_times)
     if an_epoch > 1 and ends > 1 and ends % an_epoch == 1:
         ends -= 1  # the step before it begins the epoch
     epochs = len(step_times) // an_epoch
@@ -222,7 +223,7 @@ def _spread(times: pd.Series[float], an_epoch: int) -> Values:
         return {}
     low, middle, high = (float(times.quantile(share)) for share in (0.05, 0.5, 0.95))
     inner = times[(times.index % an_epoch > 0) | (an_epoch == 1)]
-    stalls = statistics.stalls(inner.to_numpy()) if inner.any() else 0
+    stalls = outliers.stalls(inner.to_numpy()) if inner.any() else 0
     longest = float(times.max())
     return {
         "step_median_s": middle,

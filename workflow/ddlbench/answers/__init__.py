@@ -16,8 +16,8 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ddlbench.analysis import pooled
-from ddlbench.analysis.pooled import Pooled
+from ddlbench.analysis import over_settings
+from ddlbench.analysis.over_settings import Pooled
 from ddlbench.analysis.price import FREE, Tariff
 from ddlbench.core import registry
 
@@ -272,7 +272,7 @@ class Given:
         """Return among how many comparisons each verdict is one: those that are read together, at
         each look.
         """
-        return comparisons * pooled.LOOKS[self.looks]
+        return comparisons * over_settings.LOOKS[self.looks]
 
     @cached_property
     def runs(self) -> pd.DataFrame:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from ddlbench.analysis.statistics import CANNOT_TELL, at_once, ratio
+from ddlbench.analysis.significance import CANNOT_TELL, at_once, ratio
 from ddlbench.analysis.together import CELL, COMPARED, differing_with, words
 from ddlbench.audit import Finding
 from ddlbench.core.formatting import count_of

@@ -23,7 +23,7 @@ from ddlbench.plan.stale import DONE, FAILED
 from ddlbench.plan.values import Job, Plan, Row
 from ddlbench.run import hold, survivors
 from ddlbench.settings.config import ConfigError
-from ddlbench.slurm import queue as slurm
+from ddlbench.slurm import pending_reasons, squeue
 
 RUNNING, WAITING = "running", "waiting"
 MOST = 8  # runs of a kind that are named
@@ -69,9 +69,9 @@ def _now(row: Row, planned: Job[Any], results: Path, job: survivors.SlurmJob | N
         since = (partial / "assignment.json").stat().st_mtime
     how_far = registry.member("kinds", planned.kind).progress(folder, row)
     if job:
-        if job.state in slurm.LIVING:
+        if job.state in squeue.LIVING:
             return Now(RUNNING, since, f"{how_far}SLURM job {job.id}")
-        advice = slurm.advice(job.id, job.reason)
+        advice = pending_reasons.advice(job.id, job.reason)
         return Now(WAITING, None, f"SLURM job {job.id} {advice}" if advice else "", job.reason)
     holder = living.read(folder / hold.HOLDER)
     if holder is not None and hold.alive(holder) is not False:

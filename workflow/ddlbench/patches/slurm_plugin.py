@@ -66,7 +66,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ddlbench.patches import only_for, private
-from ddlbench.slurm import queue as slurm
+from ddlbench.slurm import pending_reasons, sbatch_refusals, squeue
 
 PLUGIN = "snakemake_executor_plugin_slurm"
 WAIT_S, TRIES = (
@@ -134,7 +134,7 @@ def patch_plugin() -> None:
     def report_job_error(self: Any, job_info: Any, msg: str | None = None, **more: Any) -> None:
         with suppress(Exception):  # an error in the report of a failure must not hide the failure
             if job_info.external_jobid is None:
-                more["cause"], msg = "refused by SLURM", slurm.refusal(msg or "")
+                more["cause"], msg = "refused by SLURM", sbatch_refusals.refusal(msg or "")
             else:
                 job_logs = [Path(log) for log in more.get("aux_logs") or [] if log]
                 logs = [Path(log) for log in job_info.job.log]
@@ -175,7 +175,7 @@ class Silence:
     def hear(self, states: Mapping[str, str]) -> None:
         """Note an answer."""
         for job, state in ((job, state) for job, state in states.items() if job in self.ours):
-            if state.split(" ", 1)[0] in (*WAITING, *slurm.LIVING, "PREEMPTED", "NODE_FAIL"):
+            if state.split(" ", 1)[0] in (*WAITING, *squeue.LIVING, "PREEMPTED", "NODE_FAIL"):
                 self.since[job] = time.monotonic()
             else:
                 self.since.pop(job, None)
@@ -201,7 +201,7 @@ def of_silent(
             " queried by job id"
         )
         print(text, file=sys.stderr, flush=True)
-    states = slurm.states(jobs)
+    states = squeue.states(jobs)
     return {} if states is None else dict.fromkeys(jobs, "UNKNOWN") | states
 
 
@@ -236,11 +236,11 @@ def ended_states(states: Mapping[str, str]) -> dict[str, str]:
     # Ranks of a cancelled job may still write their checkpoint: another job must not make the run
     # yet.
     first_words |= dict.fromkeys(
-        slurm.completing([job for job, state in first_words.items() if state in CUT_SHORT]),
+        squeue.completing([job for job, state in first_words.items() if state in CUT_SHORT]),
         "COMPLETING",
     )
     preempted = [job for job, state in first_words.items() if state == "PREEMPTED"]
-    queued = slurm.in_queue(preempted)
+    queued = squeue.in_queue(preempted)
     return first_words | (
         {} if queued is None else dict.fromkeys(set(preempted) - queued.keys(), "CANCELLED")
     )
@@ -251,11 +251,14 @@ def say_held(pending: list[str], subjects: set[str]) -> None:
     named before.
     """
     for job, reason in (
-        slurm.in_queue([job for job in pending if job not in subjects]) or {}
+        squeue.in_queue([job for job in pending if job not in subjects]) or {}
     ).items():
-        advice, subject = slurm.advice(job, reason), job
+        advice, subject = pending_reasons.advice(job, reason), job
         if not advice and reason not in subjects:  # once for all jobs that wait for the same
-            advice, subject = slurm.shared_limit(reason) or slurm.maintenance(reason), reason
+            advice, subject = (
+                pending_reasons.shared_limit(reason) or pending_reasons.maintenance(reason),
+                reason,
+            )
         if advice:
             subjects.add(subject)
             print(f"SLURM job {job} {advice}", file=sys.stderr, flush=True)
@@ -267,7 +270,7 @@ def settle_accounting(settings: Any) -> None:
     `settings` are the plug-in's.
     """
     why = (
-        slurm.no_accounting() if hasattr(settings, "status_command") else None
+        squeue.no_accounting() if hasattr(settings, "status_command") else None
     )  # else another executor's
     if why is None:
         return
@@ -292,7 +295,7 @@ def never_began(job: str, job_logs: list[Path], logs: list[Path]) -> str:
     `job_logs` are its own, `logs` those of the rule; one of these that is older than the job is an
     earlier try's.
     """
-    where = slurm.where(job)
+    where = squeue.where(job)
     there = [log for log in logs if log.exists()]
     if (
         where is None
@@ -305,7 +308,7 @@ def never_began(job: str, job_logs: list[Path], logs: list[Path]) -> str:
         for log in job_logs
         if log.is_file()
     )
-    missing_line = next(filter(None, map(slurm.missing, texts)), None)
+    missing_line = next(filter(None, map(squeue.missing, texts)), None)
     parts = [f"It ended before its run began, on {where.nodes}"]
     if where.blind:
         advice = f"exclude_nodes: [{where.nodes}] in the machine's file keeps jobs off it"
@@ -420,28 +423,28 @@ def patch_submission(plugin: Any) -> None:
                 return
             if this.refused not in reasons:
                 reasons.add(this.refused)
-                most = slurm.most_jobs(this.refused)
+                most = sbatch_refusals.most_jobs(this.refused)
                 limit = this.refused + (f": at most {most}" if most else "")
                 words = (
                     f"SLURM takes no more jobs for now ({limit}); the others are submitted when it"
                     " does"
                 )
                 print(words, file=sys.stderr, flush=True)
-            before = slurm.jobs_of_mine()
+            before = squeue.jobs_of_mine()
             for _ in range(TRIES):  # there is room as soon as a job has ended
                 ended.wait(WAIT_S)
                 if (
                     told_to_stop(self)
-                    or not slurm.is_own_limit(this.refused)
-                    or slurm.jobs_of_mine() != before
+                    or not sbatch_refusals.is_own_limit(this.refused)
+                    or squeue.jobs_of_mine() != before
                 ):
                     break
 
     def report_error(self: Any, job_info: Any, msg: str) -> None:
-        reason = slurm.later(msg)
+        reason = sbatch_refusals.later(msg)
         if reason and not told_to_stop(self):
             before = this.empty
-            this.empty = slurm.is_own_limit(reason) and slurm.jobs_of_mine() == 0
+            this.empty = sbatch_refusals.is_own_limit(reason) and squeue.jobs_of_mine() == 0
             if not (
                 before and this.empty
             ):  # else the user may have none at all; once, one may just have ended
@@ -450,13 +453,13 @@ def patch_submission(plugin: Any) -> None:
         with suppress(Exception):  # what is left of a failure must not hide it
             wildcards = plugin.get_job_wildcards(job_info.job)
             comment = f"rule_{job_info.job.name}" + (f"_wildcards_{wildcards}" if wildcards else "")
-            slurm.cancel(self.run_uuid, comment)
+            squeue.cancel(self.run_uuid, comment)
         report(self, job_info, msg)
 
     def cancel_jobs(self: Any, active_jobs: list[Any]) -> None:
         ended.set()
         self._job_submission_executor.shutdown(wait=True)  # two may just be submitted
-        slurm.cancel(self.run_uuid)
+        squeue.cancel(self.run_uuid)
 
     def job_id(first: str, output: str) -> str:
         lines = re.findall(r"(?m)^(\d+)(?:;\S+)?\s*$", output)

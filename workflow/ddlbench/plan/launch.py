@@ -2,7 +2,7 @@
 executes it.
 
 On one machine each framework starts its ranks by its own launcher; on SLURM every framework starts
-by `srun` (`slurm/jobs.py`), and `place.py` tells each rank who it is. `run/namespaces.py` starts
+by `srun` (`slurm/srun.py`), and `place.py` tells each rank who it is. `run/namespaces.py` starts
 ranks on one machine with a cable between them.
 """
 
@@ -11,7 +11,8 @@ from dataclasses import replace
 
 from ddlbench.core import registry
 from ddlbench.settings.machine import Machine
-from ddlbench.slurm.jobs import Ranks, job_resources, srun
+from ddlbench.slurm.sbatch import Ranks, job_resources
+from ddlbench.slurm.srun import srun
 
 PROGRAM = ("python", "-m", "ddlbench.train")
 # Stands for the value of a variable that might be a secret. Command lines end up in records, logs

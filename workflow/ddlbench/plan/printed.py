@@ -58,8 +58,8 @@ def shows(plan: Plan, spread: tuple[float, int] | None) -> list[str]:
     `spread` (`estimate.spread`).
     """
     from ddlbench.analysis import (
-        pooled,
-        statistics,
+        over_settings,
+        significance,
     )  # they import numpy, which a plan need not wait for
 
     until, of_blocks = (
@@ -69,10 +69,10 @@ def shows(plan: Plan, spread: tuple[float, int] | None) -> list[str]:
     if not of_blocks:
         return []
     deviation, settings = spread or (USUAL, 0)
-    one_of = pooled.LOOKS[len(rounds.looks(until))] if until else 1.0
+    one_of = over_settings.LOOKS[len(rounds.looks(until))] if until else 1.0
     text = []
     for repeats in (until.at_least, until.at_most) if until else (max(of_blocks),):
-        ratio = statistics.shown_by(repeats, deviation, one_of)
+        ratio = significance.shown_by(repeats, deviation, one_of)
         each = f"{repeats} repeat{'s' * (repeats > 1)}"
         less = (
             f"{each} {'are' if repeats > 1 else 'is'} too few to show any difference within one"

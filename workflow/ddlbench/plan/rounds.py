@@ -4,7 +4,7 @@ A study with `repeats: {until: decided, ...}` is looked at when all its runs hav
 at most four times, evenly from `at_least` to `at_most`. At each look the answers of the first
 screen are asked, and those settings get repeats up to the next look whose verdict is open and could
 change what to take (`answers.Answer.open`). Verdicts are stricter by the number of looks
-(`pooled.LOOKS`), so that looking often makes no more of them false.
+(`over_settings.LOOKS`), so that looking often makes no more of them false.
 
 `replay` tells all looks again from the records of the runs: nothing is remembered but what they
 say. Rule `rounds` writes it down when all else of a round is made; from then on the plan has the

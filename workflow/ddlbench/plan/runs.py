@@ -292,7 +292,7 @@ def mixed(study: str, specs: Iterable[RunSpec]) -> list[RunSpec]:
 
     All first repeats come before all second ones. Each odd repeat's runs are in an order of their
     own, and each even one's in that order reversed. Repeats with one number are compared as pairs
-    (`analysis/statistics.py`), so a drift moves both of a pair about alike. In the reversed order,
+    (`analysis/significance.py`), so a drift moves both of a pair about alike. In the reversed order,
     a drift that moves the first pair one way moves the second the other way, and a queue that deals
     runs out to two nodes in turn gives each side both nodes. The order is made of the study's name
     and the runs' ids: it is the same each time, and a run more moves no other. Untimed runs, which

@@ -20,7 +20,7 @@ from ddlbench.settings.study import Study
 
 S = TypeVar(
     "S", bound=Any
-)  # a RunSpec, or what else has an id, ranks (`slurm.jobs.Ranks`) and `to_json`
+)  # a RunSpec, or what else has an id, ranks (`slurm.sbatch.Ranks`) and `to_json`
 Resources = Mapping[str, str | int | None]
 
 

@@ -31,8 +31,7 @@ from ddlbench.run.watch import watch
 from ddlbench.settings import environment_modules
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import load_machine
-from ddlbench.slurm import queue as slurm
-from ddlbench.slurm import srun
+from ddlbench.slurm import squeue, srun_messages
 
 
 def spans(numbers: Sequence[int]) -> str:
@@ -101,10 +100,10 @@ def execute(promised: dict[str, Any], output: Path, argv: list[str]) -> int:
         seen = watch(argv, folder, hidden)
         by_rank = notes.read(folder, "rank")
         ranks = [by_rank[rank] for rank in sorted(by_rank)]
-        slurms = slurm.nodes_of_this_job() if promised["launcher"] == "slurm" else []
+        slurms = squeue.nodes_of_this_job() if promised["launcher"] == "slurm" else []
         allocated = [node.name for node in slurms]
         problems = judge(ranks, promised, allocated)
-        said = srun.end(seen.printed, promised["workers"]) if not ranks else None
+        said = srun_messages.end(seen.printed, promised["workers"]) if not ranks else None
         if said is not None:  # no rank was started: what else is wrong comes of that
             problems = [Problem(True, f"the launcher started no rank: {said.message}")]
         if slurms:

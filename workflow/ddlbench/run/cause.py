@@ -12,7 +12,7 @@ from typing import Any
 
 from ddlbench.core import notes
 from ddlbench.run.watch import WatchResult
-from ddlbench.slurm import srun
+from ddlbench.slurm import srun_messages
 
 # PyTorch's watchdog ends a process that waited in NCCL, without a note.
 WATCHDOG = re.compile(r"\[Rank (\d+)\] Watchdog caught collective operation timeout")
@@ -35,7 +35,7 @@ class Facts:
     ranks: Mapping[int, dict[str, Any]]
     failures: Mapping[int, dict[str, Any]]
     to_blame: list[int]  # ranks that failed, but for those that lost another one
-    ended: srun.End | None  # what srun says that ended its step
+    ended: srun_messages.End | None  # what srun says that ended its step
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def diagnose(folder: Path, workers: int, seen: WatchResult) -> dict[str, Any]:
     """
     ranks, failures = notes.read(folder, "rank"), notes.read(folder, "failure")
     to_blame = [rank for rank in failures if failures[rank]["cause"] != "lost another rank"]
-    ended = srun.end(seen.printed, workers, failures.keys() - to_blame)
+    ended = srun_messages.end(seen.printed, workers, failures.keys() - to_blame)
     facts = Facts(workers, seen, ranks, failures, to_blame, ended)
     found = next(cause for rule in RULES if (cause := rule(facts)) is not None)
     host = (ranks.get(found.rank, {}).get("host") if found.rank is not None else None) or found.host

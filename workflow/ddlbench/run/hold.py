@@ -26,7 +26,7 @@ from ddlbench.core.record import MLLOG, STEPS
 from ddlbench.core.seal import sealed
 from ddlbench.core.spec import RunSpec
 from ddlbench.plan import stale
-from ddlbench.slurm import queue, step
+from ddlbench.slurm import squeue, step
 
 HOLDER = ".holder.json"
 WRITTEN_S = 5.0  # in which a holder has written its name
@@ -44,7 +44,7 @@ def alive(process: Process) -> bool | None:
     if life or not process.job:
         return life
     # Of our own SLURM job: it was requeued, which SLURM does when nothing of it runs any more.
-    return process.job != step.job() and queue.lives(process.job)
+    return process.job != step.job() and squeue.lives(process.job)
 
 
 @contextmanager

@@ -34,7 +34,7 @@ from ddlbench.core.rank_log import RankLog
 from ddlbench.core.record import MLLOG, ROWS, STEPS
 from ddlbench.core.spec import RunSpec
 from ddlbench.core.step_rows import packed
-from ddlbench.run import finish, hold, job, meeting, together, work
+from ddlbench.run import finish, hold, job, meeting, ranks_together, work
 from ddlbench.run.cause import diagnose
 from ddlbench.run.facts import facts
 from ddlbench.run.job import reveal
@@ -320,14 +320,14 @@ def _read(
 
 def _judge(run: Reading, spec: RunSpec, lines: Sequence[Line], met: meeting.Met) -> None:
     """Keep whether the ranks trained together; print it if that is not certain."""
-    alone = together.says_alone((line.text for line in lines), spec.workers)
-    verdict = together.judge(spec.workers, run.told, met, run.says, alone, run.one_clock)
+    alone = ranks_together.says_alone((line.text for line in lines), spec.workers)
+    verdict = ranks_together.judge(spec.workers, run.told, met, run.says, alone, run.one_clock)
     run.remarks[TOGETHER] = {
         "ranks": verdict.together,
         "by": verdict.by,
         "met": [met.listened, met.joined],
     }
-    if verdict.together != together.YES:
+    if verdict.together != ranks_together.YES:
         print(f"ranks trained together: {verdict.together}: {verdict.by}", flush=True)
 
 

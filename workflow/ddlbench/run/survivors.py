@@ -23,7 +23,7 @@ from pathlib import Path
 from ddlbench.core import living
 from ddlbench.run import hold
 from ddlbench.settings.config import ConfigError
-from ddlbench.slurm import queue as slurm
+from ddlbench.slurm import pending_reasons, squeue
 
 MARKS = Path(".snakemake/ddlbench")  # one file for each Snakemake that is at work in this folder
 # A living Snakemake touches its mark this often. Seen from another host it is dead after missing so
@@ -43,7 +43,7 @@ class SlurmJob:
     comment: str
 
     def __str__(self) -> str:
-        advice = slurm.advice(self.id, self.reason)
+        advice = pending_reasons.advice(self.id, self.reason)
         return f"{self.id} {self.state.lower()}: {self.comment}" + (
             f": it {advice}" if advice else ""
         )
@@ -113,10 +113,10 @@ def slurm_jobs(comments: set[str], folder: Path) -> list[SlurmJob]:
     """
     asked = [
         f"--user={getpass.getuser()}",
-        f"--format={slurm.marked('%i', '%T', '%r', '%Z', '%k')}",
+        f"--format={squeue.marked('%i', '%T', '%r', '%Z', '%k')}",
     ]
     try:
-        answer = slurm.squeue(asked, timeout_s=120)
+        answer = squeue.squeue(asked, timeout_s=120)
         answer.check_returncode()
     except FileNotFoundError:
         raise ConfigError(
@@ -131,8 +131,8 @@ def slurm_jobs(comments: set[str], folder: Path) -> list[SlurmJob]:
             "SLURM does not answer, try again later: squeue took more than two minutes"
         ) from None
     jobs = []
-    for job, state, reason, where, its_comment in slurm.rows(answer.stdout, 5):
-        comment = slurm.own_comment(its_comment)
+    for job, state, reason, where, its_comment in squeue.rows(answer.stdout, 5):
+        comment = squeue.own_comment(its_comment)
         if comment in comments and Path(where).resolve() == folder.resolve():
             jobs.append(SlurmJob(job, state, reason, comment))
     return jobs

@@ -27,7 +27,7 @@ import psutil
 
 from ddlbench.core import heartbeats, living, notes
 from ddlbench.run.rehearsal import Rehearsal
-from ddlbench.slurm import srun, step
+from ddlbench.slurm import srun_messages, step
 
 PROBE = ".probe"
 LATE_S = 5.0  # a write that takes longer is a stall
@@ -159,7 +159,7 @@ def watch(
     it fails they are ended, and this raises what it raised.
     """
     seen, killed_before, by_srun = WatchResult(), _killed_for_memory(), "srun" in argv
-    log = srun.log_position()
+    log = srun_messages.log_position()
     settings = dict(word.split("=", 1) for word in argv[1:] if "=" in word)
     remove_build_locks({**os.environ, **(variables or {}), **settings})
     around = {**os.environ} if by_srun else step.outside(os.environ)
@@ -235,7 +235,7 @@ def watch(
     if seen.silent and seen.code == 0:
         seen.code = 1
     seen.out_of_memory = _killed_for_memory() > killed_before
-    seen.printed = srun.written_since(log)
+    seen.printed = srun_messages.written_since(log)
     failures = notes.read(folder, "failure")
     seen.stopped = seen.code != 0 and (folder / notes.STOPPED_NOTE).exists() and not failures
     return seen

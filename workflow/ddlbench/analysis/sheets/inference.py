@@ -1,7 +1,7 @@
 """Records of inference to table `inference`: latency and throughput, one row per job and batch
 size.
 
-Warm-up is cut as from the steps of training (`statistics.warm_up`). What a job is:
+Warm-up is cut as from the steps of training (`analysis/warm_up.py`). What a job is:
 `train/inference/__init__.py`.
 """
 
@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ddlbench.analysis import statistics
 from ddlbench.analysis.refusals import RefusedError
 from ddlbench.analysis.sheets import Rows, Sheet
+from ddlbench.analysis.warm_up import warm_up
 from ddlbench.core.columns import Column
 from ddlbench.core.files import read_bytes
 from ddlbench.train.inference import InferSpec
@@ -162,7 +162,7 @@ def times(path: Path, asked: dict[str, Any]) -> dict[str, Any]:
         isinstance(s, float) and math.isfinite(s) and s > 0 for s in (*taken, asked["first_s"])
     ):
         raise RefusedError(path, f"has times that cannot be at batch {asked['batch']}")
-    cut, steady = statistics.warm_up(taken)
+    cut, steady = warm_up(taken)
     kept = np.asarray(taken[cut:])
     return {
         "requests": len(kept),

@@ -8,9 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from ddlbench.analysis import pooled, together
-from ddlbench.analysis.pooled import Pooled
-from ddlbench.analysis.statistics import over_repeats
+from ddlbench.analysis import over_settings, together
+from ddlbench.analysis.intervals import over_repeats
+from ddlbench.analysis.over_settings import Pooled
 from ddlbench.answers import Candidate, Certainty, Dot, Given, Note, Row
 from ddlbench.core.registry import OWN
 from ddlbench.core.roles import AXIS, EXTENT, SETTING
@@ -82,7 +82,7 @@ def points(
     """
     best = max(median(side.values()) for side in values.values())
     steady = [name for name, side in values.items() if median(side.values()) >= LEARNS * best]
-    return pooled.unpaired(values, ours, theirs, steady, one_of, POINTS)
+    return over_settings.unpaired(values, ours, theirs, steady, one_of, POINTS)
 
 
 def row(

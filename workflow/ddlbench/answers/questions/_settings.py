@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from ddlbench.analysis import comparisons, together
-from ddlbench.analysis.pooled import Block
+from ddlbench.analysis.over_settings import Block
 from ddlbench.answers import Candidate, Given, loads_nothing
 from ddlbench.core.registry import OWN
 

@@ -8,8 +8,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 
-from ddlbench.analysis import pooled, together
-from ddlbench.analysis.pooled import Block
+from ddlbench.analysis import over_settings, together
+from ddlbench.analysis.over_settings import Block
 from ddlbench.answers import (
     LOSS,
     PLAIN,
@@ -133,7 +133,7 @@ def judge(
     """
     order = [
         side
-        for side in pooled.ranked(blocks, sides, fair)
+        for side in over_settings.ranked(blocks, sides, fair)
         if any(side in block.cells for block in blocks)
     ]
     best, *others = order
@@ -192,11 +192,13 @@ def _overs(
     blocks: Sequence[Block], ours: Candidate, others: Sequence[Candidate], one_of: float
 ) -> dict[Candidate, Over]:
     """Return how a side compares with each of the others that shares a setting with it."""
-    together = pooled.spread_of(blocks)
+    together = over_settings.spread_of(blocks)
     return {
-        side: ratio_of(pooled.compare(blocks, ours, side, one_of, together=together), ours, side)
+        side: ratio_of(
+            over_settings.compare(blocks, ours, side, one_of, together=together), ours, side
+        )
         for side in others
-        if pooled.shared(blocks, ours, side)
+        if over_settings.shared(blocks, ours, side)
     }
 
 
@@ -247,9 +249,11 @@ def _losses(given: Given, found: Sequence[Setting], judged: Sequence[Candidate])
         return []
     base, facts = _plain(known), []
     for side in known:
-        if side == base or not pooled.shared(blocks, side, base):
+        if side == base or not over_settings.shared(blocks, side, base):
             continue
-        points = pooled.compare(blocks, side, base, given.one_of(len(known) - 1), POINTS, fewest=2)
+        points = over_settings.compare(
+            blocks, side, base, given.one_of(len(known) - 1), POINTS, fewest=2
+        )
         if abs(points.middle) <= LOSS:
             continue
         values = {
@@ -284,11 +288,11 @@ def _where_it_turns(
     """
     used, turns = found, None
     blocks = [setting.rates for setting in used]
-    best, *others = pooled.ranked(blocks, fit, fair)
+    best, *others = over_settings.ranked(blocks, fit, fair)
     for other in others:
         if not fair(best, other):
             continue
-        turn = pooled.turn(blocks, best, other, one_of)
+        turn = over_settings.turn(blocks, best, other, one_of)
         if turn:
             halves = (ratio_of(half, best, other) for half in (turn.below, turn.above))
             turns = Turns(turn.at, *halves)
@@ -302,10 +306,12 @@ def _where_it_turns(
     with_it = [setting for setting in used if room and setting.shared(room) == wanted]
     if wanted and with_it and len(with_it) < len(used):
         blocks = [setting.rates for setting in used]
-        best, *others = pooled.ranked(blocks, fit, fair)
+        best, *others = over_settings.ranked(blocks, fit, fair)
         there = {setting.where for setting in with_it}
         if any(
-            pooled.turn(blocks, best, other, one_of, lambda block: float(block.place in there))
+            over_settings.turn(
+                blocks, best, other, one_of, lambda block: float(block.place in there)
+            )
             for other in others
             if fair(best, other)
         ):
@@ -331,7 +337,7 @@ def _depends(
             continue
         for other in others:
             blocks = [setting.rates for setting in used]
-            turn = pooled.turn(blocks, taken, other, one_of, _outside(inside))
+            turn = over_settings.turn(blocks, taken, other, one_of, _outside(inside))
             if turn:
                 halves = [ratio_of(half, taken, other) for half in (turn.below, turn.above)]
                 return [
@@ -390,9 +396,9 @@ def _rates(here: Setting, order: Sequence[Candidate], ceiling: Sequence[Candidat
 def _share(found: Sequence[Setting], side: Candidate, ceiling: Candidate) -> float | None:
     """Return how much of the ceiling's rate a side reaches."""
     blocks = [setting.rates for setting in found]
-    if not pooled.shared(blocks, side, ceiling):
+    if not over_settings.shared(blocks, side, ceiling):
         return None
-    return math.exp(pooled.compare(blocks, side, ceiling).middle)
+    return math.exp(over_settings.compare(blocks, side, ceiling).middle)
 
 
 def _rows(
@@ -409,7 +415,7 @@ def _rows(
     setting a pair.
     """
     blocks, rows = [setting.rates for setting in used], []
-    together = pooled.spread_of(blocks)
+    together = over_settings.spread_of(blocks)
     for side in sides:
         note = Note.LOSES if side in loses else Note.CEILING if loads_nothing(side.loader) else None
         if side == taken:
@@ -420,7 +426,7 @@ def _rows(
             continue
         if not fair(side, taken) and note is None:
             note = Note.OTHER_FORM
-        seen = ratio_of(pooled.compare(blocks, side, taken, together=together), side, taken)
+        seen = ratio_of(over_settings.compare(blocks, side, taken, together=together), side, taken)
         dots = _dots(both, side, taken, given)
         rows.append(
             Row(side, seen.middle, seen.low, seen.high, seen.n, seen.settings, dots, note=note)
@@ -464,8 +470,10 @@ def _settles(
     for over in rivals:
         if certainty_of(over) in (Certainty.TIE, Certainty.SURE):
             continue
-        seen = pooled.compare([setting.rates for setting in used], taken, over.against, one_of)
-        more = pooled.more_pairs(seen, one_of)
+        seen = over_settings.compare(
+            [setting.rates for setting in used], taken, over.against, one_of
+        )
+        more = over_settings.more_pairs(seen, one_of)
         both = [setting for setting in used if {taken, over.against} <= {*setting.rates.cells}]
         if more is None:
             continue
@@ -504,11 +512,11 @@ def _also(found: Sequence[Setting], order: Sequence[Candidate], fair: Fair) -> l
         there = [side for side in order if side in setting.rates.cells]
         if len(there) < 2:
             continue
-        best, *others = pooled.ranked([setting.rates], there, fair)
+        best, *others = over_settings.ranked([setting.rates], there, fair)
         second = next((side for side in others if fair(best, side)), None)
         if second is None:
             continue
-        seen = ratio_of(pooled.compare([setting.rates], best, second), best, second)
+        seen = ratio_of(over_settings.compare([setting.rates], best, second), best, second)
         told.append(
             Also(
                 setting.where, best, second, seen.middle, seen.low, seen.high, seen.n, seen.verdict

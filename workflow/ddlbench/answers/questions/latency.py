@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from ddlbench.analysis.statistics import over_repeats
+from ddlbench.analysis.intervals import over_repeats
 from ddlbench.answers import Also, Answer, Candidate, Choice, Dot, Fact, Given, Row
 from ddlbench.answers.questions import _series
 from ddlbench.core import kinds

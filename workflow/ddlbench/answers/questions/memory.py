@@ -10,8 +10,8 @@ from statistics import median
 
 import pandas as pd
 
-from ddlbench.analysis import pooled
-from ddlbench.analysis.pooled import Block
+from ddlbench.analysis import over_settings
+from ddlbench.analysis.over_settings import Block
 from ddlbench.analysis.together import by_repeat
 from ddlbench.answers import Answer, Candidate, Certainty, Choice, Fact, Given, Row, ratio_of
 from ddlbench.answers.questions import _series
@@ -44,7 +44,7 @@ def answer(given: Given, choice: Choice) -> Answer | None:
         least, *others = sorted(cells, key=lambda name: median(cells[name].values()))
         named = {name: _side(axis, name) for name in cells}
         block = Block("memory", cells)
-        seen = {name: pooled.compare([block], name, least, len(others)) for name in others}
+        seen = {name: over_settings.compare([block], name, least, len(others)) for name in others}
         overs = {name: ratio_of(seen[name], named[name], named[least]) for name in others}
         more = [name for name, over in overs.items() if over.low is not None and over.low > MORE]
         single = [name for name, over in overs.items() if over.low is None and over.middle > MORE]

@@ -8,7 +8,7 @@ from statistics import median
 
 import pandas as pd
 
-from ddlbench.analysis.pooled import Pooled
+from ddlbench.analysis.over_settings import Pooled
 from ddlbench.analysis.together import by_repeat
 from ddlbench.answers import LOSS, Also, Answer, Candidate, Certainty, Choice, Fact, Given, ratio_of
 from ddlbench.answers.questions import _series

@@ -23,10 +23,10 @@ from typing import Any
 
 import pandas as pd
 
-from ddlbench.analysis import pooled, together
+from ddlbench.analysis import over_settings, together
 from ddlbench.analysis.comparisons import telling
 from ddlbench.analysis.losses import PARTS
-from ddlbench.analysis.pooled import Block
+from ddlbench.analysis.over_settings import Block
 from ddlbench.analysis.scaling import compared_s, in_series, loader_names, placed
 from ddlbench.analysis.together import SERIES, by_repeat
 from ddlbench.answers import (
@@ -104,7 +104,7 @@ def answer(given: Given, choice: Choice) -> Answer | None:
     best = max(counts, key=lambda n: (_score(scores, n, counts[0]), -n))
     named = {n: Candidate(workers=n) for n in counts}
     overs = {
-        n: ratio_of(pooled.compare(scores, best, n, one_of), named[best], named[n])
+        n: ratio_of(over_settings.compare(scores, best, n, one_of), named[best], named[n])
         for n in counts
         if n != best
     }
@@ -118,7 +118,7 @@ def answer(given: Given, choice: Choice) -> Answer | None:
     facts = [Fact("score", {"over": overs[rival], "goal": given.goal, "whole_nodes": whole_nodes})]
     shown = best if best != counts[0] else counts[-1]
     speed = ratio_of(
-        pooled.compare(speeds, shown, counts[0], one_of), named[shown], named[counts[0]]
+        over_settings.compare(speeds, shown, counts[0], one_of), named[shown], named[counts[0]]
     )
     facts.append(Fact("speed", {"over": speed, "ideal": shown / counts[0], "where": series.where}))
     if keeps:
@@ -252,7 +252,7 @@ def _alike(one: Series, other: Series) -> bool:
 
 
 def _score(blocks: Sequence[Block], n: int, base: int) -> float:
-    return 0.0 if n == base else pooled.compare(blocks, n, base).middle
+    return 0.0 if n == base else over_settings.compare(blocks, n, base).middle
 
 
 def _certainty(overs: Mapping[int, Over], series: Series) -> Certainty:
@@ -348,7 +348,9 @@ def _rows(
     yield Row(Candidate(workers=base), 1.0, taken=taken == base, n=0, note=Note.BASE, ideal=1.0)
     for n in counts[1:]:
         seen = ratio_of(
-            pooled.compare(blocks, n, base, one_of), Candidate(workers=n), Candidate(workers=base)
+            over_settings.compare(blocks, n, base, one_of),
+            Candidate(workers=n),
+            Candidate(workers=base),
         )
         dots = []
         for one in same:
@@ -378,9 +380,9 @@ def _settles(
     """
     offers = []
     for n in good:
-        seen = pooled.compare([one.score for one in same], best, n, one_of)
+        seen = over_settings.compare([one.score for one in same], best, n, one_of)
         over = ratio_of(seen, Candidate(workers=best), Candidate(workers=n))
-        more = pooled.more_pairs(seen, one_of)
+        more = over_settings.more_pairs(seen, one_of)
         if more is None or certainty_of(over) is Certainty.TIE:
             continue
         runs_s = more * sum(one.once_s[best] + one.once_s[n] for one in same)
@@ -412,7 +414,7 @@ def _also(given: Given, found: Sequence[Series], series: Series) -> Iterator[Als
         counts = one.counts
         best = max(counts, key=lambda n: (_score([one.score], n, counts[0]), -n))
         shown: Hashable = best if best != counts[0] else counts[-1]
-        seen = pooled.compare([one.speed], shown, counts[0])
+        seen = over_settings.compare([one.speed], shown, counts[0])
         over = ratio_of(seen, Candidate(workers=int(str(shown))), Candidate(workers=counts[0]))
         yield Also(
             one.where,

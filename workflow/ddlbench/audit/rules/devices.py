@@ -1,13 +1,13 @@
 """What GPUs and cores of a run were: held to less power, slower than the others, far from each
-other, shared.
+other.
 """
 
 from __future__ import annotations
 
 import pandas as pd
 
-from ddlbench.audit import SC15, Finding, Findings, Material, rule
-from ddlbench.audit._compare import differing, each, ids
+from ddlbench.audit import SC15, Findings, Material, rule
+from ddlbench.audit._compare import differing, each
 
 SLOWER = 0.9  # of the mean clock of a run's GPUs, under which one of them is slow
 HOT_C = 85.0  # from about here GPUs lower their clock
@@ -131,31 +131,6 @@ def possible_power(material: Material) -> Findings:
         yield from found
         if found:  # the parts of a sum that is wrong are the same cause
             return
-
-
-@rule(
-    "warning",
-    "runs.others_cores",
-    "let nothing else run on the machine while it trains, and train these runs again",
-    f"{SC15}, rule 9",
-    {"others_cores": 1.0},
-)
-def busy_machine(material: Material) -> Findings:
-    """Check that nothing else keeps the machine busy while a timed run trains: others take at most
-    half a core.
-
-    What others do is in no part of a step, and differs from run to run.
-    """
-    runs = material.runs
-    busy = runs[runs["others_cores"] > 0.5]
-    if len(busy):
-        worst = busy.sort_values("others_cores", ascending=False)
-        most = worst["others_cores"].iloc[0]
-        text = (
-            f"other processes kept more than half a core busy in {len(busy)} of {len(runs)} runs,"
-            f" at most {most:.2g}"
-        )
-        yield Finding(ids(worst), text)
 
 
 def _column(runs: pd.DataFrame, name: str) -> pd.Series[float]:

@@ -1,17 +1,15 @@
-"""Repeats: how many there are, how far they lie apart, and in which order they were made."""
+"""Repeats: how many there are, and how far they lie apart."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import combinations
 
-import numpy as np
 import pandas as pd
 
-from ddlbench.analysis import statistics, together
+from ddlbench.analysis import together
 from ddlbench.analysis.together import CELL, COMPARED
 from ddlbench.audit import MLCOMMONS, SC15, TWELVE_WAYS, Finding, Findings, Material, rule
-from ddlbench.audit._compare import differing, groups, ids, in_, present, timed
+from ddlbench.audit._compare import differing, groups, ids, present, timed
 from ddlbench.core.spec import id_of_repeat
 
 
@@ -198,120 +196,3 @@ def copied_runs(material: Material) -> Findings:
             ids(rows),
             f"{len(rows)} runs with {values[0]:.6f} images/s and {values[1]:.6f} s of training",
         )
-
-
-@rule(
-    "warning",
-    "runs.throughput_images_per_s runs.started_s runs.repeat",
-    "look for what slows the machine with time (heat, other jobs, a full disk); mixed order keeps"
-    " verdicts fair, but numbers from the two ends of the study are not one machine's",
-    f"{SC15}, section 4.1; docs/statistics.md, Drift",
-)
-def drift(material: Material) -> Findings:
-    """Check that rates do not drift beyond noise while a study is made.
-
-    A line through the logarithms of all timed runs' rates over their start, with a level of its own
-    for each cell of runs that differ in their repeat only. A machine that wanders up and down is
-    not found. Under drift, intervals of one side hold the truth too rarely; the page says so.
-    """
-    for where, rows in groups(timed(material.runs), ["machine"]):
-        cells = rows.groupby(present(rows, [*COMPARED, *CELL]), dropna=False).ngroup()
-        trend = statistics.drift(cells.tolist(), rows["started_s"], rows["throughput_images_per_s"])
-        if trend is None or not trend.beyond_noise:
-            continue
-        percents = [f"{100 * (value - 1):+.1f}" for value in (trend.ratio, trend.low, trend.high)]
-        hours = float(np.ptp(rows["started_s"])) / 3600
-        text = (
-            f"from the first to the last of {trend.n} runs, {hours:.2g} h, rates changed by"
-            f" {percents[0]} %"
-        )
-        text += f" ({percents[1]} to {percents[2]} %)"
-        yield Finding(ids(rows.sort_values("started_s")), f"{text}{in_(where)}")
-
-
-@rule(
-    "note",
-    "runs.started_s runs.throughput_images_per_s",
-    "let the study's runs be made in random order",
-    f"{MLCOMMONS}, Run Results; Hoefler and Belli, SC'15, section 4.1",
-)
-def run_order(material: Material) -> Findings:
-    """Check that runs of two frameworks or loaders alternate in time, whatever others are made in
-    between.
-
-    If all of one come before all of the other, a machine that slows down decides who is faster.
-    """
-    for what, rows in groups(timed(material.runs), [*COMPARED, "workers"]):
-        spans = rows.groupby(["framework", "loader"])["started_s"].agg(["min", "max", "size"])
-        spans = spans[spans["size"] >= 3].sort_values(
-            "min"
-        )  # the plan never does it: all first repeats come first
-        sides = [" with ".join(map(str, name)) for name in spans.index]
-        ends, starts = spans["max"].tolist(), spans["min"].tolist()
-        apart = [
-            f"{sides[first]} before {sides[second]}"
-            for first, second in combinations(range(len(sides)), 2)
-            if ends[first] < starts[second]
-        ]
-        if apart:
-            more = f", and {len(apart) - 3} more pairs" if len(apart) > 3 else ""
-            order = ", ".join(apart[:3]) + more
-            yield Finding(
-                ids(rows), f"all runs of one side came before those of another{in_(what)}: {order}"
-            )
-
-
-@rule(
-    "error",
-    "runs.started_s runs.train_s runs.hosts",
-    "give timed runs whole nodes, and start one study after the other; train the timed runs again",
-    f"{SC15}, rule 9; design of this workflow",
-    also=["begun_s", "run_s"],
-)
-def overlapping_runs(material: Material) -> Findings:
-    """Check that while a timed run trains, no other run is on its computer: none trains there,
-    starts up or ends.
-
-    Each would measure the other. The records of all studies in the same folder of results are
-    looked at, untimed runs among them; those of other folders are not known here: see
-    `busy-machine`.
-    """
-    slack_s = 1.0  # processes say when they began to a second
-    runs = timed(material.runs)
-    trained = _on_hosts(runs, runs["started_s"], runs["started_s"] + runs["train_s"])
-    known = [trained]
-    if {"begun_s", "run_s"} <= {*runs}:
-        known.append(_on_hosts(runs, runs["begun_s"], runs["begun_s"] + runs["run_s"]))
-    others = material.tables.get("neighbours")
-    if others is not None:
-        known.append(_on_hosts(others, others["begun_s"], others["ended_s"]))
-    present_there = dict(iter(pd.concat(known).dropna().groupby("host")))
-    told: set[frozenset[str]] = set()
-    for run in trained.to_dict("records"):
-        there = present_there.get(run["host"])
-        if there is None:
-            continue
-        both_s = there["end"].clip(upper=run["end"]) - there["begin"].clip(lower=run["begin"])
-        there = there.assign(both_s=both_s)[
-            (there["run"] != run["run"]).to_numpy() & (both_s > slack_s).to_numpy()
-        ]
-        for other, seconds in there.groupby("run")["both_s"].max().items():
-            pair = frozenset((run["run"], str(other)))
-            if pair not in told:
-                told.add(pair)
-                text = f"{other} was on {run['host']} for {seconds:.1f} s while the run trained"
-                yield Finding((run["run"], str(other)), text)
-
-
-def _on_hosts(runs: pd.DataFrame, begin: pd.Series[float], end: pd.Series[float]) -> pd.DataFrame:
-    """Return runs with each of their hosts, and from when to when they were there [s since
-    1970].
-    """
-    columns = {
-        "run": runs["run"].astype("str"),
-        "host": runs["hosts"].str.split(","),
-        "begin": begin,
-        "end": end,
-    }
-    rows = pd.DataFrame(columns).explode("host")
-    return rows[rows["host"].fillna("") != ""]

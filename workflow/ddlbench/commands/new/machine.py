@@ -8,8 +8,10 @@ from pathlib import Path
 from ddlbench.commands.new import checked, filled, free
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import load_machine
-from ddlbench.slurm import cluster, queue
-from ddlbench.slurm.cluster import Interface, Queue
+from ddlbench.slurm import interfaces as network
+from ddlbench.slurm import partitions, squeue
+from ddlbench.slurm.interfaces import Interface
+from ddlbench.slurm.partitions import Queue
 
 SHOW = ("scontrol", "--oneliner", "show")
 
@@ -17,15 +19,15 @@ SHOW = ("scontrol", "--oneliner", "show")
 def write(name: str, config: Path) -> Path:
     """Write config/machines/<name>.yaml from SLURM's answers. Raises ConfigError, of one line."""
     path = free(config / "machines" / f"{name}.yaml", name)
-    sinfo = cluster.ask(cluster.SINFO)
-    partitions, nodes = (queue.printed(*SHOW, what) for what in ("partition", "node"))
-    site = cluster.config(queue.printed("scontrol", "show", "config"))
-    queues = cluster.queues(sinfo, partitions, nodes, site)
+    sinfo = partitions.ask(partitions.SINFO)
+    shown, nodes = (squeue.printed(*SHOW, what) for what in ("partition", "node"))
+    site = partitions.config(squeue.printed("scontrol", "show", "config"))
+    queues = partitions.queues(sinfo, shown, nodes, site)
     if not queues:
         raise ConfigError(
             "sinfo names no partition here that is open: ask on a login node of the cluster"
         )
-    interfaces = cluster.interfaces(queue.printed("ip", "-brief", "address"))
+    interfaces = network.interfaces(squeue.printed("ip", "-brief", "address"))
     return checked(path, text(queues, site, interfaces), lambda: load_machine(name, path.parent))
 
 

@@ -28,7 +28,7 @@ from ddlbench.core.formatting import count_of
 from ddlbench.core.program import WORK, placeholders
 from ddlbench.core.spec import RunSpec, of_program
 from ddlbench.plan.kinds.program import command
-from ddlbench.run import log_text, meeting, together, work
+from ddlbench.run import log_text, meeting, ranks_together, work
 from ddlbench.run.job import reveal
 from ddlbench.run.printed import Printed
 from ddlbench.run.rank import ASSIGNMENT, FOLDER
@@ -106,8 +106,8 @@ def show(name: str | None, batch: int, seconds: float, config: Path, workers: in
         met = meeting.read(partial)
     print(*_told(spec, heard, run, file.path), *_nearest(spec, heard.last), sep="\n")
     if workers > 1:
-        alone = together.says_alone((line.text for line in heard.lines), workers)
-        verdict = together.judge(workers, run.told, met, run.says, alone, run.one_clock)
+        alone = ranks_together.says_alone((line.text for line in heard.lines), workers)
+        verdict = ranks_together.judge(workers, run.told, met, run.says, alone, run.one_clock)
         print(f"ranks train together: {verdict.together}: {verdict.by}")
     if ended_well:
         print(f"Then: ddlbench new study mine --program {program.name} --workers 1,2")

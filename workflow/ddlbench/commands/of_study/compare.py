@@ -18,7 +18,7 @@ ARGUMENTS = JSON | {
 
 def run(call: Call) -> int:
     """Answer, and return the exit code."""
-    from ddlbench.analysis import compare
+    from ddlbench.analysis import before_after
     from ddlbench.show.page import compared
 
     before, after = names = call.options.before, call.options.after
@@ -29,7 +29,7 @@ def run(call: Call) -> int:
         )
     sides, refused = [], []
     for key, name in zip(("before", "after"), names, strict=True):
-        runs, some = compare.side(name, layout.RESULTS)
+        runs, some = before_after.side(name, layout.RESULTS)
         if not runs:
             allowed = (
                 "has no successful timed run; allowed: a machine that has some, a folder of runs"
@@ -37,9 +37,12 @@ def run(call: Call) -> int:
             raise ConfigError("; ".join([f"{key}: {name!r} {allowed}", *some]))
         sides.append(runs)
         refused += some
-    rows, table = compare.rows(*sides), Path(layout.comparison(before, after))
-    lines = [*compare.same(*sides), *(f"differs: {line}" for line in compare.differences(*sides))]
-    lines += [*compare.lines(rows), *refused]
+    rows, table = before_after.rows(*sides), Path(layout.comparison(before, after))
+    lines = [
+        *before_after.same(*sides),
+        *(f"differs: {line}" for line in before_after.differences(*sides)),
+    ]
+    lines += [*before_after.lines(rows), *refused]
     if not rows:
         lines.append(
             "no run is on both sides: pairs are runs that differ in nothing but their machine's"
@@ -47,7 +50,7 @@ def run(call: Call) -> int:
         )
     page = table.with_suffix(".html")
     call.show([*lines, f"one row per run, host and part: {table}; the page: {page}"], rows)
-    write_csv(rows, compare.COLUMNS, table)
+    write_csv(rows, before_after.COLUMNS, table)
     folders = {name: [run.folder for run in runs] for name, runs in zip(names, sides, strict=True)}
     compared.write(page, folders, rows, lines)
     return 0

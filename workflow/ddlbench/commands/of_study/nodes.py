@@ -16,14 +16,14 @@ ARGUMENTS = JSON
 
 def run(call: Call) -> int:
     """Answer, and return the exit code."""
-    from ddlbench.analysis import nodes
+    from ddlbench.analysis import slow_nodes
 
     machine = call.settings.plan.machine
-    found, runs, refused = nodes.records(machine.name, Path(layout.runs()))
-    rows, table = nodes.rows(found), Path(layout.nodes(machine.name))
+    found, runs, refused = slow_nodes.records(machine.name, Path(layout.runs()))
+    rows, table = slow_nodes.rows(found), Path(layout.nodes(machine.name))
     counted = (
         f"{runs} runs of {machine.name} on two hosts or more, one row per host and part: {table}"
     )
-    call.show([*nodes.lines(rows), counted, *refused], rows)
-    write_csv(rows, nodes.COLUMNS, table)
+    call.show([*slow_nodes.lines(rows), counted, *refused], rows)
+    write_csv(rows, slow_nodes.COLUMNS, table)
     return 0

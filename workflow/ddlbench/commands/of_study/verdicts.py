@@ -16,13 +16,13 @@ def run(call: Call) -> int:
     """Answer, and return the exit code."""
     import pandas as pd
 
-    from ddlbench.analysis import judging
+    from ddlbench.analysis import claim_verdicts
 
     path = Path(layout.table(call.settings.plan.home, "verdicts") + ".csv")
     if not path.exists():
         raise ConfigError(f"{path}: is not made yet; make it: {call.snakemake('tables')}")
     table = pd.read_csv(path)
-    *judged, counts = judging.lines(table)
+    *judged, counts = claim_verdicts.lines(table)
     shown = judged if call.all else judged[:MOST]
     answer = [*older(call.settings.plan, path), counts, *shown]
     call.show(

@@ -26,7 +26,7 @@ from ddlbench.plan.kinds.training import RULE as RULE
 from ddlbench.plan.values import Job, Resources, Row
 from ddlbench.settings.machine import Machine
 from ddlbench.settings.study import Block, Study
-from ddlbench.slurm.jobs import job_resources
+from ddlbench.slurm.sbatch import job_resources
 
 OURS = False
 # Snakemake sets each to the threads of a job, which are those of all its workers.

@@ -11,8 +11,8 @@ from typing import NamedTuple, Protocol
 from ddlbench.core.program import WORK
 from ddlbench.core.spec import RunSpec
 from ddlbench.core.step_rows import StepRow
+from ddlbench.run.ranks_together import Told
 from ddlbench.run.readings._proof import Proof
-from ddlbench.run.together import Told
 
 
 class UnreadError(ValueError):

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from ddlbench.core.program import COUNTS, Program
 from ddlbench.core.spec import RunSpec
-from ddlbench.run import log_text, together
+from ddlbench.run import log_text, ranks_together
 from ddlbench.run.readings import (
     Evaluation,
     Line,
@@ -134,10 +134,10 @@ def _check_workers(found: Sequence[Match], spec: RunSpec) -> None:
             )
 
 
-def _told(of_steps: Sequence[Match], spec: RunSpec) -> dict[int, list[together.Told]]:
+def _told(of_steps: Sequence[Match], spec: RunSpec) -> dict[int, list[ranks_together.Told]]:
     """Return the steps that each rank reported."""
     each = steps_per_number(spec.program) if spec.program else 1.0
-    told: dict[int, list[together.Told]] = {}
+    told: dict[int, list[ranks_together.Told]] = {}
     for match in of_steps:
         name = _counter_of(match)
         count = match.value(name) if name else float(len(told.get(match.line.rank, [])))
@@ -147,7 +147,7 @@ def _told(of_steps: Sequence[Match], spec: RunSpec) -> dict[int, list[together.T
             count *= each
         step = (match.value("epoch"), count)
         of_rank = told.setdefault(match.line.rank, [])
-        of_rank.append(together.Told(step, match.line.time_s, match.found.said.get("loss")))
+        of_rank.append(ranks_together.Told(step, match.line.time_s, match.found.said.get("loss")))
     return told
 
 

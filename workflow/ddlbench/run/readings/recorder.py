@@ -15,7 +15,7 @@ from typing import Any
 from ddlbench.core.files import read_bytes
 from ddlbench.core.spec import RunSpec
 from ddlbench.core.step_rows import StepRow
-from ddlbench.run import together
+from ddlbench.run import ranks_together
 from ddlbench.run.readings import (
     Evaluation,
     NotFiniteError,
@@ -121,9 +121,9 @@ def read(source: Output) -> Reading:
     return run
 
 
-def _told(table: dict[int, dict[str, float]], steps: list[int]) -> list[together.Told]:
+def _told(table: dict[int, dict[str, float]], steps: list[int]) -> list[ranks_together.Told]:
     """Return what a rank recorded of these steps."""
-    return [together.Told(step, table[step]["end_s"], table[step]["loss"]) for step in steps]
+    return [ranks_together.Told(step, table[step]["end_s"], table[step]["loss"]) for step in steps]
 
 
 def _check_losses(

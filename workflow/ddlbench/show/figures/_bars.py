@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
-from ddlbench.analysis.statistics import over_repeats
+from ddlbench.analysis.intervals import over_repeats
 from ddlbench.analysis.together import with_roles
 from ddlbench.core.roles import AXIS, EXTENT, SETTING, SIZE
 from ddlbench.show.figure_data import distinguishing

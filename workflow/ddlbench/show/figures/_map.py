@@ -12,7 +12,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter, LogLocator, StrMethodFormatter
 
 from ddlbench.analysis import together
-from ddlbench.analysis.statistics import CANNOT_TELL, Ratio, at_once
+from ddlbench.analysis.significance import CANNOT_TELL, Ratio, at_once
 from ddlbench.core.roles import AXIS, SETTING, SIZE
 from ddlbench.show.figure_data import distinguishing
 from ddlbench.show.figures import Options, Tables, _style

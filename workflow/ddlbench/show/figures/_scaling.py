@@ -51,7 +51,7 @@ def _each(runs: pd.DataFrame, table: pd.DataFrame, measure: str) -> list[str]:
     """Return a measure of each run, by the rows of `scaling`, which stand in the same order.
 
     A ratio is that of each pair of repeats, whose median the line goes through. Runs without a pair
-    are compared with the baseline's median, as in `statistics.ratio`. The baseline has no ratio to
+    are compared with the baseline's median, as in `significance.ratio`. The baseline has no ratio to
     itself.
     """
     values: list[list[float]] = []

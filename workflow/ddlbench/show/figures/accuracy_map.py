@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from ddlbench.analysis.statistics import difference
+from ddlbench.analysis.significance import difference
 from ddlbench.show.figures import Options, Tables, _map
 
 TABLES = ("runs",)

@@ -9,7 +9,7 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 from ddlbench.analysis.scaling import TIMES
-from ddlbench.analysis.statistics import ratio
+from ddlbench.analysis.significance import ratio
 from ddlbench.show.figures import Options, Tables, _map, _scaling
 
 TABLES = ("runs",)

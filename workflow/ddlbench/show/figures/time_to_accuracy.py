@@ -9,8 +9,8 @@ import json
 import pandas as pd
 from matplotlib.figure import Figure
 
+from ddlbench.analysis.intervals import over_repeats
 from ddlbench.analysis.scaling import in_series
-from ddlbench.analysis.statistics import over_repeats
 from ddlbench.analysis.together import BATCH, SERIES, successful
 from ddlbench.show.figures import Options, Tables, _scaling
 

@@ -13,8 +13,8 @@ from tempfile import TemporaryDirectory
 
 import pandas as pd
 
+from ddlbench.analysis.before_after import COLUMNS, Row
 from ddlbench.analysis.collect import collect
-from ddlbench.analysis.compare import COLUMNS, Row
 from ddlbench.core import files, registry
 from ddlbench.core.formatting import rounded
 from ddlbench.show import figure_data

@@ -23,8 +23,8 @@ from typing import Any
 import pandas as pd
 
 from ddlbench.analysis import summary
+from ddlbench.analysis.intervals import over_repeats
 from ddlbench.analysis.scaling import scaling
-from ddlbench.analysis.statistics import over_repeats
 from ddlbench.analysis.together import SAME, usable
 from ddlbench.answers import Answer, wording
 from ddlbench.answers.choose import First

@@ -12,7 +12,7 @@ from ddlbench.core import registry
 from ddlbench.core.spec import steps_per_epoch
 from ddlbench.data.forms import raw, tfrecord, webdataset
 from ddlbench.patches.dali_epochs import EpochDecoder
-from ddlbench.train.loaders._share import MEAN, STD
+from ddlbench.train.loaders._normalisation import MEAN, STD
 from ddlbench.train.loaders._stream import KeptBatches
 
 if TYPE_CHECKING:

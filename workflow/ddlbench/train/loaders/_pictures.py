@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddlbench.core import registry
 from ddlbench.data.pictures import JPEG, as_rgb
-from ddlbench.train.loaders._share import MEAN, STD
+from ddlbench.train.loaders._normalisation import MEAN, STD
 from ddlbench.train.loaders._stream import copied
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ddlbench.core.spec import steps_per_epoch
 from ddlbench.train.loaders import _workers
 from ddlbench.train.loaders._pictures import Normalised, Pictures, opened
-from ddlbench.train.loaders._share import Indices, Order, share, shuffled
+from ddlbench.train.loaders._sampling import Indices, Order, share, shuffled
 
 if TYPE_CHECKING:
     from ddlbench.core.spec import RunSpec

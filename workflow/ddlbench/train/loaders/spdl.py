@@ -13,7 +13,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddlbench.train.loaders._pictures import Normalised, Pictures, opened
-from ddlbench.train.loaders._share import share, shuffled
+from ddlbench.train.loaders._sampling import share, shuffled
 
 if TYPE_CHECKING:
     from ddlbench.core.spec import RunSpec

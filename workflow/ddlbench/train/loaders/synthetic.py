@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ddlbench.train.loaders._share import share
+from ddlbench.train.loaders._sampling import share
 
 if TYPE_CHECKING:
     from ddlbench.core.spec import RunSpec

@@ -19,8 +19,9 @@ from ddlbench.data.manifest import Manifest
 from ddlbench.data.pictures import as_rgb, is_named_so
 from ddlbench.patches import torchvision_operators
 from ddlbench.train.loaders import native
+from ddlbench.train.loaders._normalisation import MEAN, STD
 from ddlbench.train.loaders._pictures import centre_crop
-from ddlbench.train.loaders._share import MEAN, STD, Order
+from ddlbench.train.loaders._sampling import Order
 
 if TYPE_CHECKING:
     from ddlbench.core.spec import RunSpec

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from ddlbench.analysis.nodes import COLUMNS
+from ddlbench.analysis.slow_nodes import COLUMNS
 from ddlbench.show.page import rows
 from ddlbench.show.page.sections import Given, Section
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from ddlbench.analysis import judging
+from ddlbench.analysis import claim_verdicts
 from ddlbench.analysis.claims import Claim, read
 from ddlbench.core.formatting import around, digits
 from ddlbench.settings.config import CONFIG, read_yaml
@@ -92,8 +92,8 @@ def _said(claim: Claim, data: Mapping[str, pd.DataFrame]) -> tuple[str, list[str
         (claim, ""),
         (here, " on this hardware and model, which are not the source's"),
     ):
-        (row,) = judging.verdicts([asked], data["runs"], data["kernels"]).to_dict("records")
-        if row["verdict"] != judging.NOT_TESTABLE:
+        (row,) = claim_verdicts.verdicts([asked], data["runs"], data["kernels"]).to_dict("records")
+        if row["verdict"] != claim_verdicts.NOT_TESTABLE:
             measured = (
                 f"{around(row['measured'], row['low'], row['high'], digits)}, {row['n']:.0f}"
                 " repeats"

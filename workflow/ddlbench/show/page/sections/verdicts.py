@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from ddlbench.analysis import judging
+from ddlbench.analysis import claim_verdicts
 from ddlbench.settings.config import CONFIG
 from ddlbench.show.page import rows
 from ddlbench.show.page.sections import Given, Section
@@ -29,14 +29,14 @@ OF_THE_REST = ("claim", "source", "place", "why")
 def make(folder: Path) -> None:
     """Write the table of verdicts, from the study's tables."""
     file = CONFIG / "references/claims.csv"
-    judging.write(
+    claim_verdicts.write(
         file, folder / "runs.parquet", folder / "kernels.parquet", folder / "verdicts.csv"
     )
 
 
 def tables(given: Given) -> Sequence[rows.PageTable]:
     verdicts, file = given.tables["verdicts"], "tables/verdicts.csv"
-    judged = verdicts["verdict"] != judging.NOT_TESTABLE
+    judged = verdicts["verdict"] != claim_verdicts.NOT_TESTABLE
     means = "Verdicts on claims of papers and documents whose conditions these runs meet."
     not_met = "Their conditions are not met here: data set, device, model, workers."
     of_the_rest = {name: COLUMNS[name] for name in OF_THE_REST}

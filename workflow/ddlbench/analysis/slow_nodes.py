@@ -18,9 +18,9 @@ from typing import NamedTuple
 import pandas as pd
 
 from ddlbench.analysis import times
+from ddlbench.analysis.intervals import Interval, over_repeats
+from ddlbench.analysis.outliers import DEVIATIONS, SHARE, deviation, is_slow
 from ddlbench.analysis.record import Record
-from ddlbench.analysis.slow import DEVIATIONS, SHARE, deviation, is_slow
-from ddlbench.analysis.statistics import Interval, over_repeats
 from ddlbench.core import registry
 from ddlbench.core.columns import Column
 from ddlbench.core.mllog import read_log
@@ -47,7 +47,7 @@ COLUMNS = (
     Column(
         "slow_epochs",
         "int64",
-        "Epochs in which the host was slow compared with the others (`analysis/slow.py`).",
+        "Epochs in which the host was slow compared with the others (`analysis/outliers.py`).",
     ),
     Column("local_rank", "Int64", "The rank on the host that took longest in most epochs."),
     Column(
@@ -91,7 +91,7 @@ class HostComparison(NamedTuple):
     # a step without communication, if all but this part took what it takes on the median host [s]
     time_s: float
     ratio: float  # of that time to the median of the other hosts'
-    slow: bool  # by analysis/slow.py
+    slow: bool  # by analysis/outliers.py
 
 
 class HostEpoch(NamedTuple):

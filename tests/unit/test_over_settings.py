@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 import pytest
-from ddlbench.analysis import pooled
-from ddlbench.analysis.pooled import Block
-from ddlbench.analysis.statistics import NOISE
+from ddlbench.analysis import over_settings
+from ddlbench.analysis.intervals import NOISE
+from ddlbench.analysis.over_settings import Block
 
 
 def block(place: int, size: float = 0.0, **cells: list[float]) -> Block:
@@ -20,7 +20,7 @@ def test_two_settings_by_hand() -> None:
     of freedom.
     """
     blocks = [block(1, a=[0.1, 0.3], b=[0.0, 0.0]), block(2, a=[0.2, 0.4], b=[0.0, 0.0])]
-    seen = pooled.compare(blocks, "a", "b")
+    seen = over_settings.compare(blocks, "a", "b")
     assert (seen.middle, seen.settings, seen.leads, seen.n, seen.pairs) == (
         pytest.approx(0.25),
         2,
@@ -29,21 +29,21 @@ def test_two_settings_by_hand() -> None:
         4,
     )
     assert (seen.spread, seen.free) == (pytest.approx(0.1 * math.sqrt(2)), 2.0)
-    width = pooled.t_value(0.95, 2) * 0.1 * math.sqrt(2) / 2
+    width = over_settings.t_value(0.95, 2) * 0.1 * math.sqrt(2) / 2
     assert (seen.low, seen.high) == (pytest.approx(0.25 - width), pytest.approx(0.25 + width))
-    assert pooled.compare(blocks, "b", "a").middle == pytest.approx(-0.25)
+    assert over_settings.compare(blocks, "b", "a").middle == pytest.approx(-0.25)
 
 
 def test_three_settings_by_hand() -> None:
     """From three settings on the spread between them makes the interval, also of one run each."""
     blocks = [block(k, a=[value], b=[0.0]) for k, value in enumerate((0.1, 0.2, 0.3))]
-    seen = pooled.compare(blocks, "a", "b")
-    width = pooled.t_value(0.95, 2) * 0.1 / math.sqrt(3)
+    seen = over_settings.compare(blocks, "a", "b")
+    width = over_settings.t_value(0.95, 2) * 0.1 / math.sqrt(3)
     assert seen.low == pytest.approx(0.2 - width) and seen.verdict == 0
-    assert pooled.compare(blocks[:2], "a", "b").low is None
+    assert over_settings.compare(blocks[:2], "a", "b").low is None
     steady = [block(k, a=[0.1], b=[0.0]) for k in range(3)]
-    assert pooled.compare(steady, "a", "b").high == pytest.approx(
-        0.1 + pooled.t_value(0.95, 2) * NOISE / math.sqrt(3)
+    assert over_settings.compare(steady, "a", "b").high == pytest.approx(
+        0.1 + over_settings.t_value(0.95, 2) * NOISE / math.sqrt(3)
     )
 
 
@@ -52,22 +52,22 @@ def test_a_lead_that_is_sure_in_each_setting_is_sure_though_it_differs() -> None
         block(k, a=[value, value + 0.01, value - 0.01], b=[0.0] * 3)
         for k, value in enumerate((0.1, 0.5, 1.5))
     ]
-    seen = pooled.compare(blocks, "a", "b")
+    seen = over_settings.compare(blocks, "a", "b")
     assert seen.low is not None and seen.low < 0 and seen.verdict == 1
 
 
 def test_without_a_common_repeat_medians_are_compared_and_nothing_is_sure() -> None:
     only = Block(1, {"a": {1: 0.5, 2: 0.7}, "b": {3: 0.1}})
-    seen = pooled.compare([only], "a", "b")
+    seen = over_settings.compare([only], "a", "b")
     assert (seen.middle, seen.low, seen.verdict) == (pytest.approx(0.5), None, 0)
     with pytest.raises(ValueError, match="share no setting"):
-        pooled.compare([only], "a", "c")
+        over_settings.compare([only], "a", "c")
 
 
 def test_an_unsteady_side_widens_its_own_interval_alone() -> None:
     noise = {"a": [0.0, 0.001, -0.001], "b": [0.1, 0.101, 0.0995], "c": [0.0, 0.5, -0.5]}
-    quiet = pooled.compare([block(1, a=noise["a"], b=noise["b"])], "b", "a")
-    beside = pooled.compare([block(1, **noise)], "c", "a")
+    quiet = over_settings.compare([block(1, a=noise["a"], b=noise["b"])], "b", "a")
+    beside = over_settings.compare([block(1, **noise)], "c", "a")
     assert (
         quiet.verdict == 1 and beside.verdict == 0 and beside.low is not None and beside.low < -0.5
     )
@@ -82,18 +82,20 @@ def test_a_turn_is_found_where_it_is() -> None:
             for n in sizes
             for lead in ((0.2 if n <= at else -0.2),)
         ]
-        turn = pooled.turn(blocks, "a", "b")
+        turn = over_settings.turn(blocks, "a", "b")
         assert turn and turn.at == at and turn.below.middle > 0 > turn.above.middle
-        assert pooled.turn(blocks[:1], "a", "b") is None
+        assert over_settings.turn(blocks[:1], "a", "b") is None
     steady = [block(n, float(n), a=[*(0.1 + rng.normal(0, 0.02, 1))], b=[0.0]) for n in range(20)]
-    assert pooled.turn(steady, "a", "b") is None
+    assert over_settings.turn(steady, "a", "b") is None
 
 
 def test_sides_are_ranked_by_how_many_they_are_ahead_of() -> None:
     blocks = [block(1, a=[0.0], b=[1.0], c=[2.0]), block(2, b=[3.0], c=[0.0])]
-    assert pooled.ranked(blocks, ["a", "b", "c"]) == ["b", "c", "a"]
+    assert over_settings.ranked(blocks, ["a", "b", "c"]) == ["b", "c", "a"]
     assert (
-        pooled.ranked(blocks, ["a", "b", "c"], lambda left, right: "b" not in (left, right))[0]
+        over_settings.ranked(blocks, ["a", "b", "c"], lambda left, right: "b" not in (left, right))[
+            0
+        ]
         == "c"
     )
 
@@ -105,7 +107,9 @@ def test_accuracies_that_are_alike_differ_surely_in_few_studies() -> None:
         wrong = 0
         for _ in range(400):
             cells = {name: dict(enumerate(rng.normal(50, 2, repeats))) for name in "abc"}
-            wrong += any(pooled.unpaired(cells, side, "a", "abc", 2, 0.1).verdict for side in "bc")
+            wrong += any(
+                over_settings.unpaired(cells, side, "a", "abc", 2, 0.1).verdict for side in "bc"
+            )
         assert wrong == 0 if repeats == 1 else wrong <= 24
 
 
@@ -119,26 +123,26 @@ def test_a_loss_of_eight_points_is_told_beside_what_hardly_learns() -> None:
             "65536": rng.normal(20, 15, 3),
         }
         values = {name: dict(enumerate(side)) for name, side in cells.items()}
-        seen = pooled.unpaired(values, "4096", "256", ["256", "4096"], 2, 0.1)
+        seen = over_settings.unpaired(values, "4096", "256", ["256", "4096"], 2, 0.1)
         told += seen.verdict < 0 and seen.high is not None and seen.high < -1
     assert told > 380
 
 
 def test_so_many_more_repeats_would_tell() -> None:
-    few = pooled.compare([block(1, a=[0.1], b=[0.0])], "a", "b")
-    assert pooled.more_pairs(few) == 2
-    seen = pooled.compare([block(1, a=[0.01, 0.03, 0.05], b=[0.0] * 3)], "a", "b")
-    more = pooled.more_pairs(seen)
+    few = over_settings.compare([block(1, a=[0.1], b=[0.0])], "a", "b")
+    assert over_settings.more_pairs(few) == 2
+    seen = over_settings.compare([block(1, a=[0.01, 0.03, 0.05], b=[0.0] * 3)], "a", "b")
+    more = over_settings.more_pairs(seen)
     assert more is not None and 1 <= more <= 20
-    hopeless = pooled.compare([block(1, a=[-0.5, 0.5, 0.0001], b=[0.0] * 3)], "a", "b")
-    assert pooled.more_pairs(hopeless) is None
+    hopeless = over_settings.compare([block(1, a=[-0.5, 0.5, 0.0001], b=[0.0] * 3)], "a", "b")
+    assert over_settings.more_pairs(hopeless) is None
 
 
 def test_records_of_others_which_go_by_run_are_compared_without_pairs() -> None:
     """By hand: means 0.3 and 0, each of three runs with spread 0.1, 4 degrees of freedom."""
     cells = {"a": {"x1": 0.2, "x2": 0.3, "x3": 0.4}, "b": {"y1": -0.1, "y2": 0.0, "y3": 0.1}}
-    seen = pooled.compare([Block(1, cells)], "a", "b")
-    width = pooled.t_value(0.95, 4) * 0.1 * math.sqrt(2 / 3)
+    seen = over_settings.compare([Block(1, cells)], "a", "b")
+    width = over_settings.t_value(0.95, 4) * 0.1 * math.sqrt(2 / 3)
     assert (seen.n, seen.free) == (3, 4.0)
     assert (seen.middle, seen.low, seen.high) == (
         pytest.approx(0.3),
@@ -146,14 +150,14 @@ def test_records_of_others_which_go_by_run_are_compared_without_pairs() -> None:
         pytest.approx(0.3 + width),
     )
     few = {side: dict(list(values.items())[:2]) for side, values in cells.items()}
-    assert pooled.compare([Block(1, few)], "a", "b").verdict == 0
+    assert over_settings.compare([Block(1, few)], "a", "b").verdict == 0
 
 
 def test_of_two_settings_none_may_say_the_opposite() -> None:
     """However far ahead it is in the other one."""
     far, behind = [1.0, 1.001, 0.999], [-0.1, -0.101, -0.099]
     for second, verdict in ((far, 1), (behind, 0)):
-        seen = pooled.compare(
+        seen = over_settings.compare(
             [block(1, a=far, b=[0.0] * 3), block(2, a=second, b=[0.0] * 3)], "a", "b"
         )
         assert seen.low is not None and seen.low > 0
@@ -186,26 +190,26 @@ def test_the_spread_of_all_pairs_of_sides() -> None:
     x 2 differences.
     """
     of_three = block(1, a=[0.0, 0.2, 0.4], b=[0.0] * 3, c=[0.1] * 3)
-    seen = pooled.spread_of([of_three])
+    seen = over_settings.spread_of([of_three])
     assert (seen.deviation, seen.free) == (
         pytest.approx(math.sqrt(0.16 / 6)),
         pytest.approx(4.0),
     )  # (3 - 1) (3 - 1)
     assert seen.between == 0.0
-    twice = pooled.spread_of(
+    twice = over_settings.spread_of(
         [of_three, block(2, a=[0.3], b=[0.0])]
     )  # which says nothing of repeats
     assert (twice.deviation, twice.free) == (pytest.approx(seen.deviation), pytest.approx(4.0))
-    assert pooled.spread_of([block(1, a=[1.0], b=[2.0])]).free == 0.0
-    assert math.isnan(pooled.spread_of([block(1, a=[1.0], b=[2.0])]).deviation)
+    assert over_settings.spread_of([block(1, a=[1.0], b=[2.0])]).free == 0.0
+    assert math.isnan(over_settings.spread_of([block(1, a=[1.0], b=[2.0])]).deviation)
 
 
 def test_what_settings_differ_by_is_the_median_over_pairs_of_sides() -> None:
     """Standard deviations of 0.1 (a - b), 0.3 (a - c) and 0.4 (b - c)."""
     blocks = [block(k, a=[0.1 * k], b=[0.0], c=[0.4 * k]) for k in range(3)]
-    assert pooled.spread_of(blocks).between == pytest.approx(0.3)
-    assert pooled.spread_of(blocks[:2]).between == 0.0  # two settings tell nothing
-    assert pooled.spread_of(
+    assert over_settings.spread_of(blocks).between == pytest.approx(0.3)
+    assert over_settings.spread_of(blocks[:2]).between == 0.0  # two settings tell nothing
+    assert over_settings.spread_of(
         [block(k, a=[0.1 * k], b=[0.0]) for k in range(3)]
     ).between == pytest.approx(0.1)
 
@@ -226,20 +230,20 @@ def test_a_verdict_is_surer_where_one_of_many_would_decide(
 ) -> None:
     """`middle` in standard errors."""
     error = 0.01 / math.sqrt(3)
-    seen = pooled.compare(one(middle * error), "a", "b", one_of)
+    seen = over_settings.compare(one(middle * error), "a", "b", one_of)
     assert (seen.verdict, seen.spread, seen.free) == (verdict, pytest.approx(0.01), 2.0)
     cells = {"a": {"x": 1.0, "y": 1.0 + middle / 100}, "b": {"x": 0.0, "y": 0.0}}
     assert (
-        pooled.compare([Block(1, cells)], "a", "b", one_of).verdict == 0
+        over_settings.compare([Block(1, cells)], "a", "b", one_of).verdict == 0
     )  # two pairs tell nothing
 
 
 def test_so_many_pairs_a_verdict_asks_for() -> None:
     for fewest, verdict in ((2, 1), (3, 1), (4, 0)):
-        assert pooled.compare(one(1.0), "a", "b", fewest=fewest).verdict == verdict
+        assert over_settings.compare(one(1.0), "a", "b", fewest=fewest).verdict == verdict
     names = {"a": {"x1": 1.0, "x2": 1.01, "x3": 0.99}, "b": {"y1": 0.0, "y2": 0.01, "y3": -0.01}}
     for fewest, verdict in ((3, 1), (4, 0)):
-        assert pooled.compare([Block(1, names)], "a", "b", fewest=fewest).verdict == verdict
+        assert over_settings.compare([Block(1, names)], "a", "b", fewest=fewest).verdict == verdict
 
 
 def test_settings_of_several_sizes_are_counted() -> None:
@@ -248,18 +252,18 @@ def test_settings_of_several_sizes_are_counted() -> None:
         block(2, a=[-0.1, -0.3], b=[0.0] * 2),
         block(3, a=[9.0]),
     ]
-    seen = pooled.compare(blocks, "a", "b")
+    seen = over_settings.compare(blocks, "a", "b")
     assert (seen.settings, seen.leads, seen.n, seen.pairs) == (2, 1, 3, 5)
     assert seen.middle == pytest.approx(0.0)
     assert math.isnan(seen.between)
-    assert [one.place for one in pooled.shared(blocks, "a", "b")] == [1, 2]
+    assert [one.place for one in over_settings.shared(blocks, "a", "b")] == [1, 2]
 
 
 def test_an_interval_holds_the_middle_that_is_shown() -> None:
     """Of pairs that lie on one side the mean is not the median: 0.45 of 11 zeros and 9 ones."""
     pairs = [0.0] * 11 + [1.0] * 9
-    seen = pooled.compare([block(1, a=pairs, b=[0.0] * 20)], "a", "b")
-    back = pooled.compare([block(1, a=pairs, b=[0.0] * 20)], "b", "a")
+    seen = over_settings.compare([block(1, a=pairs, b=[0.0] * 20)], "a", "b")
+    back = over_settings.compare([block(1, a=pairs, b=[0.0] * 20)], "b", "a")
     width = 2.0930 * math.sqrt(20 * 0.45 * 0.55 / 19 / 20)
     assert (seen.middle, seen.low, seen.high) == (0.0, 0.0, pytest.approx(0.45 + width, rel=1e-4))
     assert (back.middle, back.low, back.high) == (0.0, pytest.approx(-0.45 - width, rel=1e-4), 0.0)
@@ -271,7 +275,7 @@ def test_of_settings_that_differ_each_may_be_sure_by_itself(least: float, verdic
     blocks = [
         block(k, a=around(value, 0.01), b=[0.0] * 3) for k, value in enumerate((least, 0.5, 1.5))
     ]
-    seen = pooled.compare(blocks, "a", "b")
+    seen = over_settings.compare(blocks, "a", "b")
     assert (seen.verdict, seen.free) == (verdict, 6.0)
     assert seen.between == pytest.approx(np.std([least, 0.5, 1.5], ddof=1))
 
@@ -286,38 +290,38 @@ def test_few_settings_that_agree_count_as_if_they_differed_as_others_do(
     """a - b is 0.1 everywhere; c differs between settings by so much."""
     cells = [around(0.0, differ, settings)[k] for k in range(settings)]
     blocks = [block(k, a=[0.1], b=[0.0], c=[value]) for k, value in enumerate(cells)]
-    everywhere = pooled.spread_of(blocks)
+    everywhere = over_settings.spread_of(blocks)
     assert everywhere.between == pytest.approx(differ)
-    assert pooled.compare(blocks, "a", "b", together=everywhere).verdict == verdict
+    assert over_settings.compare(blocks, "a", "b", together=everywhere).verdict == verdict
     alone = [block(k, a=[0.1], b=[0.0]) for k in range(settings)]
-    assert pooled.compare(alone, "a", "b").verdict == 1
+    assert over_settings.compare(alone, "a", "b").verdict == 1
 
 
 def test_settings_differ_at_least_by_the_noise_of_their_runs() -> None:
     """Medians that agree, of pairs that vary by 0.3: an error of 0.3 / 3."""
     blocks = [block(k, a=around(0.1, 0.3), b=[0.0] * 3) for k in range(3)]
-    assert pooled.compare(blocks, "a", "b").verdict == 0
+    assert over_settings.compare(blocks, "a", "b").verdict == 0
     steady = [block(k, a=around(0.1, 0.03), b=[0.0] * 3) for k in range(3)]
     assert T_96[2] * 0.03 / 3 < 0.1 < T_96[2] * 0.3 / 3
-    assert pooled.compare(steady, "a", "b").verdict == 1
+    assert over_settings.compare(steady, "a", "b").verdict == 1
 
 
 def test_which_spread_of_a_pair_counts() -> None:
     of_all = [block(1, a=[0.0] * 3, b=[1.0] * 3, c=around(0.0, 0.3))]
-    everywhere = pooled.spread_of(of_all)
-    quiet = pooled.compare(of_all, "b", "a", together=everywhere)
+    everywhere = over_settings.spread_of(of_all)
+    quiet = over_settings.compare(of_all, "b", "a", together=everywhere)
     assert (quiet.spread, quiet.free) == (pytest.approx(everywhere.deviation), pytest.approx(4.0))
-    unsteady = pooled.compare(of_all, "c", "a", together=everywhere)
+    unsteady = over_settings.compare(of_all, "c", "a", together=everywhere)
     assert (unsteady.spread, unsteady.free) == (pytest.approx(0.3), 2.0)
-    assert pooled.compare(of_all, "b", "a") == quiet
+    assert over_settings.compare(of_all, "b", "a") == quiet
     two = [block(1, a=[0.0] * 3, b=[1.0] * 3)]
-    alone = pooled.compare(two, "b", "a")
+    alone = over_settings.compare(two, "b", "a")
     assert (alone.spread, alone.free) == (NOISE, 2.0)
-    assert pooled.compare(two, "b", "a", noise=0.2).spread == 0.2
-    assert pooled.compare(of_all, "c", "a", noise=0.4).spread == 0.4
+    assert over_settings.compare(two, "b", "a", noise=0.2).spread == 0.2
+    assert over_settings.compare(of_all, "c", "a", noise=0.4).spread == 0.4
     settled = [block(k, a=around(0.1, 0.01), b=[0.0] * 3) for k in range(3)]
-    said = pooled.compare(
-        settled, "a", "b", together=pooled.Spread(0.02, 9.0)
+    said = over_settings.compare(
+        settled, "a", "b", together=over_settings.Spread(0.02, 9.0)
     )  # of settings it says nothing
     assert (said.spread, said.free, said.verdict) == (0.02, 9.0, 1)
 
@@ -335,7 +339,7 @@ def test_unpaired_sides_are_judged_with_those_that_are_steady() -> None:
         ("ac", 0.1, 4.0),
         ("ab", 0.1, 4.0),
     ):
-        seen = pooled.unpaired(cells, "a", "b", steady)
+        seen = over_settings.unpaired(cells, "a", "b", steady)
         assert (seen.spread, seen.free) == (pytest.approx(spread * math.sqrt(2)), free)
         assert math.isnan(seen.between)
         assert (seen.middle, seen.leads, seen.n, seen.pairs, seen.settings) == (
@@ -345,12 +349,12 @@ def test_unpaired_sides_are_judged_with_those_that_are_steady() -> None:
             3,
             1,
         )
-        width = pooled.t_value(0.95, free) * spread * math.sqrt(2 / 3)
+        width = over_settings.t_value(0.95, free) * spread * math.sqrt(2 / 3)
         assert (seen.low, seen.high) == (pytest.approx(0.3 - width), pytest.approx(0.3 + width))
-    unsteady = pooled.unpaired(cells, "c", "a", "abc")  # these two vary more than all
+    unsteady = over_settings.unpaired(cells, "c", "a", "abc")  # these two vary more than all
     assert (unsteady.spread, unsteady.free) == (pytest.approx(math.sqrt(0.17)), 4.0)
     assert (unsteady.leads, unsteady.verdict) == (0, -1)
-    assert pooled.unpaired(cells, "a", "b", (), noise=0.2).spread == pytest.approx(
+    assert over_settings.unpaired(cells, "a", "b", (), noise=0.2).spread == pytest.approx(
         0.2 * math.sqrt(2)
     )
 
@@ -371,16 +375,16 @@ def test_an_unpaired_verdict_is_surer_where_one_of_many_would_decide() -> None:
             "a": dict(enumerate(around(lead * error, 0.1))),
             "b": dict(enumerate(around(0.0, 0.1))),
         }
-        assert pooled.unpaired(cells, "a", "b", (), one_of).verdict == verdict
+        assert over_settings.unpaired(cells, "a", "b", (), one_of).verdict == verdict
 
 
 def test_an_unpaired_interval_holds_the_middle_that_is_shown_and_counts_the_smaller_side() -> None:
     skewed = {"a": dict(enumerate([0.0] * 11 + [1.0] * 9)), "b": dict(enumerate([0.0, 0.0] * 20))}
-    assert pooled.unpaired(skewed, "a", "b", ()).low == 0.0
-    assert pooled.unpaired(skewed, "b", "a", ()).high == 0.0
-    assert pooled.unpaired(skewed, "a", "b", ()).n == 20
+    assert over_settings.unpaired(skewed, "a", "b", ()).low == 0.0
+    assert over_settings.unpaired(skewed, "b", "a", ()).high == 0.0
+    assert over_settings.unpaired(skewed, "a", "b", ()).n == 20
     single = {"a": {0: 0.5}, "b": {0: 0.2}}
-    seen = pooled.unpaired(single, "a", "b", ())
+    seen = over_settings.unpaired(single, "a", "b", ())
     assert (seen.middle, seen.low, seen.high, seen.leads, seen.verdict, seen.free) == (
         0.3,
         None,
@@ -423,7 +427,7 @@ def settings(*leads: float, spread: float = 0.0, count: int = 1) -> list[Block]:
 def test_where_a_lead_turns_of_settings_tried_once(
     leads: tuple[float, ...], one_of: float, at: float | None
 ) -> None:
-    turn = pooled.turn(settings(*leads), "a", "b", one_of)
+    turn = over_settings.turn(settings(*leads), "a", "b", one_of)
     assert (turn and turn.at) == at
     if turn:
         assert (turn.below.settings, turn.above.settings) == (at, len(leads) - turn.at)
@@ -435,11 +439,11 @@ def test_where_a_lead_turns_of_few_settings_with_repeats() -> None:
     0.10.
     """
     for lead, one_of, at in ((0.11, 1, 2), (0.09, 1, None), (0.11, 100, None)):
-        turn = pooled.turn(
+        turn = over_settings.turn(
             settings(lead, lead, -lead, -lead, spread=0.1, count=3), "a", "b", one_of
         )
         assert (turn and turn.at) == at
-    by_place = pooled.turn(
+    by_place = over_settings.turn(
         settings(0.3, 0.3, -0.3, -0.3, spread=0.1, count=3),
         "b",
         "a",
@@ -450,7 +454,7 @@ def test_where_a_lead_turns_of_few_settings_with_repeats() -> None:
 
 def test_a_side_that_is_compared_with_none_is_the_last() -> None:
     blocks = [block(1, a=[0.0], b=[1.0]), block(2, b=[0.0], c=[0.5]), block(3, d=[9.0])]
-    assert pooled.ranked(blocks, ["d", "a", "b", "c"]) == [
+    assert over_settings.ranked(blocks, ["d", "a", "b", "c"]) == [
         "c",
         "b",
         "a",
@@ -462,7 +466,7 @@ def test_a_side_that_is_compared_with_none_is_the_last() -> None:
         asked.append((left, right))
         return (left, right) == ("b", "c")
 
-    assert pooled.ranked(blocks, ["a", "b", "c"], fair) == ["c", "b", "a"]
+    assert over_settings.ranked(blocks, ["a", "b", "c"], fair) == ["c", "b", "a"]
     assert asked == [("a", "b"), ("a", "c"), ("b", "c")]
 
 
@@ -474,8 +478,8 @@ def found(
     spread: float,
     free: float,
     between: float = math.nan,
-) -> pooled.Pooled:
-    return pooled.Pooled(middle, None, None, settings, 0, n, pairs, 0, spread, free, between)
+) -> over_settings.Pooled:
+    return over_settings.Pooled(middle, None, None, settings, 0, n, pairs, 0, spread, free, between)
 
 
 @pytest.mark.parametrize(
@@ -508,5 +512,7 @@ def found(
         (found(0.01, 1, 3, 3, 0.1, 2.0), 1, None),
     ],
 )
-def test_so_many_more_repeats_by_hand(seen: pooled.Pooled, one_of: float, more: int | None) -> None:
-    assert pooled.more_pairs(seen, one_of) == more
+def test_so_many_more_repeats_by_hand(
+    seen: over_settings.Pooled, one_of: float, more: int | None
+) -> None:
+    assert over_settings.more_pairs(seen, one_of) == more

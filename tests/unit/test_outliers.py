@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from ddlbench.analysis.slow import is_slow
+from ddlbench.analysis.outliers import is_slow
 
 
 def test_where_all_differ_much_a_tenth_is_nothing() -> None:

@@ -1,5 +1,4 @@
-"""What SLURM and the network say on a login node: partitions, their nodes, the site's defaults, the
-interfaces.
+"""SLURM's partitions as a login node knows them: their nodes, their limits, the site's defaults.
 
 `sinfo` has to answer. `scontrol` tells more, and what it does not tell stays None. Commands are
 asked through `ask`, everything else here is a pure function of their output.
@@ -10,13 +9,11 @@ import subprocess
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from ddlbench.settings.config import ConfigError
 
 SINFO = ("sinfo", "--noheader", "--exact", "--format=%R|%D|%l|%c|%G")
 YEAR_MINUTES = 365 * 24 * 60  # for a queue without a limit
-INFINIBAND = 32  # ARPHRD_INFINIBAND, Linux's if_arp.h: what /sys/class/net/<interface>/type says
 
 
 @dataclass(frozen=True)
@@ -77,15 +74,6 @@ class Queue:
     gives_way: str = ""
 
 
-@dataclass(frozen=True)
-class Interface:
-    """A network interface that is up. `mbit_per_s` is None where the driver does not report it."""
-
-    name: str
-    infiniband: bool
-    mbit_per_s: int | None
-
-
 def ask(command: Sequence[str]) -> str:
     """Run a command and return its output. Raises ConfigError, of one line."""
     try:
@@ -141,9 +129,11 @@ def queues(
         if name in queues_by_name or partition_facts.get("State", "UP") != "UP":
             continue
         kinds = Counter(members.get(name, ()))
-        node, alike = kinds.most_common(1)[0] if kinds else (Node(gres, _number(cpus) or 1), 0)
+        node, alike = (
+            kinds.most_common(1)[0] if kinds else (Node(gres, leading_number(cpus) or 1), 0)
+        )
         total = max(int(count), kinds.total())
-        most = min(total, _number(partition_facts.get("MaxNodes", "")) or total)
+        most = min(total, leading_number(partition_facts.get("MaxNodes", "")) or total)
         memory = _default_memory(partition_facts, site or {})
         mode = partition_facts.get(
             "PreemptMode", "OFF"
@@ -176,18 +166,18 @@ def _default_memory(*facts: Mapping[str, str]) -> str | None:
 def _node(facts: Mapping[str, str]) -> Node | None:
     """Parse a node from the output of `scontrol show node`. None if the text describes no node."""
     cpus, sockets, cores = (
-        _number(facts.get(name, "")) for name in ("CPUTot", "Sockets", "CoresPerSocket")
+        leading_number(facts.get(name, "")) for name in ("CPUTot", "Sockets", "CoresPerSocket")
     )
     if not cpus:
         return None
-    memory = _number(facts.get("RealMemory", ""))
-    memory = memory - (_number(facts.get("MemSpecLimit", "")) or 0) if memory else None
+    memory = leading_number(facts.get("RealMemory", ""))
+    memory = memory - (leading_number(facts.get("MemSpecLimit", "")) or 0) if memory else None
     gres = facts.get("Gres", "(null)")
     real = sockets * cores if sockets and cores else None
-    return Node(gres, cpus, real, _number(facts.get("ThreadsPerCore", "")), memory)
+    return Node(gres, cpus, real, leading_number(facts.get("ThreadsPerCore", "")), memory)
 
 
-def _number(text: str) -> int | None:
+def leading_number(text: str) -> int | None:
     """Return the number that a text begins with: `96+` -> 96; None for `UNLIMITED` and for 0."""
     match = re.match(r"\d+", text)
     return int(match[0]) or None if match else None
@@ -200,32 +190,3 @@ def minutes(limit: str) -> int:
         return YEAR_MINUTES
     days, hours, mins, _ = (int(part or 0) for part in match.groups())
     return max(1, (days * 24 + hours) * 60 + mins)
-
-
-def interfaces(ip: str, system: Path = Path("/sys/class/net")) -> list[Interface]:
-    """Return the interfaces that `ip -brief address` shows as up with an address: InfiniBand first,
-    then fast ones.
-    """
-
-    def fact(path: Path) -> int | None:
-        try:
-            return _number(
-                path.read_text(encoding="utf-8", errors="replace")
-            )  # a speed of -1: nobody knows
-        except OSError:
-            return None
-
-    up = []
-    for row in (line.split() for line in ip.splitlines()):
-        name = row[0].partition("@")[0] if row else ""
-        if (
-            len(row) > 2
-            and name != "lo"
-            and row[1] in ("UP", "UNKNOWN")
-            and re.fullmatch(r"[\w.:-]+", name)
-        ):
-            type_, speed = fact(system / name / "type"), fact(system / name / "speed")
-            up.append(Interface(name, type_ == INFINIBAND or name.startswith("ib"), speed))
-    return sorted(
-        up, key=lambda interface: (not interface.infiniband, -(interface.mbit_per_s or 0))
-    )

@@ -1,7 +1,8 @@
-"""What is asked of SLURM about jobs: who is in the queue and why, where a job ran, whether accounts
-are kept.
+"""What is asked of SLURM about jobs: who is in the queue (squeue), where a job ran (scontrol), how it
+ended (sacct), and their end (scancel).
 
-Nothing here raises if SLURM does not answer, but `squeue`, which asks for living jobs only.
+Nothing here raises if SLURM does not answer, but `squeue`, which asks for living jobs only. Why a
+job waits: `pending_reasons.py`; why it was not taken: `sbatch_refusals.py`.
 """
 
 import getpass
@@ -14,45 +15,15 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ddlbench.slurm import step
-from ddlbench.slurm.cluster import Node
+from ddlbench.slurm.partitions import Node
 
 # States of a job that may still have a running process.
 LIVING = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "CONFIGURING", "SIGNALING", "STAGE_OUT")
-# Reasons for which a job does not start until a person does something (`squeue --format=%r`).
-HOPELESS = {
-    "BadConstraints": "no node is what it asks for",
-    "DependencyNeverSatisfied": "the job that it waits for has failed",
-    "InvalidAccount": "its account is not valid any more",
-    "InvalidQOS": "its QOS is not valid any more",
-    "AccountNotAllowed": "its account may not use the partition",
-    "QOSNotAllowed": "its QOS may not use the partition",
-    "PartitionNodeLimit": "it asks for more nodes than the partition gives",
-    "PartitionTimeLimit": "it asks for more time than the partition gives",
-    "PartitionDown": "its partition is down",
-    "PartitionInactive": "its partition is inactive",
-    "QOSUsageThreshold": "its account has used too much for this QOS",
-}
-# The names of limits of an account and of a QOS, such as AssocGrpCPUMinutesLimit: those that do not
-# end by themselves, and those that end when other jobs do. `RunMinutes` count what running jobs may
-# still use.
-_USED_UP = re.compile(r"(?:Assoc|QOS)Grp(?:\w*(?<!Run)Minutes\w*|WallLimit)")
-_TOO_LARGE = re.compile(
-    r"(?:Assoc|QOS)(?:Max\w*Per(?:Job|Node)\w*|Min\w+)|(?:QOS|Association)TimeLimit"
-)
-_SHARED = re.compile(r"(?:Assoc|QOS)(?:Grp|Max)(?!Jobs|SubmitJob)\w+")
-
 # slurmd's exit code and signal for a job whose log it could not open.
 BLIND = "0:53"
-# sbatch's words where a user, an account or a QOS has as many jobs in the queue as it may have, and
-# where the controller is not there. It may take the job later.
-_LATER = re.compile(
-    r"\b(?:Assoc|QOS)\w*SubmitJob\w*|Unable to contact slurm controller \(connect failure\)"
-)
-
 # A job's fields stand between these in what squeue prints: a site's banner has none of them, and a
 # comment may have more than one line.
 _OPEN, _NEXT, _SHUT = "<ddlbench|", "<|>", "|ddlbench>"
-
 _MISSING = re.compile(
     r"^.*(?:: not found|No such file or directory|No module named|command not found|Permission denied|"
     r"No space left on device|Disk quota exceeded|"
@@ -201,110 +172,6 @@ def _only(jobs: list[str]) -> str:
     several. So job 1 is added. (0 is not a valid job number, and an error.)
     """
     return f"--jobs={','.join([*jobs, '1'])}"
-
-
-def advice(job: str, reason: str) -> str:
-    """Return what a job waits for and what to do, if a person has to act; else ""."""
-    if "held" in reason.lower():
-        who = "its administrator" if reason == "JobHeldAdmin" else f"scontrol release {job}"
-        return f"is held ({reason}) and will not start; to release it: {who}; to give it up: scancel {job}"
-    why = HOPELESS.get(reason)
-    if _USED_UP.fullmatch(reason):
-        why = "the time budget of its account or QOS is used up; ask for more"
-    elif _TOO_LARGE.fullmatch(reason):
-        why = "it asks for more, or less, than its account or QOS allows for one job; change the request"
-    return f"will not start ({reason}): {why}; to give it up: scancel {job}" if why else ""
-
-
-def shared_limit(reason: str) -> str:
-    """Return a message about a job that waits for other jobs of its account or QOS; "" if it waits
-    for something else.
-    """
-    if not _SHARED.fullmatch(reason):
-        return ""
-    limit = "sacctmgr show qos" if reason.startswith("QOS") else "sacctmgr show assoc user=$USER"
-    return (
-        f"waits for other jobs to end ({reason}), and never starts if it alone asks for more than"
-        f" that limit: {limit}"
-    )
-
-
-def later(refusal: str) -> str | None:
-    """Return the reason, from the plugin's message, why SLURM refused a job that it may accept
-    later. None if it will never accept the job.
-    """
-    why = _LATER.search(refusal.split("sbatch call:")[0])
-    return why[0] if why else None
-
-
-# What to do about a job that sbatch refuses, by words of SLURM's sentence.
-_TODO = {
-    "invalid partition": "partitions: name, in the machine's file: one of those that `sinfo -s`"
-    " shows",
-    "time limit is invalid": "partitions: max_minutes, in the machine's file: at most what `sinfo"
-    " -o '%P %l'` shows",
-    "node count": "nodes and partitions: max_nodes, in the machine's file: at most what `sinfo -s`"
-    " shows",
-    "feature": "constraint, in the machine's file: of those that `sinfo -o '%P %f'` shows",
-    "memory": "memory_mb_per_worker, in the machine's file: times workers_per_node "
-    "at most what `sinfo -o '%P %m'` shows",
-    "generic resource": "workers_per_node, in the machine's file: at most what `sinfo -o '%P %G'`"
-    " shows",
-    "node configuration": "no node is all that workers_per_node, cores_per_worker,"
-    " memory_mb_per_worker and constraint of the machine's file ask for",
-    "account": "account: one of `sacctmgr show assoc user=$USER format=account,partition,qos`",
-    "qos": "qos, in the machine's file: one of `sacctmgr show assoc user=$USER"
-    " format=account,partition,qos`",
-}
-OTHER_TODO = "what jobs ask for stands in the machine's file"
-
-
-def maintenance(reason: str) -> str:
-    """Return a message about a job that waits for a maintenance; "" if it waits for something else.
-
-    SLURM writes `_` for a space in some releases.
-    """
-    if "maintenance" not in reason.lower():
-        return ""
-    why = f"could not end before a maintenance begins, and waits for its end ({reason.replace('_', ' ')})"
-    return f"{why}: scontrol show reservation; a job with a shorter limit (max_minutes) may start before"
-
-
-def refusal(said: str) -> str:
-    """Format SLURM's refusal of a job on one line, with what to do.
-
-    `said` is the plugin's message.
-    """
-    text = said.split("    sbatch call:")[0]
-    lines = re.findall(r"sbatch: (?:error: )?(.+?)['.\s]*$", text, re.M) or [" ".join(text.split())]
-    sentence = "; ".join(dict.fromkeys(lines))
-    todo = next((todo for words, todo in _TODO.items() if words in sentence.lower()), OTHER_TODO)
-    return f"SLURM did not take the job: {sentence}; {todo}"
-
-
-def is_own_limit(refusal: str) -> bool:
-    """Tell whether this limit counts the user's own jobs only: with none in the queue, SLURM will
-    never take one.
-    """
-    return refusal.endswith(("AssocMaxSubmitJobLimit", "PerUserLimit"))
-
-
-def most_jobs(reason: str) -> str:
-    """Return the number of a limit on submitted jobs (`4`, or `4 or 9` where it differs by account
-    or QOS); "" if SLURM does not say it.
-    """
-    if "Submit" not in reason:
-        return ""
-    each = (
-        "PerAccount" if "PerAccount" in reason else "PerUser" if reason.startswith("QOSMax") else ""
-    )
-    group, user = "Grp" in reason, f"user={getpass.getuser()}"
-    limit = f"{'Grp' if group else 'Max'}SubmitJobs{each}"
-    whose = ["qos"] if reason.startswith("QOS") else ["assoc"] if group else ["assoc", user]
-    answer = printed("sacctmgr", "--noheader", "--parsable2", "show", *whose, f"format={limit}")
-    return " or ".join(
-        map(str, sorted({int(number) for number in answer.split() if number.isdigit()}))
-    )
 
 
 def jobs_of_mine() -> int | None:

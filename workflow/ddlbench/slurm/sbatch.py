@@ -1,6 +1,4 @@
-"""What a job asks of SLURM, as Snakemake's plugin wants it said, and the srun that starts a run's
-ranks in it. Pure.
-"""
+"""What a job asks of SLURM, as Snakemake's plugin hands it to sbatch. Pure."""
 
 import shlex
 from typing import Protocol
@@ -33,24 +31,6 @@ class Ranks(Protocol):
     def profiled(self) -> bool: ...
     @property
     def bandwidth_mbit(self) -> int | None: ...
-
-
-def srun(spec: Ranks, machine: Machine, program: tuple[str, ...]) -> list[str]:
-    """Return the argv that starts all ranks of a run within its job: one task per worker."""
-    # Every count is said: inside a job SLURM_NTASKS is not always what was asked for, and srun then
-    # starts fewer ranks without an error.
-    argv = [
-        "srun",
-        f"--nodes={spec.nodes}",
-        f"--ntasks={spec.workers}",
-        f"--ntasks-per-node={spec.workers_per_node}",
-        f"--cpus-per-task={machine.cores_per_worker}",
-        "--kill-on-bad-exit=1",
-        *machine.slurm_flags,
-    ]
-    if machine.device == "cuda":
-        argv.append(f"--gres=gpu:{spec.workers_per_node}")
-    return [*argv, *program]
 
 
 def job_resources(

@@ -3,7 +3,7 @@ hosts.
 
 `ddlbench compare` calls this. Both sides are records of the same runs: of two machine files that
 differ in their modules, or in two folders. Runs that differ in nothing but their machine's name are
-a pair, and verdicts are those of `statistics.ratio`. What differs between the sides is listed,
+a pair, and verdicts are those of `significance.ratio`. What differs between the sides is listed,
 because a verdict is about all of it together.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ddlbench.analysis import statistics, times
+from ddlbench.analysis import significance, times
 from ddlbench.analysis.record import Record
 from ddlbench.analysis.recorded import variables
 from ddlbench.core import layout, registry
@@ -163,7 +163,7 @@ def rows(before: Sequence[Run], after: Sequence[Run]) -> list[Row]:
         cells.setdefault(pair[0].cell, []).append(pair)
     if len(cells) == 2:  # one run only: all is the same
         del cells[ALL]
-    table: list[tuple[Row, statistics.Ratio]] = []
+    table: list[tuple[Row, significance.Ratio]] = []
     for cell, some in cells.items():
         for name in (WHOLE, *PARTS, *OUTSIDE_STEPS):
             table += _row(
@@ -179,7 +179,7 @@ def rows(before: Sequence[Run], after: Sequence[Run]) -> list[Row]:
             for name in OF_HOST:
                 table += _row(cell, host, name, [(a.get(name), b.get(name)) for a, b in there])
     epochs = [(row, ratio) for row, ratio in table if row["quantity"] == WHOLE]
-    at_once = statistics.at_once([ratio for _, ratio in epochs], more_is_better=False)
+    at_once = significance.at_once([ratio for _, ratio in epochs], more_is_better=False)
     judged = dict(zip((id(row) for row, _ in epochs), at_once, strict=True))
     for row, alone in table:
         ratio = judged.get(id(row), alone)
@@ -190,7 +190,7 @@ def rows(before: Sequence[Run], after: Sequence[Run]) -> list[Row]:
 
 def _row(
     cell: str, host: str, name: str, values: Iterable[tuple[float | None, float | None]]
-) -> list[tuple[Row, statistics.Ratio]]:
+) -> list[tuple[Row, significance.Ratio]]:
     """Return one row, or none where no pair has the quantity on both sides."""
     pairs = [(old, new) for old, new in values if old and new]
     if not pairs:
@@ -201,7 +201,7 @@ def _row(
     )
     row: Row = {"runs": cell, "host": host, "quantity": name}
     row |= {"before_s": median(old.values()), "after_s": median(new.values())}
-    return [(row, statistics.ratio(new, old, more_is_better=False))]
+    return [(row, significance.ratio(new, old, more_is_better=False))]
 
 
 def same(before: Sequence[Run], after: Sequence[Run]) -> list[str]:
@@ -275,7 +275,7 @@ def lines(table: Sequence[Row]) -> list[str]:
     moved_runs = {
         row["runs"]
         for row in table
-        if row["quantity"] == WHOLE and row["verdict"] != statistics.CANNOT_TELL
+        if row["quantity"] == WHOLE and row["verdict"] != significance.CANNOT_TELL
     }
     steps: dict[tuple[object, object], float] = defaultdict(float)
     for row in table:
@@ -292,7 +292,7 @@ def lines(table: Sequence[Row]) -> list[str]:
             continue
         change_s = row["after_s"] - row["before_s"]
         moved = (
-            row["verdict"] != statistics.CANNOT_TELL
+            row["verdict"] != significance.CANNOT_TELL
             and abs(change_s) > MOVED * steps[row["runs"], row["host"]]
         )
         if row["quantity"] in PARTS and row["runs"] in moved_runs and moved:

@@ -1,6 +1,6 @@
 """What our runs say to claims of sources: table `verdicts`.
 
-`claims.py` finds the runs of each claim; `statistics.py` decides, and runs are never asked for more
+`claims.py` finds the runs of each claim; `significance.py` decides, and runs are never asked for more
 than they can say. Each group of runs of a claim, with the one that it is compared with, is a cell.
 A cell's spread is that of all cells of claims on the same quantity.
 """
@@ -19,20 +19,17 @@ from scipy import special
 
 from ddlbench.analysis import refusals, together
 from ddlbench.analysis.claims import ORDERINGS, UNITS, Asked, Claim, ask, quantities, read
-from ddlbench.analysis.statistics import (
+from ddlbench.analysis.intervals import LEVEL, NOISE, VERDICT_LEVEL, over_repeats
+from ddlbench.analysis.significance import (
     CANNOT_TELL,
     FASTER,
     FEWEST,
-    LEVEL,
     MANY,
-    NOISE,
     POWER,
     SLOWER,
-    VERDICT_LEVEL,
     Pool,
     Ratio,
     more_repeats,
-    over_repeats,
     pool,
     pooled_error,
     ratio,
@@ -244,7 +241,7 @@ def _with_others(
     of_all: Pool,
 ) -> Decided:
     """Return the verdict of a cell by its own spread and that of the other cells, as in
-    `statistics.at_once`.
+    `significance.at_once`.
 
     `tries` is how many cells of the claim have repeats, times `among`: chance has as many tries
     where one cell is enough.

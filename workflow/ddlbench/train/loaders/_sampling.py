@@ -1,4 +1,4 @@
-"""What loaders have in common: who gets which sample, and the normalisation of pixels."""
+"""Who gets which sample: the order of an epoch, and each rank's part of each global batch."""
 
 from __future__ import annotations
 
@@ -10,11 +10,6 @@ if TYPE_CHECKING:
 
 Indices: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.int64]]"
 Order: TypeAlias = "Indices | range"
-
-# ImageNet's channel means and deviations on the 0..1 scale, as every published ResNet recipe uses
-# them.
-MEAN = (0.485, 0.456, 0.406)
-STD = (0.229, 0.224, 0.225)
 
 
 def share(

@@ -16,16 +16,8 @@ from typing import Any, TypeVar
 
 from scipy import special
 
-from ddlbench.analysis.statistics import (
-    FEWEST,
-    LEAST,
-    LEVEL,
-    NOISE,
-    POWER,
-    VERDICT_LEVEL,
-    Ratio,
-    more_repeats,
-)
+from ddlbench.analysis.intervals import LEVEL, NOISE, VERDICT_LEVEL
+from ddlbench.analysis.significance import FEWEST, LEAST, POWER, Ratio, more_repeats
 
 Side = TypeVar("Side", bound=Hashable)
 Cells = Mapping[Any, Mapping[Any, float]]  # side -> repeat -> value

@@ -1,0 +1,89 @@
+"""Whether something else kept the computer of a timed run busy: other processes, or another run."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from ddlbench.audit import SC15, Finding, Findings, Material, rule
+from ddlbench.audit._compare import ids, timed
+
+
+@rule(
+    "warning",
+    "runs.others_cores",
+    "let nothing else run on the machine while it trains, and train these runs again",
+    f"{SC15}, rule 9",
+    {"others_cores": 1.0},
+)
+def busy_machine(material: Material) -> Findings:
+    """Check that nothing else keeps the machine busy while a timed run trains: others take at most
+    half a core.
+
+    What others do is in no part of a step, and differs from run to run.
+    """
+    runs = material.runs
+    busy = runs[runs["others_cores"] > 0.5]
+    if len(busy):
+        worst = busy.sort_values("others_cores", ascending=False)
+        most = worst["others_cores"].iloc[0]
+        text = (
+            f"other processes kept more than half a core busy in {len(busy)} of {len(runs)} runs,"
+            f" at most {most:.2g}"
+        )
+        yield Finding(ids(worst), text)
+
+
+@rule(
+    "error",
+    "runs.started_s runs.train_s runs.hosts",
+    "give timed runs whole nodes, and start one study after the other; train the timed runs again",
+    f"{SC15}, rule 9; design of this workflow",
+    also=["begun_s", "run_s"],
+)
+def overlapping_runs(material: Material) -> Findings:
+    """Check that while a timed run trains, no other run is on its computer: none trains there,
+    starts up or ends.
+
+    Each would measure the other. The records of all studies in the same folder of results are
+    looked at, untimed runs among them; those of other folders are not known here: see
+    `busy-machine`.
+    """
+    slack_s = 1.0  # processes say when they began to a second
+    runs = timed(material.runs)
+    trained = _on_hosts(runs, runs["started_s"], runs["started_s"] + runs["train_s"])
+    known = [trained]
+    if {"begun_s", "run_s"} <= {*runs}:
+        known.append(_on_hosts(runs, runs["begun_s"], runs["begun_s"] + runs["run_s"]))
+    others = material.tables.get("neighbours")
+    if others is not None:
+        known.append(_on_hosts(others, others["begun_s"], others["ended_s"]))
+    present_there = dict(iter(pd.concat(known).dropna().groupby("host")))
+    told: set[frozenset[str]] = set()
+    for run in trained.to_dict("records"):
+        there = present_there.get(run["host"])
+        if there is None:
+            continue
+        both_s = there["end"].clip(upper=run["end"]) - there["begin"].clip(lower=run["begin"])
+        there = there.assign(both_s=both_s)[
+            (there["run"] != run["run"]).to_numpy() & (both_s > slack_s).to_numpy()
+        ]
+        for other, seconds in there.groupby("run")["both_s"].max().items():
+            pair = frozenset((run["run"], str(other)))
+            if pair not in told:
+                told.add(pair)
+                text = f"{other} was on {run['host']} for {seconds:.1f} s while the run trained"
+                yield Finding((run["run"], str(other)), text)
+
+
+def _on_hosts(runs: pd.DataFrame, begin: pd.Series[float], end: pd.Series[float]) -> pd.DataFrame:
+    """Return runs with each of their hosts, and from when to when they were there [s since
+    1970].
+    """
+    columns = {
+        "run": runs["run"].astype("str"),
+        "host": runs["hosts"].str.split(","),
+        "begin": begin,
+        "end": end,
+    }
+    rows = pd.DataFrame(columns).explode("host")
+    return rows[rows["host"].fillna("") != ""]
