@@ -96,9 +96,8 @@ def test_a_figure_comes_from_the_tables_that_it_shows(monkeypatch: pytest.Monkey
     assert [plot for plot in figures if "analysis/sheets/costs.py" in of[plot]] == ["cost"]
     assert [plot for plot in figures if "analysis/kernels.py" in of[plot]] == ["kernel-shares"]
     assert [plot for plot in figures if "analysis/losses.py" in of[plot]] == ["efficiency-loss"]
-    assert not any(
-        "analysis/comparisons.py" in found or "analysis/price.py" in found for found in asked
-    )
+    assert [plot for plot in figures if "analysis/price.py" in of[plot]] == ["cost"]
+    assert not any("analysis/comparisons.py" in found for found in asked)
 
 
 def test_figures_name_what_they_show_of_the_machine() -> None:

@@ -29,6 +29,7 @@ PLUMBING = {
 # Modules that make one table, by its name: what does not show the table does not come from them.
 TABLES = {
     "comparisons": ("analysis/comparisons.py", "analysis/price.py"),
+    "costs": ("analysis/price.py",),
     "kernels": ("analysis/kernels.py",),
     "losses": ("analysis/losses.py",),
 }
@@ -67,7 +68,8 @@ def of_figure(plot: str, *more: Path | str | None, script: str = "figure") -> st
         if table.replace("_", "-") in registry.members("sheets")
     ]
     code = [registry.path("figures", plot), registry.path("records", "ours"), *sheets]
-    without = [file for table, files in TABLES.items() if table not in shown for file in files]
+    theirs = {file for table in shown for file in TABLES.get(table, ())}
+    without = [file for files in TABLES.values() for file in files if file not in theirs]
     return of_script(script, *code, *more, without=without)
 
 

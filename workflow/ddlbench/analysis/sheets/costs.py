@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 
 from ddlbench.analysis import together
+from ddlbench.analysis.price import Tariff
 from ddlbench.analysis.sheets import Sheet, Terms
 from ddlbench.core.columns import Column
 from ddlbench.core.roles import AXIS, SETTING, SIZE
@@ -155,9 +156,9 @@ def _of_setting(
 ) -> list[dict[str, Any]]:
     measured = killed[killed["checkpoint_s"].notna() & killed["restart_s"].notna()]
     hours = row["nodes"] * train_s / 3600
-    price = terms.node_hour_price
+    node_tariff = Tariff(terms.node_hour_price)  # of which a node is a worker
     row |= {"train_s": train_s, "n": len(measured), "node_hours": hours, "currency": terms.currency}
-    row |= {"cost": None if price is None else hours * price}
+    row |= {"cost": node_tariff.price(hours, 1)}
     chosen_s = None if terms.checkpoint_minutes is None else terms.checkpoint_minutes * 60
     if measured.empty or terms.node_hours_between is None:
         why = "no interrupted run of these settings left a checkpoint" if measured.empty else ""
@@ -187,7 +188,7 @@ def _of_setting(
             "loss_node_hours": lost,
         }
         values |= {"loss_percent": 100 * (took - train_s) / train_s}
-        return row | values | {"loss_cost": None if price is None else lost * price}
+        return row | values | {"loss_cost": node_tariff.price(lost, 1)}
 
     return [priced(*interval) for interval in at]
 
