@@ -339,6 +339,36 @@ def test_many_cells_say_together_how_unsteady_the_machine_is(
 
 
 @pytest.mark.parametrize(
+    ("claim", "others", "verdict"),
+    [
+        # The machine is steadier than these three say: 15 runs on other models tell.
+        ("runtime,framework=ddp;model=model0,,about,1000,", [0.99, 1.0, 1.01], SUPPORTED),
+        ("runtime,framework=ddp;model=model0,,about,1000,", [0.9, 1.0, 1.1], UNDECIDED),
+    ],
+)
+def test_one_group_is_judged_with_the_spread_of_sides_that_others_compare(
+    tmp_path: Path, claim: str, others: list[float], verdict: str
+) -> None:
+    made = []
+    for n in range(6):
+        for framework in ("ddp", "horovod"):
+            rates = [0.96, 1.0, 1.04] if n == 0 and framework == "ddp" else others
+            made += [
+                row(100.0 * by, workers=8, repeat=k, model=f"model{n}", framework=framework)
+                | {"full_train_s": 1000.0 / by, "nodes": 8}
+                for k, by in enumerate(rates, 1)
+            ]
+    path = tmp_path / "claims.csv"
+    one = f"a,s,p,words,{claim}\n"
+    compared = "b,s,p,words,throughput,framework=ddp,framework=horovod,factor,1,\n"
+    path.write_text(HEAD + one + compared)
+    table = pd.DataFrame([MORE | run for run in made])
+    shares = {"communication_percent": 20.0, "computation_percent": 60.0}
+    said = judging.verdicts(claims.read(path), table, table[["run"]].assign(**shares))
+    assert said.set_index("id").loc["a", "verdict"] == verdict
+
+
+@pytest.mark.parametrize(
     ("loud", "verdict"),
     [(1, SUPPORTED), (11, CONTRADICTED)],  # of twelve models whose times vary by a tenth
 )

@@ -2,7 +2,7 @@
 
 `claims.py` finds the runs of each claim; `significance.py` decides, and runs are never asked for more
 than they can say. Each group of runs of a claim, with the one that it is compared with, is a cell.
-A cell's spread is that of all cells of claims on the same quantity.
+A cell's spread is that of all cells of claims on the same quantity, or on one that varies as it does.
 """
 
 from __future__ import annotations
@@ -130,15 +130,23 @@ def lines(table: pd.DataFrame) -> list[str]:
 
 
 def _pools(asked: Sequence[Asked]) -> dict[tuple[str, bool], Pool | None]:
-    """Pool the spread of the cells of all claims on a quantity, each cell once."""
+    """Pool the spread of the cells of all claims on a quantity, each cell once.
+
+    The sides of comparisons are cells without one, too: so few claims on one side, such as on a time
+    or an accuracy, are judged with the spreads of all runs that any claim compares.
+    """
     cells: dict[tuple[str, bool], dict[tuple[str, ...], Ratio]] = {}
     for one in asked:
         if one.claim.quantity == "variation":  # it asks for the spread itself
             continue
         for ours, theirs in one.sides:
-            runs = tuple(sorted({*ours["run"], *(() if theirs is None else theirs["run"])}))
-            of_kind = cells.setdefault(one.pooled_with, {})
-            of_kind[runs] = _compared(one.claim, ours, theirs, one.column)
+            for left, right in ((ours, theirs), (ours, None), (theirs, None)):
+                if left is None:
+                    continue
+                runs = tuple(sorted({*left["run"], *(() if right is None else right["run"])}))
+                of_kind = cells.setdefault((one.pooled_with[0], right is not None), {})
+                if runs not in of_kind:
+                    of_kind[runs] = _compared(one.claim, left, right, one.column)
     return {kind: pool([*of_kind.values()]) for kind, of_kind in cells.items()}
 
 

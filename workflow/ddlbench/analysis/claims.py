@@ -61,6 +61,8 @@ INTERRUPTED = (
 )  # quantities of runs that were killed on purpose; all others are of runs that were not
 Key = tuple[tuple[bool, Any], ...]
 Sides = tuple[pd.DataFrame, pd.DataFrame | None]
+# Quantities that vary from run to run as another does, because both are made of the same times.
+VARIES_AS = {"runtime": "throughput", "cost": "throughput", "speed-up": "efficiency"}
 # Shares of kernel time are those of the last steps, however many epochs came before.
 OF_LAST_STEPS = ("communication-share", "computation-share")
 
@@ -184,10 +186,11 @@ class Asked:
 
     @property
     def pooled_with(self) -> tuple[str, bool]:
-        """Return what cells must share so that their spreads can be pooled: the quantity, and
+        """Return what cells must share so that their spreads can be pooled: what varies, and
         whether two sides are compared, whose ratio varies more than one side does.
         """
-        return self.claim.quantity, bool(self.claim.right)
+        quantity = self.claim.quantity
+        return VARIES_AS.get(quantity, quantity), bool(self.claim.right)
 
     @property
     def column(self) -> str:
