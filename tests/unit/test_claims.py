@@ -368,6 +368,28 @@ def test_one_group_is_judged_with_the_spread_of_sides_that_others_compare(
     assert said.set_index("id").loc["a", "verdict"] == verdict
 
 
+@pytest.mark.parametrize(("said", "verdict"), [(19.75, UNDECIDED), (19.5, SUPPORTED)])
+def test_accuracies_vary_by_points_whatever_their_level(
+    tmp_path: Path, said: float, verdict: str
+) -> None:
+    """By shares, 0.2 points of 80 counted as 0.05 of 20: 12 of 100 numbers were decided falsely."""
+    made = [
+        row(100.0, top1=level + by, model=f"model{n}", framework=framework, repeat=k)
+        for n in range(6)
+        for framework in ("ddp", "horovod")
+        for level, spread in [(0.2, 0.001) if (n, framework) == (0, "ddp") else (0.8, 0.002)]
+        for k, by in enumerate((-spread, 0.0, spread), 1)
+    ]
+    path = tmp_path / "claims.csv"
+    one = f"a,s,p,words,top1,framework=ddp;model=model0,,above,{said},\n"
+    compared = "b,s,p,words,top1,framework=ddp,framework=horovod,factor,1,\n"
+    path.write_text(HEAD + one + compared)
+    table = pd.DataFrame([MORE | run for run in made])
+    shares = {"communication_percent": 20.0, "computation_percent": 60.0}
+    verdicts = judging.verdicts(claims.read(path), table, table[["run"]].assign(**shares))
+    assert verdicts.set_index("id").loc["a", "verdict"] == verdict
+
+
 @pytest.mark.parametrize(
     ("loud", "verdict"),
     [(1, SUPPORTED), (11, CONTRADICTED)],  # of twelve models whose times vary by a tenth

@@ -146,8 +146,21 @@ def _pools(asked: Sequence[Asked]) -> dict[tuple[str, bool], Pool | None]:
                 runs = tuple(sorted({*left["run"], *(() if right is None else right["run"])}))
                 of_kind = cells.setdefault((one.pooled_with[0], right is not None), {})
                 if runs not in of_kind:
-                    of_kind[runs] = _compared(one.claim, left, right, one.column)
+                    cell = _compared(one.claim, left, right, one.column)
+                    scale = _scale(one, left, right)
+                    of_kind[runs] = replace(cell, spread=cell.spread / scale)
     return {kind: pool([*of_kind.values()]) for kind, of_kind in cells.items()}
+
+
+def _scale(asked: Asked, ours: pd.DataFrame, theirs: pd.DataFrame | None) -> float:
+    """Return the spread of a cell's logarithm where each side varies by one unit of what is pooled.
+
+    Accuracies vary by points, whatever their level; all else by shares.
+    """
+    if asked.claim.quantity != "top1":
+        return 1.0
+    sides = [ours] if theirs is None else [ours, theirs]
+    return math.hypot(*(1 / float(side[asked.column].median()) for side in sides))
 
 
 def _compared(claim: Claim, ours: pd.DataFrame, theirs: pd.DataFrame | None, column: str) -> Ratio:
@@ -200,7 +213,8 @@ def _row(asked: Asked, among: float, of_all: Pool | None) -> dict[str, Any]:
     )
     if len(cells) > 1 and order[0] == SUPPORTED:
         why += f". One is enough, so each is tested {len(cells)} times as strictly (Bonferroni)"
-        why += _power(rests, tries, of_all)
+        scale = _scale(asked, *sides[[cell[1] for cell in cells].index(rests)])
+        why += _power(rests, tries, of_all and replace(of_all, spread=of_all.spread * scale))
     alone = f"a verdict needs {FEWEST} repeats of both sides" * (
         rests.n < FEWEST and verdict == UNDECIDED
     )
@@ -231,7 +245,8 @@ def _decided(asked: Asked, tries: float, among: float, of_all: Pool | None) -> l
     cells = []
     for ours, theirs in asked.sides:
         if of_all and claim.quantity != "variation":
-            cells.append(_with_others(claim, ours, theirs, column, tries, among, of_all))
+            of_cell = replace(of_all, spread=of_all.spread * _scale(asked, ours, theirs))
+            cells.append(_with_others(claim, ours, theirs, column, tries, among, of_cell))
         elif theirs is None:
             cells.append(_against(claim, ours, column, tries, among))
         else:
