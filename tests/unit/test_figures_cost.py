@@ -11,6 +11,7 @@ from ddlbench.analysis.sheets import Terms, costs
 from ddlbench.analysis.tables import frame
 from ddlbench.core import registry
 from ddlbench.settings.config import CONFIG
+from ddlbench.show.figures import _style
 from matplotlib.figure import Figure
 
 from tests.builders.plans import run_spec
@@ -195,7 +196,7 @@ def test_throughput_over_bandwidth_leaves_out_runs_without_one() -> None:
 
 def test_a_study_without_bandwidths_has_nothing_to_show() -> None:
     (axes,) = draw("throughput-bandwidth", tables(row(1.0))).axes
-    assert "no finished runs" in [text.get_text() for text in axes.texts]
+    assert _style.NOTHING in [text.get_text() for text in axes.texts]
 
 
 @pytest.mark.parametrize(("node", "kilobytes"), [(4, 100.0), (2, 50.0)])
@@ -219,12 +220,13 @@ def test_bytes_of_a_large_message_are_written_out() -> None:
     assert [text.get_text() for text in axes.texts] == ["1,207", "10"]
 
 
-def of_terms(terms: Terms) -> Figure:
+def of_terms(terms: Terms, fast: float = 1.0) -> Figure:
     """Price over time of two frameworks, of which the second is half as fast, on one and on two
     nodes.
     """
     rows = [
-        row(rate, framework=name, workers=workers, workers_per_node=4) | {"nodes": workers // 4}
+        row(fast * rate, framework=name, workers=workers, workers_per_node=4)
+        | {"nodes": workers // 4}
         for name, by in (("ddp", 1.0), ("horovod", 0.5))
         for workers, rate in ((4, by), (8, 1.6 * by))
     ]
@@ -243,6 +245,16 @@ def test_price_over_time_is_that_of_whole_nodes_with_the_workers_beside_each_poi
     assert sorted(text.get_text() for text in axes.texts) == ["4", "4", "8", "8"]
     unpriced = lines(of_terms(Terms(None, None, None, None)).axes[0])["ddp"]
     assert [y for _, y in unpriced] == pytest.approx([y / 5 for _, y in drawn["ddp"]])
+
+
+@pytest.mark.parametrize(("fast", "unit", "first"), [(1e3, "s", 9.6), (10.0, "min", 6.1)])
+def test_short_trainings_have_their_time_in_a_unit_that_can_be_read(
+    fast: float, unit: str, first: float
+) -> None:
+    """A training of ten seconds stood at 0.003 h."""
+    (axes,) = of_terms(Terms(None, 5.0, "EUR", None), fast).axes
+    assert axes.get_xlabel().endswith(f"[{unit}]")
+    assert lines(axes)["ddp"][0][0] == pytest.approx(first)
 
 
 def test_hours_of_nodes_are_no_price_beside_prices() -> None:

@@ -38,7 +38,7 @@ def test_without_finished_runs_a_figure_says_so(plot: str) -> None:
         nothing,
     ):
         (axes,) = draw(plot, table, replace(OPTIONS, reference=REFERENCE)).axes
-        assert [text.get_text() for text in axes.texts] == ["no finished runs"]
+        assert [text.get_text() for text in axes.texts] == [_style.NOTHING]
         assert axes.get_xlabel()
         assert axes.get_ylabel()
 

@@ -133,7 +133,7 @@ def test_nothing_to_compare_is_an_empty_map(tmp_path: Path) -> None:
     for some in (table[:0], table[table["framework"] == "ddp"]):
         plot = "accuracy-map" if some.empty else "speed-up-map"
         assert [text.get_text() for text in draw(plot, {"runs": some}).axes[0].texts] == [
-            "no finished runs"
+            _style.NOTHING
         ]
     figure_data.write(accuracy_map.data({"runs": table}, OPTIONS), tmp_path / "map.csv")
     assert figure_data.read(tmp_path / "map.csv")["told"].tolist() == [True, True]

@@ -20,6 +20,7 @@ import yaml
 from ddlbench.analysis.scaling import scaling
 from ddlbench.core import registry
 from ddlbench.core.step_rows import STEP_PARTS
+from ddlbench.show.figures import _style
 
 from tests.conftest import SLOW, Once
 from tests.workflow.conftest import assert_drawn, assert_nothing_to_do, snakemake
@@ -146,7 +147,7 @@ def test_figures_and_report(study: Path) -> None:
     assert_drawn(study / "results/everything/mini", set(FIGURES))
     for figure in FIGURES:
         assert (
-            "no finished runs"
+            _style.NOTHING
             not in (study / f"results/everything/mini/figures/{figure}.svg").read_text()
         )
 

@@ -37,6 +37,7 @@ from ddlbench.core.formatting import listed, rounded, worker
 from ddlbench.show.figures import Options
 from ddlbench.show.figures._looks import Style
 
+NOTHING = "no finished run has these numbers"  # of a panel without points
 # White with a grey grid: seaborn's style as matplotlib ships it. A figure is at most WIDTH wide
 # [inches], no letter is smaller than SMALL [points], so that a phone of 390 pixels shows it whole,
 # with letters of 7 points.
@@ -142,7 +143,7 @@ def panels(
 
 def nothing(axes: Axes) -> None:
     """Write into a panel that there is nothing to show."""
-    axes.text(0.5, 0.5, "no finished runs", transform=axes.transAxes, ha="center", va="center")
+    axes.text(0.5, 0.5, NOTHING, transform=axes.transAxes, ha="center", va="center")
     axes.set(xticks=[], yticks=[])
 
 

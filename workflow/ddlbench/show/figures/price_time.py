@@ -4,9 +4,13 @@ its numbers of workers, which stand beside the points, where there is room. What
 and further down than another is faster and cheaper.
 """
 
+import math
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 
 from ddlbench.analysis.sheets.costs import CHOSEN
 from ddlbench.show.figure_data import distinguishing
@@ -15,6 +19,10 @@ from ddlbench.show.figures import Options, Tables, _bars, _looks, _style
 TABLES = ("costs",)
 MACHINE = ("terms",)
 MEMBERS = ["framework", "loader"]
+# A unit of time by how many hours the longest training takes at least.
+UNITS = ((2.0, "h", 1.0), (2 / 60, "min", 60.0), (0.0, "s", 3600.0))
+# A label is read on the line that it stands on.
+LABEL: dict[str, Any] = {"path_effects": [withStroke(linewidth=2, foreground="white")], "zorder": 4}
 ROOM = (0.15, 0.08)  # of the axes that a number of workers takes
 
 
@@ -46,7 +54,11 @@ def _with_room(rows: pd.DataFrame) -> pd.DataFrame:
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
     """Draw one panel per model, batch of a worker, ...; a point per number of workers."""
-    table = data.assign(batch_per_worker=data["global_batch"] // data["workers"])
+    longest = data["hours"].max() if len(data) else math.inf
+    _, time, each = next(one for one in UNITS if longest >= one[0])
+    table = data.assign(
+        took=data["hours"] * each, batch_per_worker=data["global_batch"] // data["workers"]
+    )
     others = [
         "batch_per_worker" if name == "global_batch" else name
         for name in _bars.OTHERS
@@ -58,15 +70,17 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     for axes, rows in panels:
         for line, points in rows.groupby("line", sort=False):
             points = points.sort_values("workers")
-            axes.plot(points["hours"], points["price"], label=line, **points["style"].iloc[0])
+            axes.plot(points["took"], points["price"], label=line, **points["style"].iloc[0])
         for point in _with_room(rows).to_dict("records"):
-            _style.label_point(axes, f"{point['workers']}", point["hours"], point["price"])
+            _style.label_point(axes, f"{point['workers']}", point["took"], point["price"], 6, **LABEL)
     _style.logarithmic(figure, "x")
     _style.logarithmic(figure)
     unit = "node hours" if data["currency"].isna().all() else str(data["currency"].dropna().iloc[0])
     result = ""
     if len(data):
-        firsts = [data.sort_values(name).iloc[0] for name in ("price", "hours")]
-        ends = [f"{row['hours']:.3g} h for {row['price']:.3g} {unit}" for row in firsts]
+        firsts = [table.sort_values(name).iloc[0] for name in ("price", "hours")]
+        ends = [f"{row['took']:.3g} {time} for {row['price']:.3g} {unit}" for row in firsts]
         result = f"Cheapest: {ends[0]}. Fastest: {ends[1]}."
-    return _style.finished(figure, "time of the training [h]", f"price [{unit}]", result, shared)
+    return _style.finished(
+        figure, f"time of the training [{time}]", f"price [{unit}]", result, shared
+    )
