@@ -72,6 +72,24 @@ def test_a_link_opens_what_is_folded_and_paper_shows_it(browser: Browser, page: 
     assert browser.evaluate(seen) is True
 
 
+def test_numbers_stand_under_their_headings_and_paper_has_no_claims_that_cannot_be_judged(
+    browser: Browser, page: Path
+) -> None:
+    aligned = (
+        "[...document.querySelectorAll('#t-losses th')].map((head, n) =>"
+        " [head, document.querySelector('#t-losses tbody tr').cells[n]])"
+        ".filter(([, cell]) => cell.className === 'n').map(([head]) => getComputedStyle({}).textAlign)"
+    )
+    wanted = "getComputedStyle(document.querySelector('#not-testable')).display"
+    for media, head, shown in (
+        ("screen", "head.querySelector('button')", True),
+        ("print", "head", False),
+    ):
+        browser.open(page, media=media)
+        assert {*browser.evaluate(aligned.format(head))} == {"right"}
+        assert (browser.evaluate(wanted) != "none") is shown
+
+
 def test_the_answer_is_on_the_first_screen_and_leaves_no_column_empty(
     browser: Browser, page: Path
 ) -> None:

@@ -60,6 +60,10 @@ class PageTable:
     file: str = ""  # where all of it is, beside the page
     folded: bool = True  # shown on demand
 
+    def numeric(self, column: int) -> bool:
+        """Tell whether a column has numbers, which stand at the right of their cells."""
+        return any(cells[column].value is not None for _, cells in self.rows)
+
 
 def anchor(run: str) -> str:
     """Return the id of a run's row."""
@@ -167,6 +171,7 @@ def _head(name: str, means: str) -> str:
     unit = means[means.rindex("[") :] if means.endswith("]") else ""
     for suffix in (f"_{unit[1:-1]}", "_images_per_s"):
         name = name.removesuffix(suffix) if unit else name
+    unit = "" if unit == f"[{name}]" else unit
     return f"{name.replace('_', ' ')} {unit}".strip()
 
 
