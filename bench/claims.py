@@ -30,8 +30,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "workflow")]
 
 from ddlbench.analysis import claim_verdicts, claims  # noqa: E402
+from ddlbench.analysis.intervals import LEVEL, VERDICT_LEVEL  # noqa: E402
 from ddlbench.analysis.scaling import TIMES  # noqa: E402
-from ddlbench.analysis.significance import FEWEST, LEVEL, VERDICT_LEVEL  # noqa: E402
+from ddlbench.analysis.significance import FEWEST  # noqa: E402
 from ddlbench.plan.runs import make_plan  # noqa: E402
 from ddlbench.settings.machine import load_machine  # noqa: E402
 from ddlbench.settings.study import load_study  # noqa: E402
