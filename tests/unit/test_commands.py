@@ -20,7 +20,7 @@ from unittest.mock import Mock
 import pandas as pd
 import pytest
 from ddlbench.analysis import claim_verdicts
-from ddlbench.commands import configuration, main, of_study, snakefile, status
+from ddlbench.commands import checks, configuration, main, of_study, snakefile, status
 from ddlbench.core import gone, layout, living
 from ddlbench.core.files import write_text
 from ddlbench.plan import bill, first_guess, stale
@@ -253,9 +253,9 @@ def test_a_reader_that_has_seen_enough_is_no_error(here: Path) -> None:
 @pytest.mark.parametrize("name", gone.TARGETS)
 def test_a_target_that_is_gone_names_what_took_its_place(name: str) -> None:
     with pytest.raises(SystemExit) as end:
-        snakefile.check_gone(["--profile", "profiles/local", name, "--config", "study=demo"])
+        checks.check_gone(["--profile", "profiles/local", name, "--config", "study=demo"])
     assert end.value.code == f"{name}: {gone.TARGETS[name]}"
-    snakefile.check_gone(["--profile", "profiles/local", "page", "--config", f"study={name}"])
+    checks.check_gone(["--profile", "profiles/local", "page", "--config", f"study={name}"])
 
 
 def test_a_command_that_is_gone_names_what_took_its_place(

@@ -168,7 +168,7 @@ def test_seaborn_is_imported_by_what_draws_with_it_alone(tmp_path: Path) -> None
     write_tables(tmp_path)
     code = """
 import sys; from pathlib import Path
-import ddlbench.commands.snakefile, ddlbench.analysis.collect
+import ddlbench.commands.start, ddlbench.analysis.collect
 from ddlbench.core import registry
 from ddlbench.show import make_figure as command
 from ddlbench.show.figures import Options

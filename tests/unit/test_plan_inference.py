@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from ddlbench.commands import status
-from ddlbench.commands.snakefile import JobRule, Start
+from ddlbench.commands.job_rule import JobRule
+from ddlbench.commands.start import Start
 from ddlbench.plan import bill, printed
 from ddlbench.plan.estimate import Estimator, RecordedTime
 from ddlbench.plan.kinds.inference import FORWARD, Asking, guess_minutes, work_s

@@ -131,7 +131,7 @@ def test_the_snakemake_process_does_not_load_pytorch() -> None:
     """
     code = """
 import sys
-from ddlbench.commands import main, snakefile
+from ddlbench.commands import job_rule, main, next_round, snakefile, start
 from ddlbench.core import registry
 for room in registry.WITHIN:
     for name in registry.members(room):

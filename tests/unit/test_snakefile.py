@@ -8,8 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ddlbench.commands import configuration, snakefile
-from ddlbench.commands.snakefile import JobRule, Start
+from ddlbench.commands import checks, configuration, snakefile
+from ddlbench.commands.job_rule import JobRule
+from ddlbench.commands.start import Start
 from ddlbench.core import layout, registry
 from ddlbench.patches import snakemake_python
 from ddlbench.plan import reads
@@ -169,15 +170,15 @@ def test_a_folder_of_another_user_is_named(
     closed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / closed / "locks").mkdir(parents=True)
-    snakefile.check_folder(tmp_path)
+    checks.check_folder(tmp_path)
     monkeypatch.setattr(
         "os.access", lambda path, _: Path(path) != tmp_path / closed
     )  # root may write anywhere
     with pytest.raises(SystemExit, match=f"^{tmp_path / closed}: not writable"):
-        snakefile.check_folder(tmp_path)
+        checks.check_folder(tmp_path)
     monkeypatch.setattr("os.statvfs", lambda path: SimpleNamespace(f_bavail=0, f_blocks=9))
     with refuses(SystemExit, f"{tmp_path}: ", "disk is full"):
-        snakefile.check_folder(tmp_path)
+        checks.check_folder(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -253,7 +254,7 @@ def test_a_figure_that_the_study_does_not_name_is_told_once(
         path = Path(f"{layout.figure(plan.home, name)}")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    (line,) = snakefile.left_over(plan)
+    (line,) = checks.left_over(plan)
     assert line.startswith(layout.figure(plan.home, "old.csv"))
 
 
@@ -341,9 +342,9 @@ MAIN = "import sys\nfrom snakemake.cli import main\nif __name__ == '__main__':\n
 def test_a_call_by_another_program_is_told_from_snakemakes_command(
     tmp_path: Path, script: str | None, words: list[str], is_command: bool
 ) -> None:
-    snake = "from ddlbench.commands import snakefile\nonsuccess:\n    "
+    snake = "from ddlbench.commands import next_round\nonsuccess:\n    "
     (tmp_path / "Snakefile").write_text(
-        f"{snake}Path('asked').write_text(str(snakefile.is_command()))\nrule all:\n"
+        f"{snake}Path('asked').write_text(str(next_round.is_command()))\nrule all:\n"
     )
     if script:
         (tmp_path / "smk").write_text(script)

@@ -20,7 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path.cwd() / "workflow"))
 import smart_open
 import snakemake.cli
-from ddlbench.commands import snakefile, terminal
+from ddlbench.commands import job_rule, next_round, start, terminal
 from ddlbench.core import registry
 from ddlbench.settings import machine, study
 snakemake.cli.get_argument_parser()

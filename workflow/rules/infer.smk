@@ -1,5 +1,5 @@
 # What trained models cost to ask: one job per model, way to serve and repeat, for studies with a key `inference`.
-SERVING = snakefile.JobRule(START, "infer", checkpoints)
+SERVING = job_rule.JobRule(START, "infer", checkpoints)
 INFERRED = [job for job in PLAN.non_training.values() if job.kind == "inference"]
 
 

@@ -1,4 +1,4 @@
-# All training, whatever the framework: one job per run. `ddlbench/commands/snakefile.py` says what TRAINING answers, and
+# All training, whatever the framework: one job per run. `ddlbench/commands/job_rule.py` says what TRAINING answers, and
 # what must be over before a job starts.
 rule train:
     input:

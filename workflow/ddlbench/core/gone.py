@@ -2,7 +2,7 @@
 for one release.
 
 COMMANDS are words after `ddlbench` (`commands/main.py`), TARGETS words after `snakemake`
-(`commands/snakefile.py`), KEYS those of the YAML files and of `--config`, in dots where they are
+(`commands/checks.py`), KEYS those of the YAML files and of `--config`, in dots where they are
 nested (`settings/keys.py`). A message is the name, a colon and the sentence.
 """
 

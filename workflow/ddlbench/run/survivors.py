@@ -4,7 +4,7 @@ that still run.
 SLURM jobs, and supervisors on this machine, do not end with the Snakemake that started them
 (SIGKILL, a lost connection, a rebooted login node). Before the next one starts any job, `settle`
 removes a lock that no living Snakemake holds, and waits for those that make what it would make.
-`commands/snakefile.py` calls it. Should all of this fail, two supervisors still never write one
+`commands/start.py` calls it. Should all of this fail, two supervisors still never write one
 record: `hold.py`.
 """
 
