@@ -62,7 +62,7 @@ def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         exports.export("mlflow", home)
     monkeypatch.setattr(registry, "importable", lambda package: True)
     (home / "study.json").write_text('{"version": 0}')
-    with pytest.raises(ConfigError, match=r"study\.json: version 1 is wanted"):
+    with pytest.raises(ConfigError, match=r"study\.json: expected version 1"):
         exports.export("mlflow", home)
     (home / "study.json").unlink()
     with pytest.raises(ConfigError, match=r"study\.json: is not there"):

@@ -63,7 +63,7 @@ def export(kind: str, home: Path) -> Path:
         raise ConfigError(f"{source}: is not there; {todo}") from None
     if not isinstance(document, dict) or document.get("version") != FORM:
         raise ConfigError(
-            f"{source}: expected is version {FORM}; make it again: snakemake page"
+            f"{source}: expected version {FORM}; make it again: snakemake page"
         ) from None
     runs, epochs = (
         pd.read_parquet(home / "tables" / f"{table}.parquet") for table in ("runs", "epochs")
