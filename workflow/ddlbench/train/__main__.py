@@ -18,8 +18,6 @@ from ddlbench.train.assignment import Assignment
 from ddlbench.train.loop import Training
 from ddlbench.train.setup import set_up
 
-UNDER_NSYS = "DDLBENCH_UNDER_NSYS"
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m ddlbench.train", description=__doc__)
@@ -32,8 +30,8 @@ def main() -> None:
     nsys = profiler.nsys_prefix(
         Assignment.read(folder).spec, shutil.which("nsys"), folder, place.number()
     )
-    if nsys and UNDER_NSYS not in os.environ:
-        os.environ[UNDER_NSYS] = "1"
+    if nsys and process.UNDER_NSYS not in os.environ:
+        os.environ[process.UNDER_NSYS] = "1"
         os.execv(nsys[0], [*nsys, sys.executable, "-m", "ddlbench.train", str(folder)])
     run_rank(folder)
 

@@ -2,6 +2,8 @@
 (`run/watch.py`).
 """
 
+import atexit
+import ctypes
 import faulthandler
 import os
 import sys
@@ -13,10 +15,13 @@ from ddlbench.core import heartbeats, notes
 from ddlbench.train import place
 from ddlbench.train.guard import Stopped
 
+UNDER_NSYS = "DDLBENCH_UNDER_NSYS"
+
 
 def run(folder: Path, work: Callable[[], None]) -> None:
-    """Do the work of this rank. If that fails the process ends: with `notes.STOPPED` if it raised
-    Stopped, else 1.
+    """Do the work of this rank, and end the process.
+
+    Its exit code is 0, `notes.STOPPED` if the work raised Stopped, 1 if it raised anything else.
     """
     # a crash in compiled code (SIGSEGV, SIGABRT) leaves in the log where Python was
     faulthandler.enable()
@@ -24,7 +29,6 @@ def run(folder: Path, work: Callable[[], None]) -> None:
     try:
         work()
         heartbeats.end(folder, rank, well=True)
-        return
     except Stopped as stopped:
         print(stopped, file=sys.stderr)
         code = notes.STOPPED
@@ -32,7 +36,25 @@ def run(folder: Path, work: Callable[[], None]) -> None:
         traceback.print_exc()
         notes.report(folder, rank, error)
         code = 1
+    else:
+        _leave_at_once()
+        return
     heartbeats.end(folder, rank)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # not sys.exit: a framework's own threads would wait for ranks that are gone
+
+
+def _leave_at_once() -> None:
+    """End this process with exit code 0, after the functions that `atexit` knows.
+
+    Python would then take all modules of PyTorch apart, which takes a second. The next run waits
+    for that.
+    """
+    if UNDER_NSYS in os.environ:  # nsys writes what it recorded when a process ends in full
+        return
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    ctypes.CDLL(None).fflush(None)  # what compiled code has printed
+    os._exit(0)
