@@ -35,7 +35,7 @@ PATCHES = Path(__file__).resolve().parent / "planted"
 TIERS = ("unit", "contract", "workflow", "slurm")
 NONE, UNTRIED = "none", "untried"
 LONGEST_S = 900  # of one fault's tests
-FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.M)
+FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.M)  # parameters may have blanks
 
 
 @dataclass(frozen=True)
