@@ -364,7 +364,7 @@ def test_one_group_is_judged_with_the_spread_of_sides_that_others_compare(
     path.write_text(HEAD + one + compared)
     table = pd.DataFrame([MORE | run for run in made])
     shares = {"communication_percent": 20.0, "computation_percent": 60.0}
-    said = judging.verdicts(claims.read(path), table, table[["run"]].assign(**shares))
+    said = claim_verdicts.verdicts(claims.read(path), table, table[["run"]].assign(**shares))
     assert said.set_index("id").loc["a", "verdict"] == verdict
 
 
@@ -386,7 +386,7 @@ def test_accuracies_vary_by_points_whatever_their_level(
     path.write_text(HEAD + one + compared)
     table = pd.DataFrame([MORE | run for run in made])
     shares = {"communication_percent": 20.0, "computation_percent": 60.0}
-    verdicts = judging.verdicts(claims.read(path), table, table[["run"]].assign(**shares))
+    verdicts = claim_verdicts.verdicts(claims.read(path), table, table[["run"]].assign(**shares))
     assert verdicts.set_index("id").loc["a", "verdict"] == verdict
 
 

@@ -72,7 +72,9 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
             points = points.sort_values("workers")
             axes.plot(points["took"], points["price"], label=line, **points["style"].iloc[0])
         for point in _with_room(rows).to_dict("records"):
-            _style.label_point(axes, f"{point['workers']}", point["took"], point["price"], 6, **LABEL)
+            _style.label_point(
+                axes, f"{point['workers']}", point["took"], point["price"], 6, **LABEL
+            )
     _style.logarithmic(figure, "x")
     _style.logarithmic(figure)
     unit = "node hours" if data["currency"].isna().all() else str(data["currency"].dropna().iloc[0])
