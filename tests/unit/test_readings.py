@@ -3,6 +3,7 @@ the recorder.
 """
 
 import json
+import os
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -453,6 +454,34 @@ def test_a_table_that_cannot_be_read_says_which_column(
     for name in names:
         (of.folder / name).write_text(text)
     with pytest.raises(UnreadError, match=says):
+        read("table", of)
+
+
+def test_times_of_a_table_since_its_start_are_dated_by_the_file(tmp_path: Path) -> None:
+    """Else the run began in 1970, and overlaps with every other one."""
+    of = source(tmp_path, [], reads="table")
+    path = of.folder / "a.csv"
+    path.write_text("step,time\n1,0.5\n2,1.5\n3,2.5\n")
+    os.utime(path, (1.8e9, 1.8e9))
+    assert read("table", of).began_s == 1.8e9 - 2.0
+
+
+@pytest.mark.parametrize(("rate", "agrees"), [(8.0, True), (11.0, False)])
+def test_a_rate_in_a_table_proves_or_denies(tmp_path: Path, rate: float, agrees: bool) -> None:
+    """Of 8 samples a step, a step a second."""
+    of = source(tmp_path, [], reads="table", rate_of="all", columns=(("samples_per_s", "ips"),))
+    rows = "".join(f"{n},{n},{rate}\n" for n in range(1, 8))
+    (of.folder / "a.csv").write_text(f"step,time,ips\n{rows}")
+    made = read("table", of)
+    assert made.remarks["printed_rate"]["agrees"] is agrees
+    assert made.proof.proved is agrees
+
+
+def test_a_running_total_is_not_the_samples_of_a_step(tmp_path: Path) -> None:
+    of = source(tmp_path, [], reads="table", columns=(("samples", "seen"),))
+    rows = "".join(f"{n},{n},{8 * n}\n" for n in range(1, 8))
+    (of.folder / "a.csv").write_text(f"step,time,seen\n{rows}")
+    with refuses(UnreadError, "seen", "columns.samples", "8 a row", "columns.seen_all"):
         read("table", of)
 
 

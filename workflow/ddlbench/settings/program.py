@@ -108,7 +108,8 @@ class ProgramFile(Keys):
     )
     columns: Annotated[tuple[tuple[str, Any], ...], mapping(str, Setting, in_order=False)] = key(
         "For reads table and tensorboard: which column, or scalar, is what. Left are groups of"
-        " lines (step, loss, ...) and, for table, time: seconds, or a date.",
+        " lines (step, loss, ...) and, for table, time: a date, or seconds since 1970 or since the"
+        " program's start.",
         (),
     )
     file: str = key("For reads table: the file in {folder}, such as metrics.csv or *.jsonl.", None)

@@ -85,7 +85,7 @@ def read(source: Output) -> Reading:
         paused_s=sorted([*paused_s, *others_s]),
         step_s=_step_s(of_steps, points),
         **_evidence(of_steps, points, source.spec),
-        printed_rates=_rates([match.value("samples_per_s") for match in found]),
+        printed_rates=as_one_rate([match.value("samples_per_s") for match in found]),
         rate_of=_rate_of(found, program),
         counts_samples=source.spec.workers > 1
         and all(_counter_of(m) in ("seen", "seen_all") for m in of_steps),
@@ -354,7 +354,7 @@ def _evaluations(found: Sequence[Match]) -> tuple[list[Evaluation], bool]:
     return evaluations, percent
 
 
-def _rates(printed: Sequence[float | None]) -> tuple[float, ...]:
+def as_one_rate(printed: Sequence[float | None]) -> tuple[float, ...]:
     """Return what the printed rates say as one: their median, and samples over time, where each
     line stands for as many. The first line is of time before the first interval.
     """

@@ -9,6 +9,7 @@ What the program counts is said by the same names as in lines: step, epoch, seen
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import math
 import re
@@ -29,8 +30,10 @@ from ddlbench.run.readings import (
     as_fractions,
     reading,
 )
-from ddlbench.run.readings.lines import epoch_steps, steps_per_number
+from ddlbench.run.readings.lines import as_one_rate, epoch_steps, steps_per_number
 
+FEWEST_ROWS = 3  # that grow, of a running total
+SINCE_START_S = 1e8  # times below are no dates: seconds since the program's start, not since 1970
 FILES = ("*.csv", "*.jsonl", "*.json")
 TIME = "time"
 NAMES = {  # what a column of this name is, if `columns` says nothing
@@ -64,10 +67,14 @@ def read(source: Output) -> Reading:
         lacks = "a count of steps, epochs or samples" if not counts else "times"
         there = ", ".join(dict.fromkeys(name for row in rows[:100] for name in row)) or "none"
         raise UnreadError(f"{path.name}: no column holds {lacks} (key columns); there are: {there}")
+    _check_samples(path, rows, columns)
     points: list[StepEnd] = []
     evaluations: list[Evaluation] = []
+    rates: list[float | None] = []
+    start_s = _start_s(path, [_seconds(row.get(columns[TIME])) for row in rows])
     for row in rows:
-        at_s = _seconds(row.get(columns[TIME]))
+        since_s = _seconds(row.get(columns[TIME]))
+        at_s = None if since_s is None else start_s + since_s
         values = {
             group: _value(row.get(column)) for group, column in columns.items() if group != TIME
         }
@@ -80,10 +87,17 @@ def read(source: Output) -> Reading:
             points.append(
                 StepEnd(at_s, step, values.get("loss"), values.get("lr"), values.get("samples"))
             )
+            rates.append(values.get("samples_per_s"))
     if not points:
         raise UnreadError(f"{path.name}: {len(rows)} rows, and none with a step and a time")
     evaluations = as_fractions(evaluations, program.top1_in)
-    run = reading(source, points, evaluations, paused_s=[e.time_s for e in evaluations])
+    run = reading(
+        source,
+        points,
+        evaluations,
+        paused_s=[e.time_s for e in evaluations],
+        printed_rates=as_one_rate(rates),
+    )
     run.remarks |= {"file": path.name, "columns": columns}
     return run
 
@@ -157,6 +171,28 @@ def _columns(path: Path, rows: Iterable[Row], program: Program) -> dict[str, str
             )
         columns[group] = fit[0]
     return columns
+
+
+def _start_s(path: Path, times_s: Iterable[float | None]) -> float:
+    """Return what to add to the times of the file, so that they are since 1970 [s]: 0, or, if they
+    are since the program's start, when that was. The last row was written when the file was.
+    """
+    last_s = max((time_s for time_s in times_s if time_s is not None), default=0.0)
+    return path.stat().st_mtime - last_s if last_s < SINCE_START_S else 0.0
+
+
+def _check_samples(path: Path, rows: Iterable[Row], columns: Mapping[str, str]) -> None:
+    """Raise UnreadError if the column of a step's samples is a running total."""
+    if "samples" not in columns:
+        return
+    said = [_value(row.get(columns["samples"])) for row in rows]
+    values = [value for value in said if value is not None]
+    grows_by = [b - a for a, b in itertools.pairwise(values)]
+    if len(grows_by) >= FEWEST_ROWS and min(grows_by) > 0:
+        raise UnreadError(
+            f"{path.name}: column {columns['samples']!r} (columns.samples) grows by"
+            f" {grows_by[0]:g} a row: it is a running total, read by columns.seen_all"
+        )
 
 
 def _value(said: Any) -> float | None:
