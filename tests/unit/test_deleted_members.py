@@ -44,7 +44,7 @@ MEMBERS = [
     if name not in NEEDED
 ]
 # Modules that are asked by sections of the page, and by commands, alone.
-MEMBERS += [registry.PACKAGE / f"analysis/{name}.py" for name in ("judging", "nodes")]
+MEMBERS += [registry.PACKAGE / f"analysis/{name}.py" for name in ("claim_verdicts", "slow_nodes")]
 WITHOUT = ["nothing", *(str(path.relative_to(registry.PACKAGE)) for path in MEMBERS)]
 PREDICTOR = "analysis/prediction/last_rate.py"
 # Tables by the file without which they are not made; that of jobs is made by another rule.

@@ -142,7 +142,9 @@ def test_what_the_queue_would_find_out_is_said_before(
     (gone,) = reads.remarks(told, given, told.runs)
     assert (
         missing(
-            gone, f"config/config.yaml: data.sources.imagenet: {given['imagenet']} ", "not there"
+            gone,
+            f"config/config.yaml: data.sources.imagenet: {given['imagenet']} ",
+            "does not exist",
         )
         == []
     )

@@ -23,9 +23,11 @@ NOT_OURS = ("results/", "site/", ".venv/", "mine/", "path/to/", "deepspeed/", "t
 # Files that a page tells a reader to make.
 EXAMPLES = {
     "config/datasets/digits.yaml",
+    "config/machines/mine.yaml",
     "config/models/nets.py",
     "config/models/nets/wide.py",
     "config/programs/gpt.yaml",
+    "config/studies/first.yaml",
     "config/studies/mine.yaml",
     "train/loaders/my_loader.py",
 }

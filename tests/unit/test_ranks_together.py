@@ -184,7 +184,7 @@ def test_the_record_says_whether_ranks_trained_together(
 ) -> None:
     run = spec(script(tmp_path, body, before=before), 2)
     columns = summary.make(made(tmp_path, run))["run"]
-    assert columns["ranks_together"] in ranks_together.split(), columns["ranks_evidence"]
+    assert columns["ranks_together"] in together.split(), columns["ranks_evidence"]
 
 
 def test_reading_again_keeps_how_ranks_met(tmp_path: Path) -> None:

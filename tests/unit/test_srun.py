@@ -234,7 +234,9 @@ def test_only_what_was_written_since_counts(tmp_path: Path) -> None:
     """Read from the file that standard error goes to, as in a job; of a pipe nothing can be
     read.
     """
-    program = "import sys\nfrom ddlbench.slurm import srun\nat = srun_messages.log_position()\n"
+    program = (
+        "import sys\nfrom ddlbench.slurm import srun_messages\nat = srun_messages.log_position()\n"
+    )
     program += (
         "print('new', file=sys.stderr, flush=True)\nprint(repr(srun_messages.written_since(at)))"
     )

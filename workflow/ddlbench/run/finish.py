@@ -89,7 +89,7 @@ def make_record(
         notes.give_back(partial, *notes.RESERVES, job.FAILURE, *unfinished)
         cause, message = notes.cause(error), f"its record could not be made: {error}"
         if all((partial / name).exists() for name in (MLLOG, ROWS)):
-            message += "; make room" if cause == notes.DISK_FULL else ""
+            message += "; free disk space" if cause == notes.DISK_FULL else ""
             message += "; if started again, it is not trained again"
         else:  # whatever was started, it was not our training
             cause, message = (
