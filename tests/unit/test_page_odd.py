@@ -56,6 +56,16 @@ def test_what_is_in_no_answer_is_linked_by_its_table_not_by_words(
     )
 
 
+def test_a_comparison_with_one_run_that_is_not_shown_is_not_shown() -> None:
+    tables = {
+        "runs": pd.DataFrame({"run": ["a", "b", "c"]}),
+        "comparisons": pd.DataFrame({"runs": ["a b", "b c", "c"]}),
+    }
+    few = write._only(tables, ["a", "b"], [])
+    assert [*few["runs"]["run"]] == ["a", "b"]
+    assert [*few["comparisons"]["runs"]] == ["a b"]
+
+
 def test_the_terminal_says_names_as_they_are() -> None:
     assert (
         missing(complain("a.yaml", "variants", "zé", "allowed: b"), "a.yaml: variants", '"zé"', "b")

@@ -302,6 +302,15 @@ def test_a_trainers_state_of_few_samples_printed_twice_and_saved_early(
     assert made.proof.proved is (saved == 6)
 
 
+def test_an_entry_that_was_trained_again_ends_when_it_was_printed_last(tmp_path: Path) -> None:
+    """Step 2 was printed at 0.1 s and again, with the same loss, at 0.2 s."""
+    log = [{"loss": 4.0 - n, "step": n} for n in range(1, 4)]
+    of = source(tmp_path, [f"{{'loss': {loss}}}" for loss in (3.0, 2.0, 9.0, 2.0, 1.0)])
+    (of.folder / "trainer_state.json").write_text(json.dumps({"log_history": log}))
+    made = read("trainer", of)
+    assert [end for _, end in taken(made)] == pytest.approx([0.3, 0.4])
+
+
 CURVES = {  # of each folder: scalars of steps 0, 1, ...
     "": {
         "val/loss": [5.0],
