@@ -15,9 +15,9 @@ import pytest
 from ddlbench.analysis import frameworks, kernels
 from ddlbench.analysis.tables import frame
 from ddlbench.core.files import sha256
-from ddlbench.show.page import about, page_tables, picture, rows, spent, write
+from ddlbench.show.page import about, explore, page_tables, picture, rows, spent, write
 
-from tests.builders.results import bill_row
+from tests.builders.results import bill_row, ran
 from tests.facts import missing
 from tests.unit.pages import EVIL, make
 
@@ -158,6 +158,14 @@ def test_a_figure_says_how_many_of_its_runs_it_shows_and_names_those_that_have_a
     shown = write._figure(figure, table, {"a"}, page.parent)
     assert missing(shown["made"], "2 runs", "2 more", "2 repeats") == []
     assert shown["runs"] == ["a"]
+
+
+def test_a_point_to_explore_has_its_measure_and_then_its_intervals_ends_from_below() -> None:
+    (series,) = explore.series(frame("runs", [*ran(500.0), *ran(900.0, workers=4)]))
+    assert [point["workers"] for point in series["points"]] == [2, 4]
+    rates = [point["rate"] for point in series["points"]]
+    assert [rate for rate, _, _ in rates] == pytest.approx([500.0, 900.0])
+    assert all(low < rate < high for rate, low, high in rates)
 
 
 def test_the_same_results_make_the_same_page(page: Path, tmp_path: Path) -> None:
