@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import re
 import signal
+import sys
 import time
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,6 +24,7 @@ from ddlbench.data.forms.raw import Files
 from ddlbench.data.manifest import Manifest, Split
 from ddlbench.data.verify import index
 from ddlbench.train.loaders import (
+    _dali,
     _normalisation,
     _pictures,
     _sampling,
@@ -242,6 +244,20 @@ def test_torchvision_takes_the_manifests_pictures_and_labels(tmp_path):
     ]
     with refuses(RuntimeError, "raw/train: ", "torchvision", 6, 7):
         torchvision.Batched(folder, "train", run(2, 16), 7)
+
+
+def test_each_rank_of_dali_draws_by_its_own_numbers(tmp_path, monkeypatch):
+    """And by others in another repeat; DALI itself is not asked."""
+    dali = SimpleNamespace(
+        fn=None, types=None, pipeline_def=lambda **given: lambda define: lambda: given
+    )
+    monkeypatch.setitem(sys.modules, "nvidia.dali", dali)
+    seeds = [
+        _dali.pipeline(tmp_path, "train", replace(run(4, 16), repeat=repeat), rank, False)["seed"]
+        for repeat in (1, 2)
+        for rank in range(4)
+    ]
+    assert len({*seeds}) == 8
 
 
 def test_the_list_of_files_is_made_once_and_for_one_manifest(tmp_path, monkeypatch):
