@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from ddlbench.analysis import failures
+from ddlbench.analysis import failures, times
 from ddlbench.analysis.collect import collect
 from ddlbench.analysis.scaling import scaling
 from ddlbench.analysis.sheets import Costs, Planned
 from ddlbench.audit import Material
 from ddlbench.audit.rules.records import failed_runs
 from ddlbench.core import registry
+from ddlbench.records import ours
 
 from tests.builders.records import (
     RANKS,
@@ -25,6 +26,18 @@ from tests.builders.records import (
     write_record,
 )
 from tests.facts import missing
+
+
+def test_the_first_validation_does_not_count_where_there_are_more(tmp_path: Path) -> None:
+    """It begins cold: here it takes 5 s, and the others 1.5 s."""
+    record = ours.record(write_record(tmp_path / "a", replace(SPEC, epochs=3)))
+    events = [
+        replace(one, time_s=one.time_s - 3.5)
+        if one.key == "eval_start" and one.metadata["epoch_num"] == 1
+        else one
+        for one in record.events
+    ]
+    assert times.measures(replace(record, events=events))["validation_s"] == pytest.approx(1.5)
 
 
 def test_a_run_is_measured_after_its_first_epoch(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from ddlbench.analysis import intervals, outliers, significance, times
 from ddlbench.analysis.drift import drift
 from ddlbench.analysis.significance import CANNOT_TELL, FASTER, SLOWER
 from ddlbench.analysis.warm_up import warm_up
+from ddlbench.core.step_rows import STEP_PARTS
 
 from tests.facts import refuses
 
@@ -70,6 +71,15 @@ def test_times_that_cannot_be_are_refused(bad: list[float]) -> None:
         warm_up(bad)
     with pytest.raises(ValueError, match="above 0"):
         intervals.over_repeats(bad)
+
+
+def test_a_step_takes_as_long_as_on_its_slowest_rank() -> None:
+    """Whichever rank that is, and whatever part of its step."""
+    steps = pd.DataFrame(0.0, index=range(4), columns=[*STEP_PARTS])
+    steps["step"] = [0, 0, 1, 1]
+    steps["forward_s"] = [1.0, 2.0, 1.0, 0.5]
+    steps["data_wait_s"] = [0.5, 0.25, 3.0, 0.25]
+    assert times.step_s(steps).to_dict() == {0: 2.25, 1: 4.0}
 
 
 def cut(series: list[float], an_epoch: int) -> tuple[int, int]:
