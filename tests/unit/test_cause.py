@@ -132,6 +132,17 @@ def test_of_several_causes_the_first_in_the_list_is_said(tmp_path: Path) -> None
     assert found == expected
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_of_ranks_that_failed_the_first_one_is_said(tmp_path: Path, first: int) -> None:
+    """Whatever its number is."""
+    for rank in (0, 1):
+        notes.report(tmp_path, rank, ValueError("no such thing"))
+        note = tmp_path / f"failure-{rank}.json"
+        at_s = 1e9 if rank == first else 1e9 + 5
+        note.write_text(json.dumps(json.loads(note.read_text()) | {"time": at_s}))
+    assert diagnose(tmp_path, 2, WatchResult(code=1))["rank"] == first
+
+
 SPEC = "x" * 1500
 
 

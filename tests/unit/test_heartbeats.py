@@ -365,6 +365,23 @@ def test_a_silent_rank_that_said_why_it_failed_is_not_called_silent(tmp_path: Pa
     assert (told["cause"], told["rank"]) == ("exception", 0)
 
 
+@pytest.mark.parametrize(("ends", "code"), [("exit 3", 3), ("kill -KILL $$", 128 + 9)])
+def test_a_launcher_ends_with_its_code_or_that_of_its_signal(
+    tmp_path: Path, ends: str, code: int
+) -> None:
+    assert watch(["bash", "-c", ends], tmp_path).code == code
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_rank_that_fails_while_the_run_is_stopped_has_failed(tmp_path: Path, fails: bool) -> None:
+    """A run that was stopped leaves no reason, so a rank's error would be lost."""
+    (tmp_path / notes.STOPPED_NOTE).touch()
+    if fails:
+        notes.report(tmp_path, 1, ValueError("no such picture"))
+    seen = watch(["bash", "-c", "exit 3"], tmp_path)
+    assert seen.stopped is not fails
+
+
 FROZEN_S = 56
 
 

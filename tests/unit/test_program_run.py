@@ -19,6 +19,7 @@ from ddlbench.core.files import write_json
 from ddlbench.core.program import Program, hide
 from ddlbench.records import ours
 from ddlbench.run import finish, printed, program
+from ddlbench.run.stopping import Stopping
 from ddlbench.settings.program import reveal
 
 from tests.conftest import ROOT
@@ -79,6 +80,15 @@ def test_a_rank_that_dies_is_named_with_the_last_line(tmp_path: Path) -> None:
     assert "step " in failure(place)["message"]
 
 
+def test_each_rank_is_told_its_number_on_its_node(tmp_path: Path) -> None:
+    """By which it takes its GPU."""
+    writes = 'open(os.path.join(out, f"rank-{rank}"), "w").write(os.environ["LOCAL_RANK"])'
+    run = spec(script(tmp_path, before=writes), 2)
+    made(tmp_path, run)
+    told = [(tmp_path / run.id / f"program/rank-{rank}").read_text() for rank in (0, 1)]
+    assert told == ["0", "1"]
+
+
 def test_a_command_that_is_not_there_is_named(tmp_path: Path) -> None:
     code, place = make(tmp_path, spec(tmp_path, command="no-such-program {folder}"))
     assert code != 0
@@ -90,6 +100,14 @@ def test_a_program_that_hangs_is_ended(tmp_path: Path) -> None:
     code, place = make(tmp_path, spec(script(tmp_path, after="time.sleep(1000)")), quiet_s=3.0)
     assert time.monotonic() - began < 60
     assert code != 0 and failure(place)["cause"] == "stopped answering"
+
+
+def test_one_that_hangs_has_failed_though_it_could_go_on(tmp_path: Path) -> None:
+    """It would hang again, and be started again for ever."""
+    hangs = script(tmp_path, SAVES, after="time.sleep(1000)")
+    code, place = make(tmp_path, spec(hangs, resume="{folder}/began"), quiet_s=3.0)
+    assert code not in (0, notes.STOPPED)
+    assert failure(place)["cause"] == "stopped answering"
 
 
 RAN = "open(os.path.join(out, '..', '..', '..', 'ran'), 'a').write('x')"
@@ -497,6 +515,30 @@ def test_a_run_is_ended_after_minutes_and_read_as_far_as_it_came(
     monkeypatch.setattr(Program, "most_minutes", 0.1)
     record = made(tmp_path, spec(script(tmp_path, steps=100_000), stop_after="1 minutes"))
     assert 5 < len(record.steps) < 5000
+
+
+@pytest.mark.parametrize(("seconds", "ends"), [(119.0, False), (120.0, True)])
+def test_minutes_are_minutes(tmp_path: Path, seconds: float, ends: bool) -> None:
+    limited = spec(tmp_path, stop_after="2 minutes").program
+    assert limited
+    assert Stopping(limited, lambda: 0)._reached(seconds) is ends
+
+
+@pytest.mark.parametrize(("rate", "resumes"), [(1, True), (2, False)])
+def test_only_a_run_of_the_same_settings_goes_on(tmp_path: Path, rate: int, resumes: bool) -> None:
+    left, run = (
+        spec(tmp_path / "train.py", resume="--resume", settings=(("lr", value),))
+        for value in (1, rate)
+    )
+    partial = tmp_path / ".partial"
+    (partial / "program").mkdir(parents=True)
+    (partial / "program/state").touch()
+    write_json(
+        partial / "program.json",
+        {"spec": json.loads(left.to_json()), "began_s": [1.0], "resumes": False},
+    )
+    task = program._prepare(tmp_path, partial, run)
+    assert (task["resumes"], (partial / "program/state").exists()) == (resumes, resumes)
 
 
 def test_one_that_fails_before_its_limit_is_a_failure(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ asks.
 """
 
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 from ddlbench.core import living
+from ddlbench.core.files import write_json
 from ddlbench.run import cause, watch
 
 CONTAINER = ["unshare", "--pid", "--fork", "--mount-proc"]
@@ -86,6 +88,21 @@ def test_a_rank_that_nobody_reaped_is_dead(tmp_path: Path, container: list[str])
     assert (seen["state"], seen["lives"], seen["left"]) == (None, False, [])
     assert seen["took_s"] < 5
     assert "still runs" not in done.stdout
+
+
+@pytest.mark.parametrize(("since_s", "ends"), [(0.0, True), (-60.0, False)])
+def test_a_process_that_has_got_the_number_of_an_old_rank_lives_on(
+    tmp_path: Path, since_s: float, ends: bool
+) -> None:
+    """A rank is known by its number and by when it started."""
+    with subprocess.Popen(["sleep", "100"]) as process:
+        started = psutil.Process(process.pid).create_time() + since_s
+        who = {"host": socket.gethostname(), "pid": process.pid, "started": started}
+        write_json(tmp_path / "rank-0.json", who)
+        watch.end_survivors(tmp_path)
+        ended = process.poll() is not None
+        process.kill()
+    assert ended is ends
 
 
 def test_a_process_that_does_not_end_is_named(
