@@ -5,7 +5,7 @@ of what they do.
 import os
 import sys
 from dataclasses import replace
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,12 @@ from ddlbench import patches
 from ddlbench.core import heartbeats, registry
 from ddlbench.core.spec import RunSpec
 from ddlbench.patches import deepspeed_on_cpu, timm_layer_dropping
+from ddlbench.patches.loss_scale import SkippedSteps
 from ddlbench.plan import launch
 from ddlbench.settings.keys import class_of, value_of
 from ddlbench.settings.machine import load_machine
 from ddlbench.train.clock import Clock
-from ddlbench.train.frameworks import _deepspeed_options
+from ddlbench.train.frameworks import _deepspeed_options, deepspeed
 
 from tests.builders.plans import infer_spec
 from tests.contract.engine_cases import Case, spec_of
@@ -398,3 +399,29 @@ def test_deepspeed_takes_the_gpu_that_is_current(monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "3")
     registry.member("frameworks", "deepspeed").start("cuda")
     assert asked == [("nccl", "0")]
+
+
+SKIPPED = 3  # steps that an overflow left out before the run was stopped
+
+
+def engine_of(adapter: str) -> Any:
+    """An engine without the processes of its framework: what it saves and loads is there."""
+    member, model = registry.member("frameworks", adapter), torch.nn.Linear(2, 1)
+    engine = member.Engine.__new__(member.Engine)
+    engine.model, engine.optimizer = model, torch.optim.SGD(model.parameters(), lr=0.1)
+    engine.scaler = torch.amp.GradScaler("cpu")
+    engine.skipped = SkippedSteps(engine.scaler)
+    engine.power = None
+    if adapter == "deepspeed":
+        engine.stage, engine.zero, engine.compressed = 0, None, False
+        engine.engine = SimpleNamespace(**dict.fromkeys(deepspeed.COUNTERS, 0))
+    return engine
+
+
+@pytest.mark.parametrize("adapter", FRAMEWORKS)
+def test_skipped_steps_are_counted_on(adapter):
+    """A run that goes on says how many steps were left out since its beginning."""
+    before, after = engine_of(adapter), engine_of(adapter)
+    before.skipped.before = SKIPPED
+    after.load(before.state())
+    assert after.skipped_steps == SKIPPED
