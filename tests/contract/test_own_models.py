@@ -142,7 +142,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("Choice", "wide.py:23: .*torch.int64"),
         ("Pair", "wide.py:26: .*tuple"),
         ("Raises", "parts.py:7: .*ValueError: two lines"),
-        ("Unused", "wide.py:35: .*other.weight takes no part"),
+        ("Unused", "wide.py:35: .*other.weight"),
         ("Detached", "wide.py:38: .*no weight"),
         ("Weightless", "wide.py:43: .*no weights"),
         ("Lazy", "wide.py:52: .*last.weight has no shape"),

@@ -357,7 +357,7 @@ figures:""",
     Case("verdicts' code", code("analysis/claim_verdicts.py"), "verdicts, page"),
     Case("code of comparisons", code("analysis/comparisons.py"), TABLES),
     Case("code of kernels", code("analysis/kernels.py"), TABLES),
-    Case("code of prices", code("analysis/price.py"), TABLES),
+    Case("code of prices", code("analysis/price.py"), f"{TABLES}, data cost, figure cost"),
     Case("code of statistics", code("analysis/intervals.py"), f"{TABLES}, {EVERY_FIGURE}"),
     Case(
         "code of the table of costs",
