@@ -102,7 +102,7 @@ def test_a_run_is_interrupted(tmp_path, data, framework):
     assert outcome.failure["cause"] == "ended by a signal"
 
 
-@pytest.mark.more
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "frameworks", [TWO, pytest.param(FRAMEWORKS, marks=pytest.mark.slow)], ids=["two", "all"]
 )
@@ -148,7 +148,7 @@ def test_a_loss_is_no_number(launched, framework):
     assert missing(outcome.failure["message"], "step 2", "nan") == []
 
 
-@pytest.mark.more
+@pytest.mark.slow
 def test_a_crash_in_compiled_code_leaves_where_it_was(launched):
     outcome = launched("ddp", "abort")
     assert_failed(outcome)
@@ -210,6 +210,7 @@ def test_data_is_missing(launched, tmp_path):
     assert str(tmp_path / "nowhere" / "raw" / "manifest.json") in outcome.output
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("framework", on_two(daily=("ddp",)))
 def test_another_number_of_ranks_is_refused(launched, framework):
     alone = launch.command(launches.spec_of("plain", framework, 1), launches.local_machine())

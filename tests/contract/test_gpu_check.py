@@ -48,7 +48,7 @@ def gpu_check(folder: Path, device: str, *options: str) -> subprocess.CompletedP
     )
 
 
-@pytest.mark.more
+@pytest.mark.slow
 def test_it_runs_without_what_is_not_there_and_says_so(tmp_path: Path) -> None:
     """Both tiers are imported; of what runs, one test passes and one cannot be asked."""
     some = "stream_goes_on and (native-webdataset or dali-cpu-raw)"

@@ -128,6 +128,7 @@ MORE = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("framework", "more"),
     [("ddp", LONG), pytest.param("pld", LONG, marks=SLOW), pytest.param("ddp", BERT, marks=SLOW)],
@@ -205,6 +206,7 @@ def test_bf16_is_what_a_network_computes_in_and_not_what_is_kept(
     assert {form for part in told["formats"] for form in part} == {"torch.float32"}
 
 
+@pytest.mark.slow
 def test_layers_are_dropped_as_their_source_says(tmp_path: Path) -> None:
     """Zhang and He 2020: of block i of l the share 1 - i / l (1 - theta(t)) is kept; theta falls to
     0.5, its gamma is 100 / steps.

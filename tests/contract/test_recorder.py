@@ -38,7 +38,7 @@ control.train(RunSpec.from_json({run!r}), Path({raw!r}), Slow())
 """
 
 
-@pytest.fixture(params=[pytest.param(0.0, marks=pytest.mark.more), DELAY_S])
+@pytest.fixture(params=[pytest.param(0.0, marks=pytest.mark.slow), DELAY_S])
 def recorded(
     request: pytest.FixtureRequest, tmp_path: Path, data: Path
 ) -> tuple[float, ours.Record]:

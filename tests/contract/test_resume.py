@@ -76,7 +76,7 @@ def test_a_rank_is_killed_at_a_random_step(tmp_path, data, run, framework, case)
     assert all(1 <= at["step"] <= step for at in resumed)
 
 
-@pytest.mark.more
+@pytest.mark.slow
 @pytest.mark.parametrize(("framework", "case"), [*on_two("demo", daily=()), ("ddp", "own")])
 def test_a_study_interrupts_a_run(tmp_path, data, run, framework, case):
     """All ranks are killed after five of six steps, and the same call goes on from the checkpoint

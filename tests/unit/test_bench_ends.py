@@ -49,7 +49,12 @@ def test_its_ranks_end_however_it_ends(how: signal.Signals, tmp_path: Path) -> N
     )
     environment = os.environ | {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
     benchmark = subprocess.Popen(
-        [sys.executable, "-c", code], env=environment, stderr=subprocess.DEVNULL
+        [sys.executable, "-c", code],
+        env=environment,
+        stderr=subprocess.DEVNULL,
+        # Where these tests run in a shell's background, children would inherit that Ctrl-C does
+        # nothing.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     until(
         lambda: all((tmp_path / name).exists() and (tmp_path / name).read_text() for name in "ab"),

@@ -21,7 +21,7 @@ from ddlbench.plan.estimate import GUESSED, PREDICTED
 from tests.builders.records import SPEC, write_record
 from tests.conftest import ROOT, Once
 
-pytestmark = pytest.mark.more
+pytestmark = pytest.mark.slow
 
 ROOMS = ("sheets", "prediction", "sections", "records", "questions")
 # What the page reads of every study, and what `collect` says of records: nothing is made without

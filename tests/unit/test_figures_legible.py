@@ -130,7 +130,14 @@ def texts(svg: Path) -> Iterator[tuple[str, float, Outline]]:
         )
 
 
-@pytest.mark.parametrize("of", STUDIES)
+# Daily that which has the longest names.
+DAILY = [
+    pytest.param(of, marks=() if of == "long names, many workers" else pytest.mark.slow)
+    for of in STUDIES
+]
+
+
+@pytest.mark.parametrize("of", DAILY)
 @pytest.mark.parametrize("plot", FIGURES)
 def test_letters_can_be_read_wide_and_on_a_phone(plot: str, of: str, tmp_path: Path) -> None:
     svg = drawn(plot, of, tmp_path)

@@ -139,6 +139,7 @@ def test_a_figure_is_drawn_without_it(
     assert (tmp_path / "a.csv").stat().st_size
 
 
+@pytest.mark.more
 def test_the_page_is_written_without_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:

@@ -114,6 +114,7 @@ def test_an_application_has_the_studys_numbers(tmp_path: Path) -> None:
     assert points[2][2] != four_digits(rows["speed_up"].iloc[2])  # it has its interval
 
 
+@pytest.mark.slow
 def test_an_application_asks_for_what_is_to_be_made(tmp_path: Path) -> None:
     home = scaled(tmp_path)
     source = home / "study.json"
@@ -151,6 +152,7 @@ def test_an_application_asks_for_what_is_to_be_made(tmp_path: Path) -> None:
     assert software["frameworks"] == "ddp 2.0" and software["torch version"] == "2.0"
 
 
+@pytest.mark.slow
 def test_an_application_has_what_a_study_says_as_text(tmp_path: Path) -> None:
     """No link, picture, markup or cell of its own."""
     home = scaled(tmp_path, HOSTILE)
@@ -162,6 +164,7 @@ def test_an_application_has_what_a_study_says_as_text(tmp_path: Path) -> None:
     assert all(len({*map(len, rows)}) == 1 for rows in tables(text).values())
 
 
+@pytest.mark.slow
 def test_a_document_without_a_budget_is_refused(tmp_path: Path) -> None:
     home = scaled(tmp_path)
     document = json.loads((home / "study.json").read_text())
@@ -174,6 +177,7 @@ def test_a_document_without_a_budget_is_refused(tmp_path: Path) -> None:
     assert [*(home / "export").iterdir()] == []
 
 
+@pytest.mark.slow
 def test_what_is_there_is_exported_where_the_whole_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

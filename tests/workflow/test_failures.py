@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pandas as pd
+import pytest
 
 from tests.facts import missing
 from tests.slurm.stand_in import stand_in
@@ -58,6 +59,7 @@ def _ends(repeat):
 """
 
 
+@pytest.mark.more
 def test_terminal_failures_and_status_say_the_same(finished: Path) -> None:
     """Of supervisors that end without a word of their ranks, each in its way; and the next one
     makes the run.

@@ -93,7 +93,7 @@ def test_a_record_that_a_killed_snakemake_did_not_note_is_kept(finished: Path) -
     assert "train" not in planned(finished)
 
 
-@pytest.mark.more
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["no seal", "altered", "seal of another run"])
 def test_a_record_whose_seal_is_broken_is_refused_by_all_alike(finished: Path, what: str) -> None:
     """Nothing is trained: whoever wants the run again moves its folder away, as everything says."""

@@ -123,6 +123,7 @@ def test_its_code_makes_nothing_stale(finished: Path) -> None:
     assert planned(finished) == {}
 
 
+@pytest.mark.slow
 def test_an_interface_that_is_not_there_keeps_training_from_starting(finished: Path) -> None:
     """As before the first run, but for the data."""
     shutil.rmtree(finished / "results/runs")
@@ -177,6 +178,7 @@ def with_env_modules(
     return snakemake(project, *targets, *config, **environment)
 
 
+@pytest.mark.slow
 def test_modules_are_loaded_in_every_job(finished: Path, with_modules: dict[str, str]) -> None:
     (finished / RECORD).unlink()
     edit(finished / "config/machines/mini.yaml", modules=["Compiler", "MPI/5.0.1"])
@@ -214,6 +216,7 @@ def test_no_module_command_is_an_error(fresh: Path) -> None:
     assert not (fresh / "results/runs").exists()
 
 
+@pytest.mark.slow
 def test_a_run_without_its_modules_ends_at_once(finished: Path) -> None:
     """Should a preflight have passed and the modules be gone since."""
     (finished / RECORD).unlink()

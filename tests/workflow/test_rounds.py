@@ -14,7 +14,7 @@ from ddlbench.plan.rounds import Why
 from tests.slurm.stand_in import stand_in
 from tests.workflow.conftest import ask, assert_nothing_to_do, mini, planned, snakemake
 
-pytestmark = pytest.mark.more
+pytestmark = pytest.mark.slow
 
 # With two pairs nothing is decided but a tie, and these frameworks differ: there is a second look.
 STUDY = """

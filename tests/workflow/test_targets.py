@@ -71,7 +71,7 @@ def test_every_rule_that_people_ask_for_is_a_target(project: Path, rule: str) ->
     assert planned(project, rule, study="demo", machine="local")["train"] == 27
 
 
-@pytest.mark.more
+@pytest.mark.slow
 def test_until_train_trains_though_a_preflight_comes_first(finished: Path) -> None:
     shutil.rmtree(finished / CEILING)
     shutil.rmtree(finished / "results/machines")
@@ -88,7 +88,7 @@ def test_until_train_trains_though_a_preflight_comes_first(finished: Path) -> No
     assert (finished / CEILING / "run.mllog").exists()
 
 
-@pytest.mark.more
+@pytest.mark.slow
 def test_two_machines_have_a_page_each(finished: Path) -> None:
     shutil.copy(finished / "config/machines/mini.yaml", finished / "config/machines/other.yaml")
     done = snakemake(finished, "page", "--config", "study=mini", "machine=other")
