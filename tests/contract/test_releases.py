@@ -134,7 +134,9 @@ def test_a_newer_deepspeed_does_all_but_the_options_that_it_lost(tmp_path: Path)
         sys.executable, "-c", "import deepspeed; print(deepspeed.__version__)", **found_first
     )
     assert version.stdout.split()[-1] == DEEPSPEED
-    options = ("-q", "-p", "no:cacheprovider", "-k", "deepspeed or zero or offload")
+    # 0.19.8 looks at the norm of gradients on the host in each step of ZeRO 1 to 3: one wait more.
+    chosen = "(deepspeed or zero or offload) and not makes_the_host_wait"
+    options = ("-q", "-p", "no:cacheprovider", "-k", chosen)
     basetemp = f"--basetemp={folder / 'tests'}"
     tested = ran(sys.executable, "-m", "pytest", *options, basetemp, *OF_DEEPSPEED, **found_first)
     print(tested.stdout[-3000:])
