@@ -48,7 +48,8 @@ def test_every_framework_with_every_loader(runs: pd.DataFrame) -> None:
 
 def test_which_loader_is_decided(demo: Path) -> None:
     answers = json.loads((demo / "results/demo/local/study.json").read_text())["answers"]
-    (loader,) = [answer for answer in answers if answer["question"] == "loader"]
+    values = [answer["value"] for answer in answers]
+    (loader,) = [value for value in values if value["question"] == "loader"]
     assert (loader["certainty"], loader["taken"]["loader"]) == ("sure", "native")
 
 
