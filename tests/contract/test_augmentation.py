@@ -94,6 +94,20 @@ def test_torchvision_is_pytorchs_own_pipeline(photographs):
     assert labels.tolist() == theirs.targets
 
 
+def test_torchvision_crops_each_picture_in_its_own_way(tmp_path):
+    """Of one picture under several names: no two crops are equal."""
+    noise = np.random.default_rng(2).integers(0, 256, (64, 64, 3)).astype(np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(noise).save(buffer, "PNG")
+    names = [f"{i}.png" for i in range(IMAGES)]
+    samples = [
+        Sample(name, i % len(CLASSES), buffer.getvalue(), 64, 64) for i, name in enumerate(names)
+    ]
+    folder = prepare_all(tmp_path, {"train": samples, "val": samples[:4]}, CLASSES)
+    images, _ = epochs(("torchvision", "raw"), folder, "train", 32)
+    assert len(images.flatten(1).unique(dim=0)) == IMAGES
+
+
 def test_training_pictures_are_alike(photographs):
     """Crops are drawn at random: what agrees is shape, type, labels, and the statistics of many."""
     size, count = SIZES[0], 10

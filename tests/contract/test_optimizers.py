@@ -15,8 +15,11 @@ from ddlbench.patches import torchvision_operators
 from ddlbench.patches.sgd_momentum import Sgd
 from ddlbench.settings.recipe import load_recipe
 from ddlbench.train import models, optimizers
+from ddlbench.train.frameworks import _common
 from torch import nn
 from torch.multiprocessing import start_processes
+
+from tests.builders.plans import run_spec
 
 RECIPE = replace(load_recipe("demo").at(32), base_lr=0.1, momentum=0.9, weight_decay=0.01)
 NAMES = ("sgd", "lars", "adamw", "lamb")
@@ -294,3 +297,26 @@ def test_sgd_is_pytorchs(how: str) -> None:
         assert all(
             torch.equal(a, b) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True)
         )
+
+
+class Alone(_common.Engine):
+    """One rank: there is nothing to average."""
+
+    def reduced_backward(self, loss: torch.Tensor, last: bool) -> None:
+        loss.backward()
+
+
+def test_gradients_of_fp16_are_clipped_without_their_scale() -> None:
+    """The scale is some ten thousand: a norm that is below the limit would be above it."""
+    weights = []
+    for precision in ("fp32", "fp16"):
+        model = net()
+        recipe = replace(RECIPE, optimizer="sgd", precision=precision, clip_norm=100.0)
+        optimizer = optimizers.build(recipe, model)
+        engine = Alone(model, optimizer, run_spec(recipe=recipe), clock=Any)
+        torch.manual_seed(1)
+        engine.backward(model(torch.randn(8, 5)).square().mean(), last=True)
+        engine.step()
+        weights.append(nn.utils.parameters_to_vector(model.parameters()).detach())
+    assert not torch.equal(weights[0], nn.utils.parameters_to_vector(net().parameters()))
+    torch.testing.assert_close(weights[0], weights[1], rtol=1e-5, atol=1e-6)

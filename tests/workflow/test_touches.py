@@ -296,6 +296,7 @@ figures:""",
         more(RECIPE, "\nlr_min: 0.0001\n"),
         f"train digits, train ceiling, records, records, {TABLES}, {EVERY_FIGURE}",
     ),
+    Case("a new preflight", more("results/machines/mini/preflight-touched.json", "\n"), "page"),
     # Of what was published.
     Case(
         "a reference's file",
