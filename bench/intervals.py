@@ -15,9 +15,9 @@ also has a level of its own. The studies differ in what else is wrong: `STUDIES`
     bootstrap    the rival: how often the percentile bootstrap over runs and blocks of steps holds the true median
 
 Then studies of 2, 3, 40 and 90 pairs, of which people read all verdicts together
-(`significance.at_once`): how many have a false verdict where all sides are equal, each pair judged
-alone and all at once (with the upper end of that share's own interval), and how many of the true
-differences of 5 %, which one setting in ten has, are told either way.
+(`significance.control_false_discoveries`): how many have a false verdict where all sides are equal,
+each pair judged alone and all at once (with the upper end of that share's own interval), and how
+many of the true differences of 5 %, which one setting in ten has, are told either way.
 
 It exits with 1 if an interval holds the truth in less than 93 % or more than 97 % of the studies
 (of one side alone under drift there is no upper limit; up to 98.5 % where up to 4 repeats meet a
@@ -313,7 +313,7 @@ def _told(levels: Floats) -> NDArray[np.bool_]:
     pairs = [
         _ratio(of[one] - of[two]) for of in levels for one, two in combinations(range(len(of)), 2)
     ]
-    both = (pairs, significance.at_once(pairs))
+    both = (pairs, significance.control_false_discoveries(pairs))
     return np.array(
         [[pair.verdict != significance.CANNOT_TELL for pair in judged] for judged in both]
     )
@@ -390,7 +390,7 @@ def more(trials: int, seed: int) -> list[str]:
     return lines
 
 
-def _ratio(logs: Floats) -> significance.Ratio:
+def _ratio(logs: Floats) -> significance.Comparison:
     return significance.ratio(dict(enumerate(np.exp(logs))), dict.fromkeys(range(len(logs)), 1.0))
 
 

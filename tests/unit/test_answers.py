@@ -500,7 +500,7 @@ def test_accelerators_of_others_pay_by_time_to_the_target_where_it_is_known() ->
     answer = only(rows, "workers", ours=False)
     assert answer.rows[1].middle == pytest.approx(3.8) and answer.fact("throughput only")
     runs = frame("runs", rows)
-    parts = scaling.placed(runs).groupby([*together.SERIES, "workers"], dropna=False)
+    parts = scaling.counted_runs(runs).groupby([*together.SERIES, "workers"], dropna=False)
     each = {8: [400.0, 402.0, 398.0], 32: [200.0, 201.0, 199.0]}
     targets = pd.DataFrame(
         [

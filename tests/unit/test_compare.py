@@ -197,8 +197,8 @@ def test_records_of_two_machine_files_are_compared(tmp_path: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert text.index("STAGE: 2.0 -&gt; 2.1") < text.index("Ratios") < text.index("<img")
     assert "<new>" not in text and "ddp, &lt;new&gt;" in text
-    assert before_after.same(before, after) == []
-    assert missing(before_after.same(before, before)[0], "3 of 3") == []
+    assert before_after.shared_records(before, after) == []
+    assert missing(before_after.shared_records(before, before)[0], "3 of 3") == []
 
 
 def test_a_side_of_two_machines_is_asked_which(tmp_path: Path) -> None:

@@ -221,12 +221,12 @@ def test_a_way_that_could_not_be_tried_says_why(tmp_path: Path) -> None:
         ({"other_answers": -1, "correct": -1, "plain_correct": -1}, "more answers than"),
         (
             {"batches": [{"batch": 1, "first_s": 0.5, "latencies_s": [0.002, float("nan")]}]},
-            "times that cannot be",
+            "impossible times",
         ),
-        ({"batches": [{"batch": 1, "first_s": 0.5, "latencies_s": []}]}, "times that cannot be"),
+        ({"batches": [{"batch": 1, "first_s": 0.5, "latencies_s": []}]}, "impossible times"),
         (
             {"batches": [{"batch": 1, "first_s": -0.5, "latencies_s": [0.002]}]},
-            "times that cannot be",
+            "impossible times",
         ),
         ({"batches": 7}, "cannot be read"),
         ({"facts": []}, "cannot be read"),

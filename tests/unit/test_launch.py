@@ -22,7 +22,7 @@ from ddlbench.run.facts import facts
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import Machine, Partition
 from ddlbench.slurm.sbatch import node_resources
-from ddlbench.train.assignment import TELLING, seen_here
+from ddlbench.train.assignment import RELEVANT, seen_here
 
 from tests.builders.machines import JUWELS, LAPTOP, write_machine
 from tests.builders.plans import pick
@@ -121,7 +121,7 @@ def test_a_container_stands_before_python_and_its_digest_is_recorded(
 def test_a_rank_says_the_versions_and_variables_that_it_finds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in [name for name in os.environ if name.startswith(TELLING)]:
+    for name in [name for name in os.environ if name.startswith(RELEVANT)]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("NCCL_ALGO", "Ring, Tree")
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")

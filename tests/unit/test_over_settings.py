@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 from ddlbench.analysis import over_settings
-from ddlbench.analysis.intervals import NOISE
+from ddlbench.analysis.intervals import NOISE, student_t
 from ddlbench.analysis.over_settings import Block
 
 
@@ -29,7 +29,7 @@ def test_two_settings_by_hand() -> None:
         4,
     )
     assert (seen.spread, seen.free) == (pytest.approx(0.1 * math.sqrt(2)), 2.0)
-    width = over_settings.t_value(0.95, 2) * 0.1 * math.sqrt(2) / 2
+    width = student_t(0.95, 2) * 0.1 * math.sqrt(2) / 2
     assert (seen.low, seen.high) == (pytest.approx(0.25 - width), pytest.approx(0.25 + width))
     assert over_settings.compare(blocks, "b", "a").middle == pytest.approx(-0.25)
 
@@ -38,12 +38,12 @@ def test_three_settings_by_hand() -> None:
     """From three settings on the spread between them makes the interval, also of one run each."""
     blocks = [block(k, a=[value], b=[0.0]) for k, value in enumerate((0.1, 0.2, 0.3))]
     seen = over_settings.compare(blocks, "a", "b")
-    width = over_settings.t_value(0.95, 2) * 0.1 / math.sqrt(3)
+    width = student_t(0.95, 2) * 0.1 / math.sqrt(3)
     assert seen.low == pytest.approx(0.2 - width) and seen.verdict == 0
     assert over_settings.compare(blocks[:2], "a", "b").low is None
     steady = [block(k, a=[0.1], b=[0.0]) for k in range(3)]
     assert over_settings.compare(steady, "a", "b").high == pytest.approx(
-        0.1 + over_settings.t_value(0.95, 2) * NOISE / math.sqrt(3)
+        0.1 + student_t(0.95, 2) * NOISE / math.sqrt(3)
     )
 
 
@@ -142,7 +142,7 @@ def test_records_of_others_which_go_by_run_are_compared_without_pairs() -> None:
     """By hand: means 0.3 and 0, each of three runs with spread 0.1, 4 degrees of freedom."""
     cells = {"a": {"x1": 0.2, "x2": 0.3, "x3": 0.4}, "b": {"y1": -0.1, "y2": 0.0, "y3": 0.1}}
     seen = over_settings.compare([Block(1, cells)], "a", "b")
-    width = over_settings.t_value(0.95, 4) * 0.1 * math.sqrt(2 / 3)
+    width = student_t(0.95, 4) * 0.1 * math.sqrt(2 / 3)
     assert (seen.n, seen.free) == (3, 4.0)
     assert (seen.middle, seen.low, seen.high) == (
         pytest.approx(0.3),
@@ -292,7 +292,7 @@ def test_few_settings_that_agree_count_as_if_they_differed_as_others_do(
     blocks = [block(k, a=[0.1], b=[0.0], c=[value]) for k, value in enumerate(cells)]
     everywhere = over_settings.spread_of(blocks)
     assert everywhere.between == pytest.approx(differ)
-    assert over_settings.compare(blocks, "a", "b", together=everywhere).verdict == verdict
+    assert over_settings.compare(blocks, "a", "b", overall=everywhere).verdict == verdict
     alone = [block(k, a=[0.1], b=[0.0]) for k in range(settings)]
     assert over_settings.compare(alone, "a", "b").verdict == 1
 
@@ -309,9 +309,9 @@ def test_settings_differ_at_least_by_the_noise_of_their_runs() -> None:
 def test_which_spread_of_a_pair_counts() -> None:
     of_all = [block(1, a=[0.0] * 3, b=[1.0] * 3, c=around(0.0, 0.3))]
     everywhere = over_settings.spread_of(of_all)
-    quiet = over_settings.compare(of_all, "b", "a", together=everywhere)
+    quiet = over_settings.compare(of_all, "b", "a", overall=everywhere)
     assert (quiet.spread, quiet.free) == (pytest.approx(everywhere.deviation), pytest.approx(4.0))
-    unsteady = over_settings.compare(of_all, "c", "a", together=everywhere)
+    unsteady = over_settings.compare(of_all, "c", "a", overall=everywhere)
     assert (unsteady.spread, unsteady.free) == (pytest.approx(0.3), 2.0)
     assert over_settings.compare(of_all, "b", "a") == quiet
     two = [block(1, a=[0.0] * 3, b=[1.0] * 3)]
@@ -321,7 +321,7 @@ def test_which_spread_of_a_pair_counts() -> None:
     assert over_settings.compare(of_all, "c", "a", noise=0.4).spread == 0.4
     settled = [block(k, a=around(0.1, 0.01), b=[0.0] * 3) for k in range(3)]
     said = over_settings.compare(
-        settled, "a", "b", together=over_settings.Spread(0.02, 9.0)
+        settled, "a", "b", overall=over_settings.Spread(0.02, 9.0)
     )  # of settings it says nothing
     assert (said.spread, said.free, said.verdict) == (0.02, 9.0, 1)
 
@@ -349,7 +349,7 @@ def test_unpaired_sides_are_judged_with_those_that_are_steady() -> None:
             3,
             1,
         )
-        width = over_settings.t_value(0.95, free) * spread * math.sqrt(2 / 3)
+        width = student_t(0.95, free) * spread * math.sqrt(2 / 3)
         assert (seen.low, seen.high) == (pytest.approx(0.3 - width), pytest.approx(0.3 + width))
     unsteady = over_settings.unpaired(cells, "c", "a", "abc")  # these two vary more than all
     assert (unsteady.spread, unsteady.free) == (pytest.approx(math.sqrt(0.17)), 4.0)

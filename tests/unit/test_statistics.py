@@ -165,7 +165,7 @@ def test_pairs_are_repeats_of_the_same_number() -> None:
         significance.ratio({}, drifting)
 
 
-def pair(*logs: float) -> significance.Ratio:
+def pair(*logs: float) -> significance.Comparison:
     return significance.ratio(dict(enumerate(np.exp(logs))), dict.fromkeys(range(len(logs)), 1.0))
 
 
@@ -186,15 +186,17 @@ def test_many_comparisons_are_judged_at_once() -> None:
     planted = [pair(*(0.07 + rng.normal(0, 0.014, 3))) for _ in range(3)]
     alone = [one.verdict != CANNOT_TELL for one in (by_chance, *equal)]
     assert alone[0] and sum(alone) > 1
-    judged = significance.at_once([by_chance, *equal, *planted])
+    judged = significance.control_false_discoveries([by_chance, *equal, *planted])
     assert {one.verdict for one in judged[:-3]} == {CANNOT_TELL}
     assert {one.verdict for one in judged[-3:]} == {FASTER}
     assert all((one.low or 0) <= 1 <= (one.high or 0) for one in judged[:-3])
     assert all((one.low or 0) > 1 for one in judged[-3:])
-    assert {one.verdict for one in significance.at_once(planted, more_is_better=False)} == {SLOWER}
-    (one,) = significance.at_once(planted[:1])
+    assert {
+        one.verdict for one in significance.control_false_discoveries(planted, more_is_better=False)
+    } == {SLOWER}
+    (one,) = significance.control_false_discoveries(planted[:1])
     assert one == planted[0]
-    assert significance.at_once([]) == []
+    assert significance.control_false_discoveries([]) == []
 
 
 def test_as_many_more_repeats_as_are_said_are_enough() -> None:
@@ -213,15 +215,15 @@ def test_as_many_more_repeats_as_are_said_are_enough() -> None:
 
 def test_a_difference_that_repeats_are_said_to_show_is_told_in_four_of_five_studies() -> None:
     rng = np.random.default_rng(1)
-    assert significance.shown_by(2, 0.02) is None
-    few, more = significance.shown_by(3, 0.02), significance.shown_by(4, 0.02)
+    assert significance.detectable_ratio(2, 0.02) is None
+    few, more = significance.detectable_ratio(3, 0.02), significance.detectable_ratio(4, 0.02)
     assert few and more and 1.02 < more < few
     for n, ratio in ((3, few), (4, more)):
         logs = math.log(ratio) + 0.02 * math.sqrt(2) * rng.normal(size=(1000, n))
         assert np.mean([pair(*row).verdict == FASTER for row in logs]) == pytest.approx(
             significance.POWER, abs=0.04
         )
-    stricter = significance.shown_by(3, 0.02, one_of=3)
+    stricter = significance.detectable_ratio(3, 0.02, comparisons=3)
     assert stricter and stricter > few
 
 
@@ -468,8 +470,8 @@ def test_two_samples_of_few_runs_tell_nothing() -> None:
         significance.difference({1: 1.0}, {})
 
 
-def seen(effect: float, n: int, spread: float) -> significance.Ratio:
-    return significance.Ratio(math.exp(effect), None, None, n, spread=spread)
+def seen(effect: float, n: int, spread: float) -> significance.Comparison:
+    return significance.Comparison(math.exp(effect), None, None, n, spread=spread)
 
 
 @pytest.mark.parametrize(
@@ -560,7 +562,7 @@ def test_a_drift_needs_three_runs_beyond_one_per_cell() -> None:
 # Comparisons that are read together, by hand
 
 
-def three(middle: float, spread: float) -> significance.Ratio:
+def three(middle: float, spread: float) -> significance.Comparison:
     """A ratio of three pairs with this mean and standard deviation of logarithms."""
     return pair(middle - spread, middle, middle + spread)
 
@@ -594,7 +596,7 @@ def test_a_small_table_by_hand(
     """One of two differs significantly at 2 %, both at 4 %."""
     means = [lead(p, FREE, error) for p, error in zip(chances, ERRORS, strict=True)]
     table = [three(means[0], 0.01), three(-means[1], 0.03)]
-    judged = significance.at_once(table)
+    judged = significance.control_false_discoveries(table)
     assert [one.verdict for one in judged] == [
         verdict if apart else CANNOT_TELL
         for verdict, apart in zip((FASTER, SLOWER), told, strict=True)
@@ -612,7 +614,9 @@ def test_a_small_table_by_hand(
             assert one.more == significance.more_repeats(
                 before, 1 / share if share else 2, 0.7, error * math.sqrt(3)
             )
-    fewer = [one.verdict for one in significance.at_once(table, more_is_better=False)]
+    fewer = [
+        one.verdict for one in significance.control_false_discoveries(table, more_is_better=False)
+    ]
     assert fewer == [
         {FASTER: SLOWER, SLOWER: FASTER}.get(one.verdict, CANNOT_TELL) for one in judged
     ]
@@ -621,7 +625,7 @@ def test_a_small_table_by_hand(
 def test_pairs_that_are_too_few_are_in_no_table() -> None:
     """They are neither significantly different nor do they count among those that are tried."""
     table = [three(lead(0.039, 2, 0.01 / math.sqrt(3)), 0.01), pair(5.0, 5.1), pair(5.0)]
-    alone, two, one = significance.at_once(table)
+    alone, two, one = significance.control_false_discoveries(table)
     assert alone == table[0] and alone.verdict == FASTER
     assert (two.verdict, one.verdict) == (CANNOT_TELL, CANNOT_TELL)
     assert two.low is not None and two.low <= 1 < (two.high or 0)
@@ -637,10 +641,12 @@ def test_of_many_repeats_the_table_says_less(p: float, verdict: str) -> None:
     error = 0.3 * 0.1 / math.sqrt(6)
     mean = lead(p, 5, error)
     steady = pair(*(mean + offset for offset in (-0.001, 0.001, -0.002, 0.002, 0.0005, -0.0005)))
-    judged, _ = significance.at_once([steady, three(0.0, 0.1)])
+    judged, _ = significance.control_false_discoveries([steady, three(0.0, 0.1)])
     assert judged.verdict == verdict
     skewed = pair(0.1, 0.1, 0.1, 0.1, 0.1, 20.0)  # order statistics alone tell it apart, at 4 %
-    assert significance.at_once([skewed, three(0.0, 0.1)])[0].verdict == CANNOT_TELL
+    assert (
+        significance.control_false_discoveries([skewed, three(0.0, 0.1)])[0].verdict == CANNOT_TELL
+    )
     assert skewed.verdict == FASTER
 
 
@@ -652,7 +658,7 @@ def test_differences_that_are_read_together() -> None:
         significance.difference(flat, flat),
         significance.difference({1: 0.9, 2: -1.0, 3: 1.1}, flat),
     ]
-    apart, equal, unsteady = significance.at_once(table, same=0.0)
+    apart, equal, unsteady = significance.control_false_discoveries(table, same=0.0)
     assert [one.verdict for one in (apart, equal, unsteady)] == [FASTER, CANNOT_TELL, CANNOT_TELL]
     assert (equal.low, equal.high, equal.more, unsteady.more) == (0.0, 0.0, None, None)
     assert (apart.low, apart.high) == (3.0, 3.0)  # two of three have no spread
@@ -671,14 +677,14 @@ def test_a_large_table_tells_how_unsteady_its_machine_is() -> None:
     error = deviation / math.sqrt(3)
     for p, verdict in ((0.0039, FASTER), (0.0041, CANNOT_TELL)):  # one of ten at 0.4 %
         table = [three(lead(p, 12, error), spread), *[three(0.0, spread)] * 9]
-        judged = significance.at_once(table)
+        judged = significance.control_false_discoveries(table)
         assert [one.verdict for one in judged] == [verdict, *[CANNOT_TELL] * 9]
         if verdict == FASTER:
             width = lead(0.005, 12, error)
             wanted = (table[0].mean - width, table[0].mean, table[0].mean + width)
             assert log_of(judged[0]) == pytest.approx(wanted, rel=1e-4)
             assert judged[1].more is None  # it has no effect
-    nine = significance.at_once(table[:9])
+    nine = significance.control_false_discoveries(table[:9])
     assert nine[0].verdict == CANNOT_TELL
 
 
@@ -693,7 +699,7 @@ def test_an_unsteady_pair_of_a_large_table_is_judged_by_its_own_spread_too(
     deviation = math.sqrt((free * spread**2 + 2 * 0.09**2) / (free + 2))
     assert spread < deviation < 0.09
     unsteady = three(lead(p, free + 2, deviation / math.sqrt(3)), 0.09)
-    judged = significance.at_once([unsteady, *others])[0]
+    judged = significance.control_false_discoveries([unsteady, *others])[0]
     assert judged.verdict == verdict
     if verdict == CANNOT_TELL:
         assert judged.more == significance.more_repeats(unsteady, 10, free, deviation)
@@ -709,7 +715,9 @@ def test_how_far_the_spreads_of_a_table_are_alike(spreads: tuple[float, ...]) ->
     from scipy import special
 
     pairs = [
-        significance.Ratio(1.0, None, None, n, spread=one) for n in (3, 5) * 3 for one in spreads
+        significance.Comparison(1.0, None, None, n, spread=one)
+        for n in (3, 5) * 3
+        for one in spreads
     ]
     of_all = significance.pool(pairs)
     assert of_all is not None

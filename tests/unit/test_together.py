@@ -58,7 +58,9 @@ def test_only_comparable_runs_are_usable() -> None:
 @pytest.mark.parametrize(("value", "count"), [("raw", 1), (None, 2)])
 def test_null_is_like_null(value: str | None, count: int) -> None:
     table = pd.DataFrame({"form": ["raw", None, None], "workers": 2})
-    assert len(together.alike(table, {"form": value, "workers": 2}, ["form", "workers"])) == count
+    assert (
+        len(together.rows_like(table, {"form": value, "workers": 2}, ["form", "workers"])) == count
+    )
 
 
 def test_what_differs_with_something_else() -> None:

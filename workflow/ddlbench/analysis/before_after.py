@@ -163,7 +163,7 @@ def rows(before: Sequence[Run], after: Sequence[Run]) -> list[Row]:
         cells.setdefault(pair[0].cell, []).append(pair)
     if len(cells) == 2:  # one run only: all is the same
         del cells[ALL]
-    table: list[tuple[Row, significance.Ratio]] = []
+    table: list[tuple[Row, significance.Comparison]] = []
     for cell, some in cells.items():
         for name in (WHOLE, *PARTS, *OUTSIDE_STEPS):
             table += _row(
@@ -179,10 +179,12 @@ def rows(before: Sequence[Run], after: Sequence[Run]) -> list[Row]:
             for name in OF_HOST:
                 table += _row(cell, host, name, [(a.get(name), b.get(name)) for a, b in there])
     epochs = [(row, ratio) for row, ratio in table if row["quantity"] == WHOLE]
-    at_once = significance.at_once([ratio for _, ratio in epochs], more_is_better=False)
-    judged = dict(zip((id(row) for row, _ in epochs), at_once, strict=True))
-    for row, alone in table:
-        ratio = judged.get(id(row), alone)
+    adjusted = significance.control_false_discoveries(
+        [ratio for _, ratio in epochs], more_is_better=False
+    )
+    judged = dict(zip((id(row) for row, _ in epochs), adjusted, strict=True))
+    for row, unadjusted in table:
+        ratio = judged.get(id(row), unadjusted)
         row |= {"ratio": ratio.middle, "low": ratio.low, "high": ratio.high, "pairs": ratio.n}
         row |= {"verdict": ratio.verdict, "more_pairs": ratio.more}
     return [row for row, _ in table]
@@ -190,7 +192,7 @@ def rows(before: Sequence[Run], after: Sequence[Run]) -> list[Row]:
 
 def _row(
     cell: str, host: str, name: str, values: Iterable[tuple[float | None, float | None]]
-) -> list[tuple[Row, significance.Ratio]]:
+) -> list[tuple[Row, significance.Comparison]]:
     """Return one row, or none where no pair has the quantity on both sides."""
     pairs = [(old, new) for old, new in values if old and new]
     if not pairs:
@@ -204,7 +206,7 @@ def _row(
     return [(row, significance.ratio(new, old, more_is_better=False))]
 
 
-def same(before: Sequence[Run], after: Sequence[Run]) -> list[str]:
+def shared_records(before: Sequence[Run], after: Sequence[Run]) -> list[str]:
     """Return a line about records that are on both sides: such a pair has no information."""
     before_of = {(run.cell, run.repeat): (run.began_s, run.seconds) for run in before}
     count = sum(
@@ -248,7 +250,7 @@ def differences(before: Sequence[Run], after: Sequence[Run]) -> list[str]:
         text.append(
             f"hosts: {' -> '.join(', '.join(sorted(of_side)) or 'unknown' for of_side in hosts)}"
         )
-    if _apart(before, after) or _apart(after, before):
+    if _began_before(before, after) or _began_before(after, before):
         text.append(
             "order: all runs of one side were made before the other's; a drift of the machine would"
             " look like a difference"
@@ -256,11 +258,11 @@ def differences(before: Sequence[Run], after: Sequence[Run]) -> list[str]:
     return text
 
 
-def _apart(first: Sequence[Run], then: Sequence[Run]) -> bool:
-    """Tell whether all runs of one side began before any of the other's; False with one run each,
-    which allows no other order.
+def _began_before(first: Sequence[Run], second: Sequence[Run]) -> bool:
+    """Tell whether all runs of the first side began before any of the second; False with one run
+    each, which allows no other order.
     """
-    times = [[run.began_s for run in runs if run.began_s is not None] for runs in (first, then)]
+    times = [[run.began_s for run in runs if run.began_s is not None] for runs in (first, second)]
     return min(map(len, times)) > 1 and max(times[0]) < min(times[1])
 
 

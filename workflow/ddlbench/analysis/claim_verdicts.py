@@ -1,8 +1,14 @@
 """What our runs say to claims of sources: table `verdicts`.
 
-`claims.py` finds the runs of each claim; `significance.py` decides, and runs are never asked for more
-than they can say. Each group of runs of a claim, with the one that it is compared with, is a cell.
-A cell's spread is that of all cells of claims on the same quantity, or on one that varies as it does.
+`claims.py` finds the runs of each claim; `significance.py` decides, and runs are never asked for
+more than they can say. Each group of runs of a claim is one comparison: with another group, or with
+the published value. Spreads are pooled over the comparisons of all claims on the same quantity, or
+on one that varies as it does.
+
+A claim may have several comparisons, and many claims are judged at once. Two numbers keep chance
+from deciding (Bonferroni): a verdict that needs all comparisons of a claim is as strict as for one
+of `claims` claims; one for which a single comparison is enough, as for one of all their
+`comparisons`.
 """
 
 from __future__ import annotations
@@ -27,8 +33,8 @@ from ddlbench.analysis.significance import (
     MANY,
     POWER,
     SLOWER,
+    Comparison,
     Pool,
-    Ratio,
     more_repeats,
     pool,
     pooled_error,
@@ -52,9 +58,7 @@ WITHIN = {
 }
 SHARE = dict.fromkeys(("memory", "model-state", "network"), 0.05)
 SHARE |= dict.fromkeys(("throughput", "speed-up", "runtime", "cost", "restart"), 0.1)
-Decided = tuple[
-    str, Ratio
-]  # the verdict of runs in one of the cells that a claim is about, and what it rests on
+Outcome = tuple[str, Comparison]  # the verdict of one comparison of a claim, and the comparison
 COLUMNS = (
     *(
         "id",
@@ -80,7 +84,8 @@ def verdicts(claims: Sequence[Claim], runs: pd.DataFrame, kernels: pd.DataFrame)
     pools = _pools(asked)
     while True:
         # Benjamini and Hochberg: of all claims that can be judged, as many are decided as hold at
-        # their share of the level. As `at_once`, for verdicts that are no single test.
+        # their share of the level. Like `control_false_discoveries`, for verdicts that are no
+        # single test.
         rows = [_row(one, 1 / share, pools.get(one.pooled_with)) for one in asked]
         judged = [row for row in rows if row["verdict"] != NOT_TESTABLE and row["n"] >= FEWEST]
         decided = max(1, sum(row["verdict"] != UNDECIDED for row in judged))
@@ -130,56 +135,60 @@ def lines(table: pd.DataFrame) -> list[str]:
 
 
 def _pools(asked: Sequence[Asked]) -> dict[tuple[str, bool], Pool | None]:
-    """Pool the spread of the cells of all claims on a quantity, each cell once.
+    """Pool the spreads of the comparisons of all claims on a quantity, each comparison once.
 
-    The sides of comparisons are cells without one, too: so few claims on one side, such as on a time
-    or an accuracy, are judged with the spreads of all runs that any claim compares.
+    Each side of a comparison also counts as a comparison with a published value: so the few claims
+    on one side, such as on a time or an accuracy, are judged with the spreads of all runs that any
+    claim compares.
     """
-    cells: dict[tuple[str, bool], dict[tuple[str, ...], Ratio]] = {}
+    comparisons: dict[tuple[str, bool], dict[tuple[str, ...], Comparison]] = {}
     for one in asked:
         if one.claim.quantity == "variation":  # it asks for the spread itself
             continue
-        for ours, theirs in one.sides:
-            for left, right in ((ours, theirs), (ours, None), (theirs, None)):
-                if left is None:
+        for left, right in one.sides:
+            for first, second in ((left, right), (left, None), (right, None)):
+                if first is None:
                     continue
-                runs = tuple(sorted({*left["run"], *(() if right is None else right["run"])}))
-                of_kind = cells.setdefault((one.pooled_with[0], right is not None), {})
-                if runs not in of_kind:
-                    cell = _compared(one.claim, left, right, one.column)
-                    scale = _scale(one, left, right)
-                    of_kind[runs] = replace(cell, spread=cell.spread / scale)
-    return {kind: pool([*of_kind.values()]) for kind, of_kind in cells.items()}
+                runs = tuple(sorted({*first["run"], *(() if second is None else second["run"])}))
+                of_quantity = comparisons.setdefault((one.pooled_with[0], second is not None), {})
+                if runs not in of_quantity:
+                    comparison = _compared(one.claim, first, second, one.column)
+                    scale = _scale(one, first, second)
+                    of_quantity[runs] = replace(comparison, spread=comparison.spread / scale)
+    return {kind: pool([*of_quantity.values()]) for kind, of_quantity in comparisons.items()}
 
 
-def _scale(asked: Asked, ours: pd.DataFrame, theirs: pd.DataFrame | None) -> float:
-    """Return the spread of a cell's logarithm where each side varies by one unit of what is pooled.
+def _scale(asked: Asked, left: pd.DataFrame, right: pd.DataFrame | None) -> float:
+    """Return the spread of a comparison's logarithm where each side varies by one unit of what is
+    pooled.
 
     Accuracies vary by points, whatever their level; all else by shares.
     """
     if asked.claim.quantity != "top1":
         return 1.0
-    sides = [ours] if theirs is None else [ours, theirs]
+    sides = [left] if right is None else [left, right]
     return math.hypot(*(1 / float(side[asked.column].median()) for side in sides))
 
 
-def _compared(claim: Claim, ours: pd.DataFrame, theirs: pd.DataFrame | None, column: str) -> Ratio:
-    """Return the ratio of a cell: over its other side, or over the published value (over 1 without
+def _compared(
+    claim: Claim, left: pd.DataFrame, right: pd.DataFrame | None, column: str
+) -> Comparison:
+    """Return the ratio of the left side to the right one, or to the published value (to 1 without
     one).
     """
-    left = together.by_repeat(ours, column)
-    right = (
-        dict.fromkeys(left, claim.value or 1.0)
-        if theirs is None
-        else together.by_repeat(theirs, column)
+    left_values = together.by_repeat(left, column)
+    right_values = (
+        dict.fromkeys(left_values, claim.value or 1.0)
+        if right is None
+        else together.by_repeat(right, column)
     )
-    return ratio(left, right)
+    return ratio(left_values, right_values)
 
 
-def _row(asked: Asked, among: float, of_all: Pool | None) -> dict[str, Any]:
-    """Return a claim's row; each verdict holds as if it were one of `among`.
+def _row(asked: Asked, claims: float, pooled: Pool | None) -> dict[str, Any]:
+    """Return a claim's row; its verdict holds as if it were one of so many `claims`.
 
-    `of_all`: the pooled spread of the cells of all claims on its quantity.
+    `pooled` is the spread of the comparisons of all claims on its quantity.
     """
     claim, sides = asked.claim, asked.sides
     row: dict[str, Any] = dict.fromkeys(COLUMNS) | {
@@ -194,39 +203,44 @@ def _row(asked: Asked, among: float, of_all: Pool | None) -> dict[str, Any]:
         return row
     # Repeats that both sides have, or the only one.
     pairs = [
-        set(ours["repeat"]) & set((ours if theirs is None else theirs)["repeat"])
-        for ours, theirs in sides
+        set(left["repeat"]) & set((left if right is None else right)["repeat"])
+        for left, right in sides
     ]
-    tries = max(1, sum(len(common) > 1 for common in pairs)) * among
-    cells = _decided(asked, tries, among, of_all)
-    # All cells must agree: one that contradicts the claim contradicts it, one that cannot tell
-    # leaves it open.
+    comparisons = max(1, sum(len(common) > 1 for common in pairs)) * claims
+    outcomes = _outcomes(asked, comparisons, claims, pooled)
+    # All comparisons must agree: one that contradicts the claim contradicts it, one that cannot
+    # tell leaves it open.
     order = [CONTRADICTED, UNDECIDED, SUPPORTED]
     if claim.relation in ("factor-up-to", "ordering-some"):
-        order.reverse()  # one cell that reaches the factor, or has the order, is enough
+        order.reverse()  # one comparison that reaches the factor, or has the order, is enough
     # Where equal, the one with most repeats.
-    verdict, rests = min(cells, key=lambda cell: (order.index(cell[0]), -cell[1].n))
+    verdict, deciding = min(outcomes, key=lambda outcome: (order.index(outcome[0]), -outcome[1].n))
     why = (
-        f"{len(cells)} comparisons; the figures are those of the deciding one"
-        if len(cells) > 1
+        f"{len(outcomes)} comparisons; the figures are those of the deciding one"
+        if len(outcomes) > 1
         else ""
     )
-    if len(cells) > 1 and order[0] == SUPPORTED:
-        why += f". One is enough, so each is tested {len(cells)} times as strictly (Bonferroni)"
-        scale = _scale(asked, *sides[[cell[1] for cell in cells].index(rests)])
-        why += _power(rests, tries, of_all and replace(of_all, spread=of_all.spread * scale))
+    if len(outcomes) > 1 and order[0] == SUPPORTED:
+        why += f". One is enough, so each is tested {len(outcomes)} times as strictly (Bonferroni)"
+        scale = _scale(asked, *sides[[outcome[1] for outcome in outcomes].index(deciding)])
+        why += _power(
+            deciding, comparisons, pooled and replace(pooled, spread=pooled.spread * scale)
+        )
     alone = f"a verdict needs {FEWEST} repeats of both sides" * (
-        rests.n < FEWEST and verdict == UNDECIDED
+        deciding.n < FEWEST and verdict == UNDECIDED
     )
     why = "; ".join(filter(None, [claim.why, why, alone]))
     row |= {
         "verdict": verdict,
         "why": why,
-        "measured": rests.middle,
-        "low": rests.low,
-        "high": rests.high,
+        "measured": deciding.middle,
+        "low": deciding.low,
+        "high": deciding.high,
     }
-    row |= {"n": rests.n, "more_repeats": (rests.more or None) if verdict == UNDECIDED else None}
+    row |= {
+        "n": deciding.n,
+        "more_repeats": (deciding.more or None) if verdict == UNDECIDED else None,
+    }
     sides_shown = pd.concat([side for pair in sides for side in pair if side is not None])
     row["runs"] = " ".join(sorted({*sides_shown["run"]}))
     return row | {
@@ -236,103 +250,121 @@ def _row(asked: Asked, among: float, of_all: Pool | None) -> dict[str, Any]:
     }
 
 
-def _decided(asked: Asked, tries: float, among: float, of_all: Pool | None) -> list[Decided]:
-    """Return the verdict of each cell."""
+def _outcomes(
+    asked: Asked, comparisons: float, claims: float, pooled: Pool | None
+) -> list[Outcome]:
+    """Return the verdict of each comparison of a claim, as one of so many `claims` with so many
+    `comparisons` in all.
+    """
     claim, column = asked.claim, asked.column
-    repeated = [ours for ours, _ in asked.sides if len(ours) >= FEWEST]
+    repeated = [left for left, _ in asked.sides if len(left) >= FEWEST]
     if claim.quantity == "variation" and len(repeated) >= MANY:
-        return [_usual_variation(claim, repeated, column, among)]
-    cells = []
-    for ours, theirs in asked.sides:
-        if of_all and claim.quantity != "variation":
-            of_cell = replace(of_all, spread=of_all.spread * _scale(asked, ours, theirs))
-            cells.append(_with_others(claim, ours, theirs, column, tries, among, of_cell))
-        elif theirs is None:
-            cells.append(_against(claim, ours, column, tries, among))
+        return [_usual_variation(claim, repeated, column, claims)]
+    outcomes = []
+    for left, right in asked.sides:
+        if pooled and claim.quantity != "variation":
+            scaled = replace(pooled, spread=pooled.spread * _scale(asked, left, right))
+            outcomes.append(_with_others(claim, left, right, column, comparisons, claims, scaled))
+        elif right is None:
+            outcomes.append(_against(claim, left, column, comparisons, claims))
         else:
-            cells.append(_between(claim, ours, theirs, column, tries, among))
-    return cells
+            outcomes.append(_between(claim, left, right, column, comparisons, claims))
+    return outcomes
 
 
 def _with_others(
     claim: Claim,
-    ours: pd.DataFrame,
-    theirs: pd.DataFrame | None,
+    left: pd.DataFrame,
+    right: pd.DataFrame | None,
     column: str,
-    tries: float,
-    among: float,
-    of_all: Pool,
-) -> Decided:
-    """Return the verdict of a cell by its own spread and that of the other cells, as in
-    `significance.at_once`.
+    comparisons: float,
+    claims: float,
+    pooled: Pool,
+) -> Outcome:
+    """Return the verdict of a comparison by its own spread and that of the others, as in
+    `significance.control_false_discoveries`.
 
-    `tries` is how many cells of the claim have repeats, times `among`: chance has as many tries
-    where one cell is enough.
+    `comparisons` counts those of the claim that have repeats, times `claims`: so often may chance
+    decide where one comparison is enough.
     """
-    cell = _compared(claim, ours, theirs, column)
-    if cell.n < FEWEST:
-        return UNDECIDED, _in_units(cell, claim, theirs)
-    freedom, error = pooled_error(cell, of_all)
+    comparison = _compared(claim, left, right, column)
+    if comparison.n < FEWEST:
+        return UNDECIDED, _in_units(comparison, claim, right)
+    freedom, error = pooled_error(comparison, pooled)
 
-    def within(count: float) -> tuple[float, float]:
-        """Return the 95 % interval that is so much surer that any one of `count` would decide."""
+    def interval_among(count: float) -> tuple[float, float]:
+        """Return the 95 % interval, widened so far that it holds where any one of `count` such
+        intervals would decide.
+        """
         width = float(special.stdtrit(freedom, 1 - (1 - LEVEL) / 2 / count)) * error
-        return math.exp(cell.mean - width), math.exp(cell.mean + width)
+        return math.exp(comparison.mean - width), math.exp(comparison.mean + width)
 
-    def surely(count: float) -> str:
-        """Return the verdict as if it were one of `count`."""
-        p = 2 * float(special.stdtr(freedom, -abs(cell.mean) / error))
+    def verdict_among(count: float) -> str:
+        """Return the verdict as strictly as for one of `count`."""
+        p = 2 * float(special.stdtr(freedom, -abs(comparison.mean) / error))
         if p > (1 - VERDICT_LEVEL) / count:
             return CANNOT_TELL
-        return FASTER if cell.mean > 0 else SLOWER
+        return FASTER if comparison.mean > 0 else SLOWER
 
     if claim.relation in ORDERINGS or claim.relation in ("above", "below"):
         wanted, against = (SLOWER, FASTER) if claim.relation == "below" else (FASTER, SLOWER)
         enough = wanted if claim.relation == "ordering-some" else against
-        decided = surely(tries if surely(among) == enough else among)
+        decided = verdict_among(comparisons if verdict_among(claims) == enough else claims)
         verdict = {wanted: SUPPORTED, against: CONTRADICTED}.get(decided, UNDECIDED)
     else:
-        least, most, enough = _allowed(claim, theirs, column)
-        verdict = _inside(*within(1), least, most)
-        count = tries if verdict == enough else among
-        verdict = verdict if _inside(*within(count), least, most) == verdict else UNDECIDED
-    low, high = within(1)
-    more = more_repeats(cell, among, freedom - cell.n + 1, error * math.sqrt(cell.n))
-    return verdict, _in_units(replace(cell, low=low, high=high, more=more), claim, theirs)
+        least, most, enough = _allowed(claim, right, column)
+        verdict = _inside(*interval_among(1), least, most)
+        count = comparisons if verdict == enough else claims
+        verdict = verdict if _inside(*interval_among(count), least, most) == verdict else UNDECIDED
+    low, high = interval_among(1)
+    more = more_repeats(
+        comparison, claims, freedom - comparison.n + 1, error * math.sqrt(comparison.n)
+    )
+    return verdict, _in_units(replace(comparison, low=low, high=high, more=more), claim, right)
 
 
-def _allowed(claim: Claim, theirs: pd.DataFrame | None, column: str) -> tuple[float, float, str]:
-    """Return the ends between which a cell's ratio must lie, and the verdict for which one cell is
-    enough.
+def _allowed(claim: Claim, right: pd.DataFrame | None, column: str) -> tuple[float, float, str]:
+    """Return the bounds between which the ratio must lie, and the verdict for which one comparison
+    is enough.
     """
     assert claim.value is not None  # `read` saw to that
-    unit_off = WITHIN.get(claim.quantity)
-    if theirs is None:  # over the published value
-        off = claim.value * SHARE.get(claim.quantity, 0.0) if unit_off is None else unit_off
-        return 1 - off / claim.value, 1 + off / claim.value, CONTRADICTED
+    unit_tolerance = WITHIN.get(claim.quantity)
+    if right is None:  # over the published value
+        tolerance = (
+            claim.value * SHARE.get(claim.quantity, 0.0)
+            if unit_tolerance is None
+            else unit_tolerance
+        )
+        return 1 - tolerance / claim.value, 1 + tolerance / claim.value, CONTRADICTED
     # No gain does not support a small one.
-    off = min(claim.value * SHARE.get(claim.quantity, 0.0), abs(claim.value - 1) / 2 or math.inf)
-    if unit_off is not None:  # in the quantity's own unit, of the right side's median
-        off = unit_off / float(np.median(list(together.by_repeat(theirs, column).values())))
+    tolerance = min(
+        claim.value * SHARE.get(claim.quantity, 0.0), abs(claim.value - 1) / 2 or math.inf
+    )
+    if unit_tolerance is not None:  # in the quantity's own unit, of the right side's median
+        tolerance = unit_tolerance / float(
+            np.median(list(together.by_repeat(right, column).values()))
+        )
     if claim.relation == "factor-up-to":
-        return claim.value - off, math.inf, SUPPORTED
-    return claim.value - off, claim.value + off, CONTRADICTED
+        return claim.value - tolerance, math.inf, SUPPORTED
+    return claim.value - tolerance, claim.value + tolerance, CONTRADICTED
 
 
-def _in_units(cell: Ratio, claim: Claim, theirs: pd.DataFrame | None) -> Ratio:
-    """Return a cell as it is shown: one side in the quantity's unit, two sides as their ratio."""
-    if theirs is not None:
-        return cell
+def _in_units(comparison: Comparison, claim: Claim, right: pd.DataFrame | None) -> Comparison:
+    """Return a comparison as it is shown: one side in the quantity's unit, two sides as their
+    ratio.
+    """
+    if right is not None:
+        return comparison
     unit = claim.value or 1.0
-    low = None if cell.low is None else cell.low * unit
-    high = None if cell.high is None else cell.high * unit
-    return replace(cell, middle=cell.middle * unit, low=low, high=high)
+    low = None if comparison.low is None else comparison.low * unit
+    high = None if comparison.high is None else comparison.high * unit
+    return replace(comparison, middle=comparison.middle * unit, low=low, high=high)
 
 
 def _usual_variation(
-    claim: Claim, groups: Sequence[pd.DataFrame], column: str, among: float
-) -> Decided:
-    """Return the verdict on the middle of the spreads of many groups of repeats: what a source says
+    claim: Claim, groups: Sequence[pd.DataFrame], column: str, claims: float
+) -> Outcome:
+    """Return the verdict on the median of the spreads of many groups of repeats: what a source says
     "in general".
 
     Each group's standard deviation over mean, freed of the bias that few repeats have; the interval
@@ -346,86 +378,104 @@ def _usual_variation(
         spread = float(np.std(values, ddof=1) / np.mean(values))
         spreads.append(max(spread, NOISE) / math.sqrt(float(special.chdtri(free, 0.5)) / free))
     seen = over_repeats(spreads)
-    surely = ratio(
-        dict(enumerate(spreads)), dict.fromkeys(range(len(spreads)), claim.value), one_of=among
+    decided = ratio(
+        dict(enumerate(spreads)),
+        dict.fromkeys(range(len(spreads)), claim.value),
+        comparisons=claims,
     ).verdict
-    verdict = {SLOWER: SUPPORTED, FASTER: CONTRADICTED}.get(surely, UNDECIDED)
-    return verdict, Ratio(seen.middle, seen.low, seen.high, seen.n)
+    verdict = {SLOWER: SUPPORTED, FASTER: CONTRADICTED}.get(decided, UNDECIDED)
+    return verdict, Comparison(seen.middle, seen.low, seen.high, seen.n)
 
 
-def _power(cell: Ratio, tries: float, of_all: Pool | None) -> str:
-    """Describe the power of a verdict: how large a factor it finds in 80 of 100 cases, beside a
-    verdict on one cell.
+def _power(comparison: Comparison, comparisons: float, pooled: Pool | None) -> str:
+    """Describe the power of a verdict: how large a factor it finds in 80 of 100 cases, and how
+    large a factor a single comparison would find.
     """
-    if cell.n < FEWEST or not cell.spread > 0:
+    if comparison.n < FEWEST or not comparison.spread > 0:
         return ""
-    freedom, error = cell.n - 1.0, cell.spread / math.sqrt(cell.n)
-    if of_all:
-        freedom, error = pooled_error(cell, of_all)
+    freedom, error = comparison.n - 1.0, comparison.spread / math.sqrt(comparison.n)
+    if pooled:
+        freedom, error = pooled_error(comparison, pooled)
     factors = [
         float(special.stdtrit(freedom, 1 - (1 - VERDICT_LEVEL) / 2 / n) + special.ndtri(POWER))
-        for n in (tries, 1)
+        for n in (comparisons, 1)
     ]
     found = [math.exp(each * error) for each in factors]
     return (
-        f"; power at n = {cell.n}: 80 % for a factor of {found[0]:.3g} beyond that ({found[1]:.3g}"
+        f"; power at n = {comparison.n}: 80 % for a factor of {found[0]:.3g} beyond that ({found[1]:.3g}"
         " for one comparison alone)"
     )
 
 
-def _against(claim: Claim, runs: pd.DataFrame, column: str, tries: float, among: float) -> Decided:
-    """Compare one side with the published value, by its own spread alone; `tries` is how many
-    groups of runs of the claim have repeats, times `among`.
+def _against(
+    claim: Claim, runs: pd.DataFrame, column: str, comparisons: float, claims: float
+) -> Outcome:
+    """Compare one side with the published value, by its own spread alone; `comparisons` counts the
+    groups of runs of the claim that have repeats, times `claims`.
     """
     assert claim.value is not None  # `read` saw to that
     values = runs[column].astype(float).tolist()
     if claim.quantity == "variation":
-        return _variation(claim.value, runs, values, tries, among)
+        return _variation(claim.value, runs, values, comparisons, claims)
     by_repeat = together.by_repeat(runs, column)
     claimed = dict.fromkeys(by_repeat, claim.value)
-    interval, apart = over_repeats(values), ratio(by_repeat, claimed, one_of=among)
+    interval, comparison = over_repeats(values), ratio(by_repeat, claimed, comparisons=claims)
     if claim.relation == "about":
-        off = WITHIN.get(claim.quantity, claim.value * SHARE.get(claim.quantity, 0.0))
+        tolerance = WITHIN.get(claim.quantity, claim.value * SHARE.get(claim.quantity, 0.0))
         verdict = factor(
-            interval.low, interval.high, interval.n, claim.value, tries, False, off, among
+            interval.low,
+            interval.high,
+            interval.n,
+            claim.value,
+            comparisons,
+            False,
+            tolerance,
+            claims,
         )
     else:
         wanted, against = (FASTER, SLOWER) if claim.relation == "above" else (SLOWER, FASTER)
-        surely = ratio(by_repeat, claimed, one_of=tries).verdict
+        strict = ratio(by_repeat, claimed, comparisons=comparisons).verdict
         verdict = (
             SUPPORTED
-            if apart.verdict == wanted
+            if comparison.verdict == wanted
             else CONTRADICTED
-            if surely == against
+            if strict == against
             else UNDECIDED
         )
-    more = apart.more if interval.n > 1 else None
-    return verdict, Ratio(interval.middle, interval.low, interval.high, interval.n, more=more)
+    more = comparison.more if interval.n > 1 else None
+    return verdict, Comparison(interval.middle, interval.low, interval.high, interval.n, more=more)
 
 
 def _between(
-    claim: Claim, ours: pd.DataFrame, theirs: pd.DataFrame, column: str, tries: float, among: float
-) -> Decided:
-    """Compare the left side with the right one; `tries` is how many comparisons of the claim have
-    repeats, and so a verdict, times `among`.
+    claim: Claim,
+    left: pd.DataFrame,
+    right: pd.DataFrame,
+    column: str,
+    comparisons: float,
+    claims: float,
+) -> Outcome:
+    """Compare the left side with the right one; `comparisons` counts those of the claim that have
+    repeats, and so a verdict, times `claims`.
     """
-    sides = [together.by_repeat(side, column) for side in (ours, theirs)]
-    apart = ratio(sides[0], sides[1], one_of=among)
+    sides = [together.by_repeat(side, column) for side in (left, right)]
+    comparison = ratio(sides[0], sides[1], comparisons=claims)
     if claim.relation in ORDERINGS:
-        # Where one comparison is enough (for the claim or against it), chance has as many tries as
-        # there are.
+        # Where one comparison is enough (for the claim or against it), chance may decide in each
+        # of them.
         enough = FASTER if claim.relation == "ordering-some" else SLOWER
-        decided = apart.verdict
+        decided = comparison.verdict
         if decided == enough:
-            decided = ratio(sides[0], sides[1], one_of=tries).verdict
+            decided = ratio(sides[0], sides[1], comparisons=comparisons).verdict
         verdict = {FASTER: SUPPORTED, SLOWER: CONTRADICTED}.get(decided, UNDECIDED)
     else:
         assert claim.value is not None
-        most, off = claim.relation == "factor-up-to", WITHIN.get(claim.quantity)
+        up_to, tolerance = claim.relation == "factor-up-to", WITHIN.get(claim.quantity)
         # Where so much is allowed in the quantity's own unit, the ratio is one of the right side's
         # median.
-        unit = 1.0 if off is None else float(np.median(list(sides[1].values())))
-        low, high = (None if end is None else end * unit for end in (apart.low, apart.high))
+        unit = 1.0 if tolerance is None else float(np.median(list(sides[1].values())))
+        low, high = (
+            None if end is None else end * unit for end in (comparison.low, comparison.high)
+        )
         # No gain does not support a small one.
         share = min(
             claim.value * SHARE.get(claim.quantity, 0.0), abs(claim.value - 1) / 2 or math.inf
@@ -433,14 +483,14 @@ def _between(
         verdict = factor(
             low,
             high,
-            apart.n,
+            comparison.n,
             claim.value * unit,
-            tries,
-            most,
-            share if off is None else off,
-            among,
+            comparisons,
+            up_to,
+            share if tolerance is None else tolerance,
+            claims,
         )
-    return verdict, apart
+    return verdict, comparison
 
 
 def factor(
@@ -448,35 +498,35 @@ def factor(
     high: float | None,
     n: int,
     value: float,
-    tries: float,
-    most: bool,
-    off: float,
-    among: float = 1,
+    comparisons: float,
+    up_to: bool,
+    tolerance: float,
+    claims: float = 1,
 ) -> str:
-    """Judge whether the 95 % confidence interval of a ratio of n pairs is within `off` of `value`,
-    or reaches what was said to be the `most` (or `off` less).
+    """Judge whether the 95 % confidence interval of a ratio of n pairs is within `tolerance` of
+    `value`; with `up_to`, whether it reaches `value` (or `tolerance` less).
 
-    Each of `tries` such ratios must fit a value, one is enough for the most. So one alone decides
-    only where a wider interval says the same (Bonferroni, by Student's t): chance has as many tries
-    as there are ratios. What needs all of them holds as if it were one of `among`.
+    All of the `comparisons` must fit a value; to reach one, a single comparison is enough. So one
+    alone decides only where a wider interval says the same (Bonferroni, by Student's t): chance may
+    decide in each of them. What needs all of them is as strict as for one of `claims`.
     """
-    ends = value - off, math.inf if most else value + off
+    bounds = value - tolerance, math.inf if up_to else value + tolerance
     if low is None or high is None or n < FEWEST:
         return UNDECIDED
-    verdict = _inside(low, high, *ends)
-    count = tries if verdict == (SUPPORTED if most else CONTRADICTED) else among
+    verdict = _inside(low, high, *bounds)
+    count = comparisons if verdict == (SUPPORTED if up_to else CONTRADICTED) else claims
     if count == 1 or verdict == UNDECIDED:
         return verdict
-    single, all_of_them = (
+    single, several = (
         float(special.stdtrit(n - 1, 1 - (1 - LEVEL) / 2 / tests)) for tests in (1, count)
     )
-    middle, width = math.sqrt(low * high), math.sqrt(high / low) ** (all_of_them / single)
-    return verdict if _inside(middle / width, middle * width, *ends) == verdict else UNDECIDED
+    middle, width = math.sqrt(low * high), math.sqrt(high / low) ** (several / single)
+    return verdict if _inside(middle / width, middle * width, *bounds) == verdict else UNDECIDED
 
 
 def _inside(low: float, high: float, least: float, most: float) -> str:
-    """Return the verdict on an interval that should lie between these ends: it does, it lies
-    outside, or neither.
+    """Return the verdict on an interval that should lie between `least` and `most`: supported if it
+    does, contradicted if it lies outside, undecided if neither.
     """
     if least <= low and high <= most:
         return SUPPORTED
@@ -484,24 +534,24 @@ def _inside(low: float, high: float, least: float, most: float) -> str:
 
 
 def _variation(
-    limit: float, runs: pd.DataFrame, values: list[float], tries: float, among: float
-) -> Decided:
+    limit: float, runs: pd.DataFrame, values: list[float], comparisons: float, claims: float
+) -> Outcome:
     """Judge the standard deviation over mean of repeats, with the confidence interval of a standard
     deviation of normal values.
     """
     n = len(values)
     if n < FEWEST:
-        return UNDECIDED, Ratio(math.nan, None, None, n)
+        return UNDECIDED, Comparison(math.nan, None, None, n)
     spread = float(np.std(values, ddof=1) / np.mean(values))
 
-    def ends(level: float) -> list[float]:
+    def bounds(level: float) -> list[float]:
         tails = (0.5 - level / 2, 0.5 + level / 2)
         return [spread * math.sqrt((n - 1) / float(special.chdtri(n - 1, p))) for p in tails]
 
-    below = ends(1 - (1 - VERDICT_LEVEL) / among)[1] < limit
+    below = bounds(1 - (1 - VERDICT_LEVEL) / claims)[1] < limit
     above = (
-        ends(1 - (1 - VERDICT_LEVEL) / tries)[0] > limit
+        bounds(1 - (1 - VERDICT_LEVEL) / comparisons)[0] > limit
     )  # one group of many contradicts: `factor` says why
-    low, high = ends(LEVEL)
+    low, high = bounds(LEVEL)
     verdict = SUPPORTED if below else CONTRADICTED if above else UNDECIDED
-    return verdict, Ratio(spread, low, high, n)
+    return verdict, Comparison(spread, low, high, n)

@@ -1,10 +1,10 @@
 """Two frameworks, loaders or forms under the same settings: the ratio of their throughputs, and the
 verdict on it.
 
-`significance.at_once` decides, over all rows together, because people read them together. What the
-first screen takes is decided over all settings at once (`over_settings.py`). What more repeats would cost
-is said in hours of workers and in money, each run as long as those that are there: so `ddlbench
-plan` counts runs that are done, too.
+`significance.control_false_discoveries` decides, over all rows together, because people read them
+together. What the first screen takes is decided over all settings at once (`over_settings.py`).
+What more repeats would cost is given in worker hours and in money; each is taken to be as long as
+the finished ones.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import pandas as pd
 from ddlbench.analysis import together
 from ddlbench.analysis.price import FREE, Tariff
 from ddlbench.analysis.scaling import loader_names
-from ddlbench.analysis.significance import at_once, ratio
+from ddlbench.analysis.significance import control_false_discoveries, ratio
 from ddlbench.core.columns import Column
 from ddlbench.core.roles import EXTENT, SETTING, SIZE
 
 SHOWN = together.with_roles(SETTING, SIZE, EXTENT, without=("of_epochs", "interrupt_steps"))
-# Settings that a sentence names where they differ.
-TELLING = together.with_roles(
+# Settings that sentences, titles and legends name where rows differ in them.
+DISTINGUISHING = together.with_roles(
     *(SETTING, EXTENT),
     without=("machine", "of_epochs", "interrupt_steps"),
     first=("model", "recipe", "schedule"),
@@ -105,19 +105,21 @@ def rows(runs: pd.DataFrame, tariff: Tariff = FREE) -> list[dict[str, Any]]:
         both=usable["framework"] + " and " + usable["loader"].astype(str),
     )
     table = [*_frameworks(usable), *_loaders(usable)]
-    for row, apart in zip(table, at_once([row.pop("apart") for row in table]), strict=True):
+    for row, comparison in zip(
+        table, control_false_discoveries([row.pop("comparison") for row in table]), strict=True
+    ):
         run_h, workers, nodes = row.pop("run_h"), int(row["workers"]), row.pop("nodes")
         row |= {
-            "ratio": apart.middle,
-            "low": apart.low,
-            "high": apart.high,
-            "n": apart.n,
-            "verdict": apart.verdict,
+            "ratio": comparison.middle,
+            "low": comparison.low,
+            "high": comparison.high,
+            "n": comparison.n,
+            "verdict": comparison.verdict,
         }
-        hours = apart.more * run_h if apart.more else None
+        hours = comparison.more * run_h if comparison.more else None
         own_hours = None if hours is None else hours * workers
         row |= {
-            "more_repeats": apart.more or None,
+            "more_repeats": comparison.more or None,
             "more_worker_hours": own_hours,
             "runs": row.pop("runs"),
         }
@@ -126,11 +128,11 @@ def rows(runs: pd.DataFrame, tariff: Tariff = FREE) -> list[dict[str, Any]]:
     return table
 
 
-def telling(table: pd.DataFrame) -> list[str]:
-    """Return the settings that sentences about these rows have to name, because rows differ in
-    them.
-    """
-    return [name for name in TELLING if name in table and table[name].nunique(dropna=False) > 1]
+def varying_settings(table: pd.DataFrame) -> list[str]:
+    """Return the settings of DISTINGUISHING in which these rows differ."""
+    return [
+        name for name in DISTINGUISHING if name in table and table[name].nunique(dropna=False) > 1
+    ]
 
 
 def setting_titles(row: Mapping[Any, Any], names: Iterable[str]) -> list[str]:
@@ -139,11 +141,14 @@ def setting_titles(row: Mapping[Any, Any], names: Iterable[str]) -> list[str]:
 
 
 def _frameworks(runs: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    for same in alike(runs, {"framework"}):
-        sides = [(str(name), side) for name, side in same.groupby("framework")]
-        for (left, ours), (right, theirs) in combinations(sides, 2):
+    for group in groups_differing_in(runs, {"framework"}):
+        sides = [(str(name), side) for name, side in group.groupby("framework")]
+        for (left, left_runs), (right, right_runs) in combinations(sides, 2):
             yield _row(
-                {"compared": "framework", "left": left, "right": right}, "named", ours, theirs
+                {"compared": "framework", "left": left, "right": right},
+                "named",
+                left_runs,
+                right_runs,
             )
 
 
@@ -151,45 +156,58 @@ def _loaders(runs: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Yield comparisons of loaders that read the same form, or of which neither reads the other's
     form here; and of forms of one loader.
     """
-    for same in alike(runs, {"loader", "form"}):
-        sides = [side for _, side in same.groupby(["loader", "form"], dropna=False)]
-        reads = same.groupby("loader")["form"].agg(set)
-        for ours, theirs in combinations(sides, 2):
-            (left, right), (form, other) = (
-                [side[name].iloc[0] for side in (ours, theirs)] for name in ("loader", "form")
+    for group in groups_differing_in(runs, {"loader", "form"}):
+        sides = [side for _, side in group.groupby(["loader", "form"], dropna=False)]
+        reads = group.groupby("loader")["form"].agg(set)
+        for left_runs, right_runs in combinations(sides, 2):
+            (left, right), (form, other_form) = (
+                [side[name].iloc[0] for side in (left_runs, right_runs)]
+                for name in ("loader", "form")
             )
             if left == right:
-                yield _row({"compared": "form", "left": form, "right": other}, "both", ours, theirs)
-            elif form == other or not (form in reads[right] or other in reads[left]):
-                named = {"left": ours["named"].iloc[0], "right": theirs["named"].iloc[0]}
-                yield _row({"compared": "loader", **named}, "framework", ours, theirs)
+                yield _row(
+                    {"compared": "form", "left": form, "right": other_form},
+                    "both",
+                    left_runs,
+                    right_runs,
+                )
+            elif form == other_form or not (form in reads[right] or other_form in reads[left]):
+                named = {"left": left_runs["named"].iloc[0], "right": right_runs["named"].iloc[0]}
+                yield _row({"compared": "loader", **named}, "framework", left_runs, right_runs)
 
 
-def alike(runs: pd.DataFrame, apart: set[str]) -> Iterator[pd.DataFrame]:
-    """Yield groups of runs that differ in nothing but what is `apart`, and their repeats."""
-    for _, same in runs.groupby(_shared(apart), dropna=False):
-        yield same
+def groups_differing_in(runs: pd.DataFrame, settings: set[str]) -> Iterator[pd.DataFrame]:
+    """Yield the groups of runs that differ in nothing but these settings and their repeat."""
+    for _, group in runs.groupby(_shared_settings(settings), dropna=False):
+        yield group
 
 
-def numbers(runs: pd.DataFrame, apart: set[str]) -> pd.Series[int]:
-    """Return the number of each run's group of `alike`."""
-    return runs.groupby(_shared(apart), dropna=False).ngroup()
+def group_numbers(runs: pd.DataFrame, settings: set[str]) -> pd.Series[int]:
+    """Return the number of each run's group, as `groups_differing_in` makes them."""
+    return runs.groupby(_shared_settings(settings), dropna=False).ngroup()
 
 
-def _shared(apart: set[str]) -> list[str]:
-    return [name for name in together.SAME if name not in together.differing_with(*apart)]
+def _shared_settings(settings: set[str]) -> list[str]:
+    return [name for name in together.SAME if name not in together.differing_with(*settings)]
 
 
 def _row(
-    sides: dict[str, str], shared: str, ours: pd.DataFrame, theirs: pd.DataFrame
+    sides: dict[str, str], shared: str, left: pd.DataFrame, right: pd.DataFrame
 ) -> dict[str, Any]:
     """Return the row of a comparison. `shared` is the column of what both sides have in common."""
-    left, right = (together.by_repeat(side, "throughput_images_per_s") for side in (ours, theirs))
-    first = ours.iloc[0]
+    left_rates, right_rates = (
+        together.by_repeat(side, "throughput_images_per_s") for side in (left, right)
+    )
+    first = left.iloc[0]
     row = sides | {"with": first[shared]} | {name: first[name] for name in SHOWN}
-    run_h = sum(float(side["run_s"].median()) / 3600 for side in (ours, theirs))
-    runs = " ".join(sorted([*ours["run"], *theirs["run"]]))
+    run_h = sum(float(side["run_s"].median()) / 3600 for side in (left, right))
+    runs = " ".join(sorted([*left["run"], *right["run"]]))
     # Of others' records all that they took is said by their workers: they were made on no node of
     # ours.
-    nodes = int(first["nodes"]) if together.are_ours(ours).all() else 0
-    return row | {"apart": ratio(left, right), "run_h": run_h, "nodes": nodes, "runs": runs}
+    nodes = int(first["nodes"]) if together.are_ours(left).all() else 0
+    return row | {
+        "comparison": ratio(left_rates, right_rates),
+        "run_h": run_h,
+        "nodes": nodes,
+        "runs": runs,
+    }

@@ -82,12 +82,15 @@ def median_bounds(x: Floats, level: float, noise: float = 0.0) -> tuple[float, f
     n = len(x)
     if n < 2:
         return None
-    low, high = _ends(x, level)
+    low, high = _bounds(x, level)
     middle, width = median(x.tolist()), student_t(level, n - 1) * noise / math.sqrt(n)
     return min(low, middle - width), max(high, middle + width)
 
 
-def _ends(x: Floats, level: float) -> tuple[float, float]:
+def _bounds(x: Floats, level: float) -> tuple[float, float]:
+    """Return the confidence interval of the median, whatever the noise: by Student's t for few
+    values, else by order statistics.
+    """
     n = len(x)
     if n <= FEW:
         width = (
@@ -99,13 +102,13 @@ def _ends(x: Floats, level: float) -> tuple[float, float]:
         return float(x.mean()) - width, float(x.mean()) + width
     x = np.sort(x)
     if n == FEW + 1:
-        more = RANGE_INFLATION_N5[level] * float(x[-1] - x[0])
-        return float(x[0]) - more, float(x[-1]) + more
+        extra_width = RANGE_INFLATION_N5[level] * float(x[-1] - x[0])
+        return float(x[0]) - extra_width, float(x[-1]) + extra_width
     # The k-th values from below and above hold the median with this probability; k and k + 1
     # enclose the level.
-    held = 1 - 2 * special.bdtr(np.arange(n // 2), n, 0.5)
-    k = int(np.sum(held >= level))
-    share = (held[k - 1] - level) / (held[k - 1] - held[k])
+    coverage = 1 - 2 * special.bdtr(np.arange(n // 2), n, 0.5)
+    k = int(np.sum(coverage >= level))
+    share = (coverage[k - 1] - level) / (coverage[k - 1] - coverage[k])
     weight = float((n - k) * share / (k + (n - 2 * k) * share))
     low = (1 - weight) * x[k - 1] + weight * x[k]
     high = (1 - weight) * x[n - k] + weight * x[n - k - 1]

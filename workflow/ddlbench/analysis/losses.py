@@ -82,14 +82,14 @@ def parts(record: Record) -> dict[str, Any]:
         row["waiting_s"] = float(middle["communication_s"].sum()) - transfer
     else:
         row["together_s"] = compute
-    row |= _between(record, float(waited[starts].sum()))
+    row |= _between_steps(record, float(waited[starts].sum()))
     row["unexplained_s"] = row["total_s"] - sum(
         row[name] or 0.0 for name in PARTS if name != "unexplained_s"
     )
     return row
 
 
-def _between(record: Record, waited_s: float) -> dict[str, float]:
+def _between_steps(record: Record, waited_s: float) -> dict[str, float]:
     """Return the times between steps, on rank 0; `waited_s`: how long the first steps of epochs
     waited for their batch.
     """

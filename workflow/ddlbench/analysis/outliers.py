@@ -1,5 +1,5 @@
-"""What counts as an outlier: among the steps of a run (a stall), and among hosts, ranks or rates (a
-slow one). Pure.
+"""What counts as an outlier: among the steps of a run (a stall), and among hosts or ranks (a slow
+one). Pure.
 
 A step is an outlier when it is above the third quartile by three interquartile ranges, and by 10 %
 of the median: `stalls`.
@@ -11,6 +11,11 @@ estimates the standard deviation of normal values and which up to half of the va
 others: of few values it would move the median and widen the deviation, and so hide. Of two values
 the deviation of the only other one is zero, and the tenth alone decides. `slow_nodes.py` asks it of
 records.
+
+A repeat of a run is judged by the audit's rule slow-repeat (`audit/rules/repeats.py`) instead: more
+than 10 % and more than one ordinary standard deviation below the median. Repeats are few, often
+three, of which two others give no robust deviation worth the name; and the rule only asks people to
+look at the run, where `is_slow` blames a host or a rank.
 """
 
 from collections.abc import Sequence
@@ -62,5 +67,5 @@ def is_slow(value: float, others: Sequence[float]) -> bool:
     """
     if not others:
         return False
-    middle = float(np.median(others))
-    return bool(middle - value > max(DEVIATIONS * deviation(others), SHARE * middle))
+    median = float(np.median(others))
+    return bool(median - value > max(DEVIATIONS * deviation(others), SHARE * median))

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 from scipy import special
 
-from ddlbench.analysis.intervals import LEVEL, NOISE, VERDICT_LEVEL
-from ddlbench.analysis.significance import FEWEST, LEAST, POWER, Ratio, more_repeats
+from ddlbench.analysis.intervals import LEVEL, NOISE, VERDICT_LEVEL, student_t
+from ddlbench.analysis.significance import FEWEST, LEAST, POWER, Comparison, more_repeats
 
 Side = TypeVar("Side", bound=Hashable)
 Cells = Mapping[Any, Mapping[Any, float]]  # side -> repeat -> value
@@ -45,17 +45,17 @@ class Block:
     cells: Cells
     size: float = 0.0
 
-    def goes_by_run(self, ours: Hashable, theirs: Hashable) -> bool:
-        """Tell whether values go by the names of runs, which make no pairs
+    def goes_by_run(self, side: Hashable, other: Hashable) -> bool:
+        """Tell whether the values of both sides go by the names of runs, which make no pairs
         (`together.by_repeat`).
         """
-        return all(isinstance(key, str) for side in (ours, theirs) for key in self.cells[side])
+        return all(isinstance(key, str) for name in (side, other) for key in self.cells[name])
 
-    def pairs(self, ours: Hashable, theirs: Hashable) -> list[float]:
-        """Return ours minus theirs by repeat; where no repeat is on both sides, the difference of
-        their medians.
+    def pairs(self, side: Hashable, other: Hashable) -> list[float]:
+        """Return a side minus the other by repeat; where no repeat is on both sides, the difference
+        of their medians.
         """
-        left, right = self.cells[ours], self.cells[theirs]
+        left, right = self.cells[side], self.cells[other]
         common = sorted({*left} & {*right})
         if not common:
             return [median(left.values()) - median(right.values())]
@@ -64,12 +64,12 @@ class Block:
 
 @dataclass(frozen=True)
 class Pooled:
-    """The result of ours minus theirs over all settings, with its 95 % confidence interval; without
-    bounds where nothing says how runs vary.
+    """A side minus the other over all settings, with its 95 % confidence interval; without bounds
+    where nothing says how runs vary.
 
-    `n` are the pairs of the setting that has most. `verdict` is 1 if ours are significantly above
-    theirs, -1 if below, 0 if the difference is not significant. `spread` is that of one pair, with
-    `free` degrees of freedom.
+    `n` are the pairs of the setting that has most. `verdict` is 1 if the side is significantly
+    above the other, -1 if below, 0 if the difference is not significant. `spread` is that of one
+    pair, with `free` degrees of freedom.
     """
 
     middle: float
@@ -97,65 +97,67 @@ class Spread:
     between: float = 0.0
 
 
-def shared(blocks: Sequence[Block], ours: Hashable, theirs: Hashable) -> list[Block]:
+def shared(blocks: Sequence[Block], side: Hashable, other: Hashable) -> list[Block]:
     """Return the blocks that have both sides."""
-    return [block for block in blocks if ours in block.cells and theirs in block.cells]
+    return [block for block in blocks if side in block.cells and other in block.cells]
 
 
 def compare(
     blocks: Sequence[Block],
-    ours: Hashable,
-    theirs: Hashable,
-    one_of: float = 1.0,
+    side: Hashable,
+    other: Hashable,
+    comparisons: float = 1.0,
     noise: float = NOISE,
     fewest: int = FEWEST,
-    together: Spread | None = None,
+    overall: Spread | None = None,
 ) -> Pooled:
-    """Return ours minus theirs, pooled over the blocks that have both. Raises ValueError if there
-    are none.
+    """Return a side minus the other, pooled over the blocks that have both. Raises ValueError if
+    there are none.
 
     With three settings or more: the mean over settings of the median of their pairs, with Student's
     t over settings, whose spread holds the noise of runs and what differs between settings. With
     fewer: the mean over settings of their pairs, with Student's t and the spread of pairs
     (`_spread`). Runs of others in one setting are no pairs: the sides are compared as they are
-    (`unpaired`). The verdict asks for `fewest` pairs, and for the interval of the level 1 - 0.04 /
-    `one_of` beyond 0, where any of so many comparisons would decide; or for that in each of several
-    settings. Of two settings none may say the opposite. An interval is never widened for the
-    verdict's sake. `together` is the spread of all sides, where it is known.
+    (`unpaired`). The verdict asks for `fewest` pairs, and that 0 is outside of the interval at
+    level 1 - 0.04 / `comparisons`, as for one of so many comparisons of which any would decide; or
+    that this holds in each of several settings. Of two settings none may say the opposite. An
+    interval is never widened for the verdict's sake. `overall` is the spread of all pairs of sides,
+    where it is known.
 
     Source: the setting as a block, Montgomery 2017, Design and Analysis of Experiments, section
     4.1; the t interval over settings, Hartung & Knapp 2001, Stat Med 20:3875, with equal weights.
     """
-    both = shared(blocks, ours, theirs)
+    both = shared(blocks, side, other)
     if not both:
-        raise ValueError(f"{ours} and {theirs} share no setting")
-    if len(both) == 1 and both[0].goes_by_run(ours, theirs):
-        found = unpaired(both[0].cells, ours, theirs, (), one_of, noise)
+        raise ValueError(f"{side} and {other} share no setting")
+    if len(both) == 1 and both[0].goes_by_run(side, other):
+        found = unpaired(both[0].cells, side, other, (), comparisons, noise)
         return found if found.n >= fewest else replace(found, verdict=0)
-    groups = [block.pairs(ours, theirs) for block in both]
+    groups = [block.pairs(side, other) for block in both]
     middles = [median(pairs) for pairs in groups]
     middle, count, total = fmean(middles), len(groups), sum(map(len, groups))
-    everywhere = together or spread_of(both)
-    spread, free = _spread(groups, everywhere, noise)
+    overall = overall or spread_of(both)
+    spread, free = _spread(groups, overall, noise)
     if count >= OVER_SETTINGS:
         centre, freedom = middle, count - 1.0
         shown = max(_deviation(middles), noise) / math.sqrt(count)
-        error = max(shown, _least(everywhere, groups, spread, free) / math.sqrt(count))
+        error = max(shown, _least_spread(overall, groups, spread, free) / math.sqrt(count))
     else:
         centre, freedom = fmean(fmean(pairs) for pairs in groups), free
         shown = error = spread * math.sqrt(sum(1 / len(pairs) for pairs in groups)) / count
-    limit = 1 - (1 - VERDICT_LEVEL) / one_of
-    verdict = _beyond(centre, error, freedom, limit) if total >= fewest else 0
+    limit = 1 - (1 - VERDICT_LEVEL) / comparisons
+    verdict = _side_of_zero(centre, error, freedom, limit) if total >= fewest else 0
     if not verdict and count > 1 and free:
-        alone = {
-            _beyond(fmean(pairs), spread / math.sqrt(len(pairs)), free, limit) for pairs in groups
+        per_setting = {
+            _side_of_zero(fmean(pairs), spread / math.sqrt(len(pairs)), free, limit)
+            for pairs in groups
         }
-        verdict = alone.pop() if len(alone) == 1 and total >= fewest else 0
+        verdict = per_setting.pop() if len(per_setting) == 1 and total >= fewest else 0
     if count < OVER_SETTINGS and any(verdict * value < 0 for value in middles):
         verdict = 0  # two settings that disagree are no setting's noise
     low, high = (None, None)
     if freedom:
-        width = t_value(LEVEL, freedom) * shown
+        width = student_t(LEVEL, freedom) * shown
         low, high = min(centre - width, middle), max(centre + width, middle)
     leads = sum(value > 0 for value in middles)
     between = _deviation(middles) if count >= OVER_SETTINGS else math.nan
@@ -174,11 +176,11 @@ def compare(
     )
 
 
-def _beyond(centre: float, error: float, free: float, level: float) -> int:
+def _side_of_zero(centre: float, error: float, free: float, level: float) -> int:
     """Return on which side of 0 the interval lies, 0 if it holds 0 or if there is none."""
     if not free:
         return 0
-    width = t_value(level, free) * error
+    width = student_t(level, free) * error
     return 1 if centre - width > 0 else -1 if centre + width < 0 else 0
 
 
@@ -207,7 +209,7 @@ def _deviation(values: Sequence[float]) -> float:
 
 
 def _spread(
-    groups: Sequence[Sequence[float]], together: Spread, noise: float
+    groups: Sequence[Sequence[float]], overall: Spread, noise: float
 ) -> tuple[float, float]:
     """Return the standard deviation of one pair's difference and its degrees of freedom; 0 of these
     if no setting was repeated.
@@ -218,20 +220,20 @@ def _spread(
     own_free = sum(len(pairs) - 1 for pairs in groups)
     if not own_free:
         return math.nan, 0.0
-    alone = math.sqrt(sum(map(_squares, groups)) / own_free)
-    if alone > together.deviation:
-        return max(alone, noise), float(own_free)
-    return max(together.deviation, noise), max(together.free, float(own_free))
+    own = math.sqrt(sum(map(_squares, groups)) / own_free)
+    if own > overall.deviation:
+        return max(own, noise), float(own_free)
+    return max(overall.deviation, noise), max(overall.free, float(own_free))
 
 
-def _least(
-    everywhere: Spread, groups: Sequence[Sequence[float]], spread: float, free: float
+def _least_spread(
+    overall: Spread, groups: Sequence[Sequence[float]], spread: float, free: float
 ) -> float:
     """Return the least spread that is assumed between settings: the noise of their medians; and for
     few settings, which may agree by chance, three quarters of the spread of other pairs of sides.
     """
     noise = spread * math.sqrt(fmean(1 / len(pairs) for pairs in groups)) if free else 0.0
-    return max(noise, LEAST * everywhere.between) if len(groups) <= FEW_SETTINGS else noise
+    return max(noise, LEAST * overall.between) if len(groups) <= FEW_SETTINGS else noise
 
 
 def _squares(values: Sequence[float]) -> float:
@@ -242,31 +244,31 @@ def _squares(values: Sequence[float]) -> float:
 
 def unpaired(
     cells: Cells,
-    ours: Hashable,
-    theirs: Hashable,
+    side: Hashable,
+    other: Hashable,
     steady: Sequence[Hashable],
-    one_of: float = 1.0,
+    comparisons: float = 1.0,
     noise: float = 0.0,
 ) -> Pooled:
-    """Return ours minus theirs where repeats are no pairs, such as of accuracies, which differ by
-    their seeds.
+    """Return a side minus the other where repeats are no pairs, such as of accuracies, which differ
+    by their seeds.
 
     Student's t with the spread of runs around the mean of their side, over all `steady` sides, or
     over these two if it is larger there: what hardly learns says nothing of how the others vary.
     """
-    left, right = [*cells[ours].values()], [*cells[theirs].values()]
-    sides = {ours, theirs} | ({*steady} if {ours, theirs} <= {*steady} else set())
-    alone, own_free = _within([left, right])
-    together, free = _within([[*cells[side].values()] for side in sides])
-    spread = alone if alone > together else together
-    free = own_free if alone > together else free
+    left, right = [*cells[side].values()], [*cells[other].values()]
+    sides = {side, other} | ({*steady} if {side, other} <= {*steady} else set())
+    own, own_free = _within([left, right])
+    pooled, free = _within([[*cells[name].values()] for name in sides])
+    spread = own if own > pooled else pooled
+    free = own_free if own > pooled else free
     middle, centre = median(left) - median(right), fmean(left) - fmean(right)
     if not free:
         return Pooled(middle, None, None, 1, int(middle > 0), 1, 1, 0, math.nan, 0.0)
     spread = max(spread, noise)
     error = spread * math.sqrt(1 / len(left) + 1 / len(right))
-    verdict = _beyond(centre, error, free, 1 - (1 - VERDICT_LEVEL) / one_of)
-    width, n = t_value(LEVEL, free) * error, min(len(left), len(right))
+    verdict = _side_of_zero(centre, error, free, 1 - (1 - VERDICT_LEVEL) / comparisons)
+    width, n = student_t(LEVEL, free) * error, min(len(left), len(right))
     low, high = min(centre - width, middle), max(centre + width, middle)
     return Pooled(middle, low, high, 1, int(middle > 0), n, n, verdict, spread * math.sqrt(2), free)
 
@@ -282,8 +284,8 @@ def _within(groups: Sequence[Sequence[float]]) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Turn:
-    """The place where a lead changes sides: up to size `at` ours minus theirs is as in `below`,
-    beyond it as in `above`.
+    """The place where a lead changes sides: up to size `at` a side minus the other is as in
+    `below`, beyond it as in `above`.
     """
 
     at: float
@@ -293,9 +295,9 @@ class Turn:
 
 def turn(
     blocks: Sequence[Block],
-    ours: Hashable,
-    theirs: Hashable,
-    one_of: float = 1.0,
+    side: Hashable,
+    other: Hashable,
+    comparisons: float = 1.0,
     size: Callable[[Block], float] | None = None,
 ) -> Turn | None:
     """Return where along `size` one side leads significantly below and the other above; None if
@@ -307,37 +309,38 @@ def turn(
     than one of a thousand for each split.
     """
     at = size or (lambda block: block.size)
-    both = sorted(shared(blocks, ours, theirs), key=at)
+    both = sorted(shared(blocks, side, other), key=at)
     sizes = sorted({at(block) for block in both})
     best: tuple[float, Turn] | None = None
     for split in sizes[:-1]:
         halves = [
             [block for block in both if (at(block) <= split) is below] for below in (True, False)
         ]
-        middles = [[median(block.pairs(ours, theirs)) for block in half] for half in halves]
+        middles = [[median(block.pairs(side, other)) for block in half] for half in halves]
         means = [fmean(half) for half in middles]
         if means[0] * means[1] >= 0:
             continue
-        free, errors = _around(halves, middles, ours, theirs)
+        free, errors = _errors_of_halves(halves, middles, side, other)
         if not free:
             continue
-        level = 1 - (1 - VERDICT_LEVEL) / one_of
+        level = 1 - (1 - VERDICT_LEVEL) / comparisons
         signs = [
-            _beyond(mean, error, free, level) for mean, error in zip(means, errors, strict=True)
+            _side_of_zero(mean, error, free, level)
+            for mean, error in zip(means, errors, strict=True)
         ]
         if signs[0] * signs[1] < 0:
             surest = min(abs(mean) / error for mean, error in zip(means, errors, strict=True))
             if best is None or surest > best[0]:
-                below, above = (compare(half, ours, theirs, one_of) for half in halves)
+                below, above = (compare(half, side, other, comparisons) for half in halves)
                 best = surest, Turn(split, below, above)
     return best[1] if best else None
 
 
-def _around(
+def _errors_of_halves(
     halves: Sequence[Sequence[Block]],
     middles: Sequence[Sequence[float]],
-    ours: Hashable,
-    theirs: Hashable,
+    side: Hashable,
+    other: Hashable,
 ) -> tuple[float, list[float]]:
     """Return the degrees of freedom and the standard error of each half's mean."""
     count = sum(map(len, halves))
@@ -349,10 +352,9 @@ def _around(
         spread = max(math.sqrt(squares / (count - 2)), NOISE)
         return count - 2.0, [spread / math.sqrt(len(half)) for half in middles]
     both = [block for half in halves for block in half]
-    spread, free = _spread([block.pairs(ours, theirs) for block in both], spread_of(both), NOISE)
+    spread, free = _spread([block.pairs(side, other) for block in both], spread_of(both), NOISE)
     weights = [
-        sum(1 / len(block.pairs(ours, theirs)) for block in half) / len(half) ** 2
-        for half in halves
+        sum(1 / len(block.pairs(side, other)) for block in half) / len(half) ** 2 for half in halves
     ]
     return free, [spread * math.sqrt(weight) for weight in weights]
 
@@ -379,7 +381,7 @@ def ranked(
     return sorted(sides, key=place, reverse=True)
 
 
-def more_pairs(found: Pooled, one_of: float = 1.0) -> int | None:
+def more_pairs(found: Pooled, comparisons: float = 1.0) -> int | None:
     """Return how many more repeats of each setting would probably make the difference significant;
     None if nobody can say, or if more than a hundred.
 
@@ -396,21 +398,16 @@ def more_pairs(found: Pooled, one_of: float = 1.0) -> int | None:
         return None
     if found.settings >= OVER_SETTINGS:
         differs = max(0.0, found.between**2 - found.spread**2 / found.n)
-        level = 1 - (1 - VERDICT_LEVEL) / one_of
-        needed = t_value(level, found.settings - 1.0) + float(special.ndtri(POWER))
+        level = 1 - (1 - VERDICT_LEVEL) / comparisons
+        needed = student_t(level, found.settings - 1.0) + float(special.ndtri(POWER))
         for repeats in range(1, MOST_REPEATS + 1):
             error = math.sqrt((differs + found.spread**2 / (found.n + repeats)) / found.settings)
             if effect > needed * error:
                 return repeats
         return None
-    seen = Ratio(math.exp(effect), None, None, found.pairs, spread=found.spread)
-    more = more_repeats(seen, one_of, max(0.0, found.free - found.pairs + 1))
+    seen = Comparison(math.exp(effect), None, None, found.pairs, spread=found.spread)
+    more = more_repeats(seen, comparisons, max(0.0, found.free - found.pairs + 1))
     if more is None:
         return None
     each = math.ceil(more / found.settings)
     return each if each <= MOST_REPEATS else None
-
-
-def t_value(level: float, free: float) -> float:
-    """Return Student's t for an interval of this level."""
-    return float(special.stdtrit(free, 0.5 + level / 2))

@@ -106,6 +106,6 @@ def lines(runs: pd.DataFrame) -> Iterator[Scaling]:
     """Yield all series in `runs`, the table of `collect`."""
     table = scaling.scaling(runs)
     runs = runs.assign(each=runs["global_batch"] / runs["workers"])
-    table, placed = table.assign(named=scaling.loader_names), scaling.placed(runs)
+    table, placed = table.assign(named=scaling.loader_names), scaling.counted_runs(runs)
     for _, points in table.groupby(list(together.SERIES), dropna=False, sort=False):
-        yield Scaling(points, together.alike(placed, points.iloc[0], together.SERIES))
+        yield Scaling(points, together.rows_like(placed, points.iloc[0], together.SERIES))

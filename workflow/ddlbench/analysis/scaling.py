@@ -71,7 +71,7 @@ def scaling(runs: pd.DataFrame, basis: str = "steps") -> pd.DataFrame:
     for the baseline. `spread_low` and `spread_high` are how much below and above its median rate 5
     % of a single run's steps are, as factors; null with several runs.
     """
-    counted = placed(runs, basis)
+    counted = counted_runs(runs, basis)
     grouped = counted.assign(compared_s=compared_s(counted, basis)).groupby(
         list(SERIES), dropna=False
     )
@@ -81,9 +81,9 @@ def scaling(runs: pd.DataFrame, basis: str = "steps") -> pd.DataFrame:
     return pd.DataFrame(rows, columns=names).astype(dict.fromkeys(BATCH, "Int64"))
 
 
-def placed(runs: pd.DataFrame, basis: str = "steps") -> pd.DataFrame:
-    """Return the runs that `scaling` counts, in series (`in_series`); `together.alike` finds those
-    of one of its rows.
+def counted_runs(runs: pd.DataFrame, basis: str = "steps") -> pd.DataFrame:
+    """Return the runs that `scaling` counts, in series (`in_series`); `together.rows_like` finds
+    those of one of its rows.
     """
     runs = timed(runs)
     return in_series(runs[runs[TIMES[basis]].notna()])
@@ -133,10 +133,10 @@ def in_series(runs: pd.DataFrame) -> pd.DataFrame:
         """Return which runs are of a series of this kind, or may be: runs without a kind that share
         its batch.
         """
-        there: pd.Series[bool] = (
+        in_a_series_of_the_kind: pd.Series[bool] = (
             (kinds == kind).groupby([*keys, batch[size]], dropna=False).transform("any")
         )
-        return (kinds == kind) | (kinds.isna() & there)
+        return (kinds == kind) | (kinds.isna() & in_a_series_of_the_kind)
 
     strong = fits(STRONG, "global_batch")
     weak = fits(WEAK, "batch_per_worker") | (kinds.isna() & ~strong & fewer)

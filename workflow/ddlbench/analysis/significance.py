@@ -1,5 +1,5 @@
-"""Which differences are significant: verdicts on the ratio of two sides, on several comparisons at
-once, and how many further repeats a verdict would take.
+"""Which differences are significant: verdicts on the ratio of two sides, on a table of comparisons,
+and how many further repeats a verdict would take.
 
 docs/statistics.md says why each method was chosen; `bench/intervals.py` measures on studies with
 known truth how often verdicts are right. All functions are pure. Rates and times are compared by
@@ -46,13 +46,14 @@ FASTER, SLOWER, CANNOT_TELL = "faster", "slower", "cannot tell"
 
 
 @dataclass(frozen=True)
-class Ratio(Interval):
-    """The ratio of two sides over `n` pairs.
+class Comparison(Interval):
+    """Two sides compared over `n` pairs: their ratio, or their difference (`difference`).
 
     With `more` pairs the difference would probably be significant; None: nobody can say.
 
-    `mean` and `spread` are those of the pairs (of a ratio of their logarithms), as `at_once` needs
-    them; `p` is the chance of such a verdict where both sides are equal, 1 where there is none.
+    `mean` and `spread` are those of the pairs (of a ratio, of its logarithms), as
+    `control_false_discoveries` needs them; `p` is the chance of such a verdict where both sides are
+    equal, 1 where there is none.
     """
 
     verdict: str = CANNOT_TELL
@@ -63,69 +64,77 @@ class Ratio(Interval):
 
 
 def ratio(
-    ours: Mapping[Any, float],
-    theirs: Mapping[Any, float],
+    side: Mapping[Any, float],
+    other: Mapping[Any, float],
     more_is_better: bool = True,
-    one_of: float = 1,
-) -> Ratio:
-    """Compare ours with theirs as a ratio: positive values by repeat, and the verdict on ours.
+    comparisons: float = 1,
+) -> Comparison:
+    """Compare a side with the other as a ratio: positive values by repeat, and the verdict on the
+    side.
 
-    `more_is_better`: rates; times are not.
+    `more_is_better`: True for rates, False for times.
 
     Repeats with the same number are a pair; the others do not count. The interval is that of
-    `over_repeats`, of the pairs' ratios. Ours are `faster` or `slower` if 1 is outside of their 96
-    % interval. Where any one of `one_of` ratios would decide, it is outside of a wider one too, so
-    that chance decides as seldom as with a single ratio (Bonferroni). With fewer than three pairs
-    no difference is significant. Without a pair both sides are samples of their own
-    (`_two_samples`): it is the ratio of their medians, `n` is the smaller number of runs.
+    `over_repeats`, of the pairs' ratios. The side is `faster` or `slower` if 1 is outside of its 96
+    % interval. As one of several `comparisons` of which any would decide, 1 must be outside of a
+    wider interval too, so that chance decides as seldom as with a single ratio (Bonferroni). With
+    fewer than three pairs no difference is significant. Without a pair both sides are samples of
+    their own (`_two_samples`): it is the ratio of their medians, `n` is the smaller number of runs.
     """
-    common = sorted(set(ours) & set(theirs))
+    common = sorted(set(side) & set(other))
     if not common:
-        if not ours or not theirs:
+        if not side or not other:
             raise ValueError("a ratio needs values on both sides")
-        left, right = (positive(list(side.values())) for side in (ours, theirs))
+        left, right = (positive(list(values.values())) for values in (side, other))
         middle = median(left.tolist()) / median(right.tolist())
-        result = _two_samples(middle, np.log(left), np.log(right), more_is_better, one_of)
+        result = _two_samples(middle, np.log(left), np.log(right), more_is_better, comparisons)
         if result.low is None or result.high is None:
             return result
         result = replace(result, low=math.exp(result.low), high=math.exp(result.high))
         return replace(
-            result, more=more_repeats(result, one_of) if result.verdict == CANNOT_TELL else 0
+            result, more=more_repeats(result, comparisons) if result.verdict == CANNOT_TELL else 0
         )
-    pairs = positive([ours[repeat] for repeat in common]) / positive(
-        [theirs[repeat] for repeat in common]
+    pairs = positive([side[repeat] for repeat in common]) / positive(
+        [other[repeat] for repeat in common]
     )
     logs, interval = np.log(pairs), over_repeats(pairs.tolist())
-    judged = _judged(logs, more_is_better, one_of, NOISE)
-    result = Ratio(interval.middle, interval.low, interval.high, interval.n, **judged)
+    judged = _judged(logs, more_is_better, comparisons, NOISE)
+    result = Comparison(interval.middle, interval.low, interval.high, interval.n, **judged)
     return replace(
-        result, more=more_repeats(result, one_of) if result.verdict == CANNOT_TELL else 0
+        result, more=more_repeats(result, comparisons) if result.verdict == CANNOT_TELL else 0
     )
 
 
-def difference(ours: Mapping[Any, float], theirs: Mapping[Any, float]) -> Ratio:
-    """Compare ours minus theirs, of any sign, by pairs of repeats as in `ratio`; `ours` are
-    `faster` where theirs are less.
+def difference(side: Mapping[Any, float], other: Mapping[Any, float]) -> Comparison:
+    """Return a side minus the other, by pairs of repeats as in `ratio`; values may have any sign.
+
+    The verdict is `faster` where the side's values are significantly larger, `slower` where they
+    are significantly smaller.
 
     The result is the median of the pairs' differences, with its 95 % confidence interval: Student's
     t up to 4 pairs, order statistics from 5 on.
     """
-    common = sorted(set(ours) & set(theirs))
+    common = sorted(set(side) & set(other))
     if not common:
-        if not ours or not theirs:
+        if not side or not other:
             raise ValueError("a difference needs values on both sides")
-        left, right = (np.array(list(side.values()), dtype=np.float64) for side in (ours, theirs))
+        left, right = (
+            np.array(list(values.values()), dtype=np.float64) for values in (side, other)
+        )
         return _two_samples(median(left.tolist()) - median(right.tolist()), left, right, True)
-    pairs = np.array([ours[repeat] - theirs[repeat] for repeat in common], dtype=np.float64)
+    pairs = np.array([side[repeat] - other[repeat] for repeat in common], dtype=np.float64)
     low, high = median_bounds(pairs, LEVEL) or (None, None)
-    return Ratio(median(pairs.tolist()), low, high, len(pairs), **_judged(pairs, True))
+    return Comparison(median(pairs.tolist()), low, high, len(pairs), **_judged(pairs, True))
 
 
-def at_once(pairs: Sequence[Ratio], more_is_better: bool = True, same: float = 1.0) -> list[Ratio]:
+def control_false_discoveries(
+    pairs: Sequence[Comparison], more_is_better: bool = True, same: float = 1.0
+) -> list[Comparison]:
     """Control the false discovery rate over a table of comparisons.
 
     Among the significant ones, at most one in 20 is wrong, on average over many studies; where no
-    two sides differ, none is significant in 95 % of studies. `same` is 0 for differences.
+    two sides differ, none is significant in 95 % of studies. `same` is the value at which two sides
+    are equal: 1 for ratios, 0 for differences.
 
     Benjamini and Hochberg's rule picks which pairs differ significantly; their intervals are wider
     by the same rule (Benjamini and Yekutieli), so that these are right as often. The interval of a
@@ -144,7 +153,7 @@ def at_once(pairs: Sequence[Ratio], more_is_better: bool = True, same: float = 1
         (PRIOR_DF, median_high(pair.spread for pair in tried)) if several else (0.0, 0.0)
     )
 
-    def error_of(pair: Ratio) -> tuple[float, float]:
+    def error_of(pair: Comparison) -> tuple[float, float]:
         """Return the degrees of freedom and the standard error of the pairs' mean."""
         if all_of_them:
             return pooled_error(pair, all_of_them, NOISE if same else 0.0)
@@ -153,7 +162,7 @@ def at_once(pairs: Sequence[Ratio], more_is_better: bool = True, same: float = 1
             pair.spread, NOISE if same else 0.0, least * usual
         ) / math.sqrt(pair.n)
 
-    def chance(pair: Ratio) -> float:
+    def chance(pair: Comparison) -> float:
         if len(tried) == 1:
             return pair.p
         freedom, error = error_of(pair)
@@ -172,7 +181,7 @@ def at_once(pairs: Sequence[Ratio], more_is_better: bool = True, same: float = 1
     )
     decided = {id(pair) for pair, p in zip(tried, chances, strict=True) if p <= limit * share}
 
-    def judged(pair: Ratio) -> Ratio:
+    def judged(pair: Comparison) -> Comparison:
         low, high = pair.low, pair.high
         if id(pair) not in decided:
             if low is not None and high is not None:
@@ -205,7 +214,7 @@ class Pool:
     spread: float
 
 
-def pool(pairs: Sequence[Ratio]) -> Pool | None:
+def pool(pairs: Sequence[Comparison]) -> Pool | None:
     """Pool the spreads of comparisons with `FEWEST` pairs or more; return None for fewer than
     `MANY`.
 
@@ -229,24 +238,24 @@ def pool(pairs: Sequence[Ratio]) -> Pool | None:
     return Pool(most, float(np.median(spreads / np.sqrt(special.chdtri(free, 0.5) / free))))
 
 
-def pooled_error(pair: Ratio, among: Pool, noise: float = NOISE) -> tuple[float, float]:
+def pooled_error(pair: Comparison, pooled: Pool, noise: float = NOISE) -> tuple[float, float]:
     """Return the degrees of freedom and the standard error of a comparison's mean, by its own
     spread and the pool's.
     """
-    freedom = among.free + pair.n - 1
+    freedom = pooled.free + pair.n - 1
     own = max(pair.spread, noise)
-    deviation = math.sqrt((among.free * among.spread**2 + (pair.n - 1) * own**2) / freedom)
-    return freedom, max(deviation, among.spread) / math.sqrt(pair.n)
+    deviation = math.sqrt((pooled.free * pooled.spread**2 + (pair.n - 1) * own**2) / freedom)
+    return freedom, max(deviation, pooled.spread) / math.sqrt(pair.n)
 
 
 def _judged(
-    x: Floats, more_is_better: bool, one_of: float = 1, noise: float = 0.0
+    x: Floats, more_is_better: bool, comparisons: float = 1, noise: float = 0.0
 ) -> dict[str, Any]:
-    """Return the verdict on these pairs, which are 0 where both sides are equal, and what `at_once`
-    needs to judge again.
+    """Return the verdict on these pairs, which are 0 where both sides are equal, and what
+    `control_false_discoveries` needs to judge again: fields of `Comparison`.
 
-    Where any one of `one_of` would decide, 0 must lie outside of a wider interval by Student's t as
-    well (Bonferroni).
+    As one of several `comparisons` of which any would decide, 0 must lie outside of a wider
+    interval by Student's t as well (Bonferroni).
     """
     limit, sure, mean = 1 - VERDICT_LEVEL, median_bounds(x, VERDICT_LEVEL, noise), float(x.mean())
     if sure is None:
@@ -257,26 +266,27 @@ def _judged(
         judged["p"] = min(
             limit, float(2 * special.stdtr(len(x) - 1, -abs(mean) / error)) if error else 0.0
         )
-        if judged["p"] <= limit / one_of:
+        if judged["p"] <= limit / comparisons:
             judged["verdict"] = FASTER if (sure[0] > 0) == more_is_better else SLOWER
     return judged
 
 
 def _two_samples(
-    middle: float, left: Floats, right: Floats, more_is_better: bool, one_of: float = 1
-) -> Ratio:
+    middle: float, left: Floats, right: Floats, more_is_better: bool, comparisons: float = 1
+) -> Comparison:
     """Compare two samples without pairs: return their difference with its interval, by Student's t
     for spreads that may differ.
 
     It has the degrees of freedom of the smaller side, which is conservative. `spread` is such that
-    `at_once` finds the same error. Without two values on each side there is no interval.
+    `control_false_discoveries` finds the same error. Without two values on each side there is no
+    interval.
 
     Source: Welch 1947, Biometrika 34:28; Hsu 1938, Statistical Research Memoirs 2:1, for the
     smaller side.
     """
     n = min(len(left), len(right))
     if n < 2:
-        return Ratio(middle, None, None, 1)
+        return Comparison(middle, None, None, 1)
     mean = float(left.mean() - right.mean())
     spreads = [max(standard_deviation(side), NOISE) for side in (left, right)]
     error = math.sqrt(
@@ -285,20 +295,23 @@ def _two_samples(
     width, limit = student_t(LEVEL, n - 1) * error, 1 - VERDICT_LEVEL
     p = float(2 * special.stdtr(n - 1, -abs(mean) / error))
     verdict = CANNOT_TELL
-    if n >= FEWEST and p <= limit / one_of:
+    if n >= FEWEST and p <= limit / comparisons:
         verdict = FASTER if (mean > 0) == more_is_better else SLOWER
     low, high = mean - width, mean + width
-    return Ratio(middle, low, high, n, verdict=verdict, p=p, mean=mean, spread=error * math.sqrt(n))
+    return Comparison(
+        middle, low, high, n, verdict=verdict, p=p, mean=mean, spread=error * math.sqrt(n)
+    )
 
 
 def more_repeats(
-    ratio: Ratio, one_of: float = 1, free: float = 0.0, spread: float | None = None
+    ratio: Comparison, comparisons: float = 1, free: float = 0.0, spread: float | None = None
 ) -> int | None:
     """Estimate how many more pairs would give a verdict with a power of 80 %, if difference and
     spread are as seen so far.
 
     None for fewer than two pairs, and where no number below 10 000 would do. `free` and `spread`
-    are the degrees of freedom and the spread that other pairs add (`at_once`). Source: power of the
+    are the degrees of freedom and the spread that other pairs add
+    (`control_false_discoveries`). Source: power of the
     t test from the noncentral t distribution; for more than 4 pairs, the error of a median of n
     normal values, sqrt(pi / 2n) of their spread.
     """
@@ -307,7 +320,7 @@ def more_repeats(
         return None
     if spread == 0:
         return max(1, FEWEST - ratio.n) if effect else None
-    level = 1 - (1 - VERDICT_LEVEL) / one_of
+    level = 1 - (1 - VERDICT_LEVEL) / comparisons
     for n in range(max(FEWEST, ratio.n + 1), FEW + 1):
         limit = student_t(level, n - 1 + free)
         if 1 - special.nctdtr(n - 1 + free, effect / spread * math.sqrt(n), limit) >= POWER:
@@ -319,19 +332,19 @@ def more_repeats(
     return max(n, FEW + 1, ratio.n + 1) - ratio.n if n <= MOST else None
 
 
-def shown_by(repeats: int, spread: float, one_of: float = 1) -> float | None:
-    """Return the smallest ratio of two sides that so many pairs show with a chance of 80 %; None
-    for too few pairs.
+def detectable_ratio(repeats: int, spread: float, comparisons: float = 1) -> float | None:
+    """Return the smallest ratio of two sides that is found significant with a power of 80 % from so
+    many pairs; None for too few pairs.
 
     `spread` is the standard deviation of the logarithm of one run. Source: as for `more_repeats`,
     the power of the t test from the noncentral t distribution.
     """
     if repeats < FEWEST:
         return None
-    limit = student_t(1 - (1 - VERDICT_LEVEL) / one_of, repeats - 1)
+    limit = student_t(1 - (1 - VERDICT_LEVEL) / comparisons, repeats - 1)
     least, most = 0.0, 10 * limit
     while most - least > 1e-3 * limit:
         middle = (least + most) / 2
-        told = 1 - special.nctdtr(repeats - 1, middle, limit) >= POWER
-        least, most = (least, middle) if told else (middle, most)
+        detected = 1 - special.nctdtr(repeats - 1, middle, limit) >= POWER
+        least, most = (least, middle) if detected else (middle, most)
     return math.exp(most * math.sqrt(2 / repeats) * max(spread, NOISE))

@@ -67,15 +67,15 @@ def write(name: str, rows: Rows, folder: Path) -> None:
 
 @contextmanager
 def writing(name: str, folder: Path) -> Iterator[Callable[[Mapping[str, list[Any]]], None]]:
-    """Write a table piece by piece: yield a function that takes the next rows, as columns.
+    """Write a table in parts: yield a function that takes the next rows, as columns.
 
-    Of a table of any length only AT_ONCE rows are in memory.
+    Whatever the table's length, only AT_ONCE rows are in memory.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     names = list(types(TABLES[name].columns))
-    held: dict[str, list[Any]] = {column: [] for column in names}
+    pending: dict[str, list[Any]] = {column: [] for column in names}
     schema = pa.Schema.from_pandas(frame(name, []), preserve_index=False)
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
@@ -85,22 +85,22 @@ def writing(name: str, folder: Path) -> Iterator[Callable[[Mapping[str, list[Any
         if csv:
             frame(name, []).to_csv(csv, index=False)
 
-        def let_go() -> None:
-            table = pd.DataFrame(held).astype(types(TABLES[name].columns))
+        def flush() -> None:
+            table = pd.DataFrame(pending).astype(types(TABLES[name].columns))
             if csv and len(table):
                 as_cells(table).to_csv(csv, index=False, header=False, mode="a")
             parquet.write_table(pa.Table.from_pandas(table, schema=schema, preserve_index=False))
             for column in names:
-                held[column].clear()
+                pending[column].clear()
 
         def add(rows: Mapping[str, list[Any]]) -> None:
             for column, values in rows.items():
-                held[column] += values
-            if len(held["run"]) >= AT_ONCE:
-                let_go()
+                pending[column] += values
+            if len(pending["run"]) >= AT_ONCE:
+                flush()
 
         yield add
-        let_go()
+        flush()
 
 
 _JOINED = {

@@ -167,7 +167,7 @@ def wall_s(steps: pd.DataFrame) -> pd.Series[float]:
 def medians(record: Record) -> dict[str, float | str | None]:
     """Return a timed run's row of table `step_times`."""
     timed = after_warm_up(record.steps, record.spec)
-    names = [name for name in STEP_PARTS if name not in _unknown(record)]
+    names = [name for name in STEP_PARTS if name not in _why_unknown(record)]
     return {
         "run": record.spec.id,
         **dict.fromkeys(STEP_PARTS),
@@ -175,7 +175,7 @@ def medians(record: Record) -> dict[str, float | str | None]:
     }
 
 
-def _unknown(record: Record) -> dict[str, str]:
+def _why_unknown(record: Record) -> dict[str, str]:
     """Return why parts of a step are unknown, by column. The time of the complete step is known."""
     reasons = record.value("ddlbench_not_measured", {})
     return {name: reasons[name] for name in STEP_PARTS if name in reasons}
@@ -195,7 +195,7 @@ def measures(record: Record) -> Values:
         "timed_steps": len(times) - gone.steps,
     }
     values |= {"steady": gone.steady} | _spread(times[times.index >= gone.steps], an_epoch)
-    values |= _after(record.steps[record.steps["step"] >= gone.steps], record)
+    values |= _measures_after_warm_up(record.steps[record.steps["step"] >= gone.steps], record)
     rest = spec.full_epochs - spec.epochs
     if not rest:
         values["full_train_s"] = values["train_s"]
@@ -211,7 +211,7 @@ def measures(record: Record) -> Values:
         values["communication_s"] = why = Why(reasons.get("communication_s", UNKNOWN))
         if spec.workers > 1:
             values |= dict.fromkeys(split, why)
-    unknown = {name: Why(reason) for name, reason in _unknown(record).items()}
+    unknown = {name: Why(reason) for name, reason in _why_unknown(record).items()}
     if any(name in unknown for name in COMPUTE):
         unknown["compute_s"] = next(unknown[name] for name in COMPUTE if name in unknown)
     return values | unknown
@@ -234,7 +234,7 @@ def _spread(times: pd.Series[float], an_epoch: int) -> Values:
     }
 
 
-def _after(timed: pd.DataFrame, record: Record) -> Values:
+def _measures_after_warm_up(timed: pd.DataFrame, record: Record) -> Values:
     """Return the measures that count only after warm-up."""
     if timed.empty:
         return {}

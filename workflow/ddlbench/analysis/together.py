@@ -132,7 +132,7 @@ def by_repeat(runs: pd.DataFrame, measure: str) -> dict[int | str, float]:
     return dict(zip(map(str, runs["run"]), values, strict=True))
 
 
-def alike(
+def rows_like(
     table: pd.DataFrame, row: Mapping[Any, Any] | pd.Series[Any], names: Iterable[str]
 ) -> pd.DataFrame:
     """Return the rows that have in these columns what `row` has there; null equals null."""

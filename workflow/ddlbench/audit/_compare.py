@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from ddlbench.analysis.significance import CANNOT_TELL, at_once, ratio
+from ddlbench.analysis.significance import CANNOT_TELL, control_false_discoveries, ratio
 from ddlbench.analysis.together import CELL, COMPARED, differing_with, words
 from ddlbench.audit import Finding
 from ddlbench.core.formatting import count_of
@@ -94,7 +94,7 @@ def frameworks_apart(runs: pd.DataFrame, column: str, says: str, least: float) -
             )
             pairs.append((cell, left, right, pd.concat([ours, theirs]), ratio(first, second)))
     for (cell, left, right, rows, _), pair in zip(
-        pairs, at_once([each[-1] for each in pairs]), strict=True
+        pairs, control_false_discoveries([each[-1] for each in pairs]), strict=True
     ):
         if pair.verdict != CANNOT_TELL and abs(math.log(pair.middle)) > math.log1p(least):
             text = f"{says} of {left} is {pair.middle:.3g} times that of {right}"

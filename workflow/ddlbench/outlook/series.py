@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ddlbench.analysis import prediction_series, together
-from ddlbench.analysis.comparisons import TELLING, setting_titles, telling
+from ddlbench.analysis.comparisons import DISTINGUISHING, setting_titles, varying_settings
 from ddlbench.analysis.prediction import Measured
 from ddlbench.analysis.price import Draw
 from ddlbench.core.roles import AXIS, SETTING
@@ -78,7 +78,11 @@ def all_series(runs: pd.DataFrame, workers_per_node: int | None) -> list[Series]
     """
     lines = list(prediction_series.lines(runs)) if len(runs) else []
     differ = (
-        [name for name in telling(pd.concat([line.points for line in lines])) if name != "model"]
+        [
+            name
+            for name in varying_settings(pd.concat([line.points for line in lines]))
+            if name != "model"
+        ]
         if lines
         else []
     )
@@ -97,7 +101,7 @@ def _of_line(
 ) -> Series:
     epochs, seen = _median(line.runs, "of_epochs"), _median(line.runs, "images_seen")
     return Series(
-        settings={key: _known(line.runs, key) for key in (*NAMED, *TELLING)}
+        settings={key: _known(line.runs, key) for key in (*NAMED, *DISTINGUISHING)}
         | {"loader": _known(line.points, "named")},
         measured=line.measured(line.node(workers_per_node), batches),
         points=tuple(

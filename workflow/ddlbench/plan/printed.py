@@ -72,7 +72,7 @@ def shows(plan: Plan, spread: tuple[float, int] | None) -> list[str]:
     one_of = over_settings.LOOKS[len(rounds.looks(until))] if until else 1.0
     text = []
     for repeats in (until.at_least, until.at_most) if until else (max(of_blocks),):
-        ratio = significance.shown_by(repeats, deviation, one_of)
+        ratio = significance.detectable_ratio(repeats, deviation, one_of)
         each = f"{repeats} repeat{'s' * (repeats > 1)}"
         less = (
             f"{each} {'are' if repeats > 1 else 'is'} too few to show any difference within one"

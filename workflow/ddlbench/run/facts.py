@@ -23,7 +23,7 @@ from ddlbench.core.spec import RunSpec
 from ddlbench.data.manifest import NAME
 from ddlbench.settings.machine import IMAGE
 from ddlbench.slurm import step
-from ddlbench.train.assignment import telling
+from ddlbench.train.assignment import relevant_variables
 
 NVIDIA = Path("/proc/driver/nvidia")  # what the driver reports about itself and its GPUs
 
@@ -55,7 +55,7 @@ def facts(
         versions[package] = registry.release(package)
     return {
         "command": shlex.join(argv),
-        "environment": telling(os.environ | variables(shlex.join(argv))),
+        "environment": relevant_variables(os.environ | variables(shlex.join(argv))),
         "container": _image(argv),
         "host": socket.gethostname(),
         **topology(),  # of the node that watches; each rank leaves its own (`ddlbench_ranks`)

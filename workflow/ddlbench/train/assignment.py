@@ -22,7 +22,7 @@ from ddlbench.data.manifest import Manifest
 FILE = "assignment.json"
 # Beginnings of the variables that records name, beside TF32's. What launchers set for each run anew
 # is none of them.
-TELLING = (
+RELEVANT = (
     *("NCCL_", "GLOO_", "UCX_", "OMP_", "MKL_", "OPENBLAS_", "CUBLAS_", "CUDA_LAUNCH_BLOCKING"),
     *("CUDA_DEVICE_MAX_CONNECTIONS", "PYTORCH_CUDA_ALLOC_CONF", "MALLOC_", "LD_PRELOAD"),
 )
@@ -95,14 +95,14 @@ def seen_here(facts: dict[str, Any], device: str) -> dict[str, Any]:
     here = {
         "python": platform.python_version(),
         "versions": versions,
-        "environment": telling(os.environ),
+        "environment": relevant_variables(os.environ),
     }
     return facts | here | {"nccl_version": _nccl_version() if device == "cuda" else None}
 
 
-def telling(environment: Mapping[str, str]) -> str:
+def relevant_variables(environment: Mapping[str, str]) -> str:
     """Return the variables that change speed or arithmetic, as a shell takes them."""
-    names = sorted(name for name in environment if name.startswith(TELLING) or "TF32" in name)
+    names = sorted(name for name in environment if name.startswith(RELEVANT) or "TF32" in name)
     return shlex.join(f"{name}={environment[name]}" for name in names)
 
 

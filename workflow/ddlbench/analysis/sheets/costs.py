@@ -146,7 +146,10 @@ def rows(runs: pd.DataFrame, terms: Terms) -> list[dict[str, Any]]:
             "nodes": int(group["nodes"].iloc[0]),
         }
         table += _of_setting(
-            row, float(group["full_train_s"].median()), together.alike(killed, same, ALIKE), terms
+            row,
+            float(group["full_train_s"].median()),
+            together.rows_like(killed, same, ALIKE),
+            terms,
         )
     return table
 

@@ -161,7 +161,7 @@ def times(path: Path, asked: dict[str, Any]) -> dict[str, Any]:
     if not taken or not all(
         isinstance(s, float) and math.isfinite(s) and s > 0 for s in (*taken, asked["first_s"])
     ):
-        raise RefusedError(path, f"has times that cannot be at batch {asked['batch']}")
+        raise RefusedError(path, f"has impossible times at batch {asked['batch']}")
     cut, steady = warm_up(taken)
     kept = np.asarray(taken[cut:])
     return {

@@ -58,8 +58,12 @@ def _settings(given: Given, axis: str) -> Iterator[Setting]:
         return
     several = runs.groupby("loader")["form"].nunique()
     wide = {str(name) for name in several.index[several > 1]}  # loaders that read several forms
-    number = comparisons.numbers(runs, {"framework"} if axis == "framework" else {"loader", "form"})
-    tell = [name for name in comparisons.telling(runs) if name not in ("model", "schedule")]
+    number = comparisons.group_numbers(
+        runs, {"framework"} if axis == "framework" else {"loader", "form"}
+    )
+    tell = [
+        name for name in comparisons.varying_settings(runs) if name not in ("model", "schedule")
+    ]
     # As dictionaries: to cut a table of two hundred columns into groups takes seconds.
     columns = list(dict.fromkeys(name for name in (*READ, *tell) if name in runs))
     groups: dict[Any, list[Run]] = {}
@@ -69,7 +73,7 @@ def _settings(given: Given, axis: str) -> Iterator[Setting]:
     if axis == "framework":
         parts = [part for part in parts if not loads_nothing(part[0]["loader"])] or parts
     firsts = pd.DataFrame([part[0] for part in parts])
-    tell = [name for name in comparisons.telling(firsts) if name in tell] if parts else []
+    tell = [name for name in comparisons.varying_settings(firsts) if name in tell] if parts else []
     for part in parts:
         yield _setting(part, axis, wide, tell)
 

@@ -195,7 +195,7 @@ def _overs(
     together = over_settings.spread_of(blocks)
     return {
         side: ratio_of(
-            over_settings.compare(blocks, ours, side, one_of, together=together), ours, side
+            over_settings.compare(blocks, ours, side, one_of, overall=together), ours, side
         )
         for side in others
         if over_settings.shared(blocks, ours, side)
@@ -426,7 +426,7 @@ def _rows(
             continue
         if not fair(side, taken) and note is None:
             note = Note.OTHER_FORM
-        seen = ratio_of(over_settings.compare(blocks, side, taken, together=together), side, taken)
+        seen = ratio_of(over_settings.compare(blocks, side, taken, overall=together), side, taken)
         dots = _dots(both, side, taken, given)
         rows.append(
             Row(side, seen.middle, seen.low, seen.high, seen.n, seen.settings, dots, note=note)

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from ddlbench.analysis import together
-from ddlbench.analysis.comparisons import telling
+from ddlbench.analysis.comparisons import varying_settings
 from ddlbench.analysis.scaling import in_series, interval_of
 from ddlbench.analysis.together import SERIES
 from ddlbench.answers import Answer, Candidate, Choice, Dot, Fact, Given, Row
@@ -27,9 +27,9 @@ def answer(given: Given, choice: Choice) -> Answer | None:
     target = float(reached["target"].min())
     table = reached[reached["target"] == target].sort_values("reached_s")
     shown = table.head(ROWS)
-    tell = [name for name in telling(shown) if name not in ("machine",)]
+    tell = [name for name in varying_settings(shown) if name not in ("machine",)]
     rows = [_row(given, one, tell, n == 0) for n, one in enumerate(shown.to_dict("records"))]
-    best = together.alike(
+    best = together.rows_like(
         in_series(together.usable(given.runs)), shown.iloc[0], [*SERIES, "workers"]
     )
     facts = []

@@ -24,10 +24,10 @@ from typing import Any
 import pandas as pd
 
 from ddlbench.analysis import over_settings, together
-from ddlbench.analysis.comparisons import telling
+from ddlbench.analysis.comparisons import varying_settings
 from ddlbench.analysis.losses import PARTS
 from ddlbench.analysis.over_settings import Block
-from ddlbench.analysis.scaling import compared_s, in_series, loader_names, placed
+from ddlbench.analysis.scaling import compared_s, counted_runs, in_series, loader_names
 from ddlbench.analysis.together import SERIES, by_repeat
 from ddlbench.answers import (
     LOSS,
@@ -149,7 +149,7 @@ def _all_series(given: Given) -> tuple[float | None, list[Series]]:
     """Return the target that times are to, if they are, and all series with several numbers of
     workers.
     """
-    table = placed(given.learning)
+    table = counted_runs(given.learning)
     table = table.assign(compared_s=compared_s(table, "steps"))
     targets, target = given.tables.get("reached", pd.DataFrame()), None
     if len(targets) and (given.goal is Goal.TARGET or not given.ours):
@@ -160,7 +160,9 @@ def _all_series(given: Given) -> tuple[float | None, list[Series]]:
     if not several.any():
         return target, []
     tell = [
-        name for name in telling(table[several]) if name not in ("model", "schedule", "machine")
+        name
+        for name in varying_settings(table[several])
+        if name not in ("model", "schedule", "machine")
     ]
     columns = dict.fromkeys(name for name in (*READ, *SERIES, *tell) if name in table)
     narrow = table.loc[several, list(columns)]
@@ -178,7 +180,7 @@ def _to_target(runs: pd.DataFrame, targets: pd.DataFrame) -> pd.DataFrame:
     parts = [table[:0].assign(compared_s=0.0)]
     for row in targets.to_dict("records"):
         times_s = dict(zip(json.loads(row["runs"]), json.loads(row["each"]), strict=True))
-        here = together.alike(table, row, [*SERIES, "workers"])
+        here = together.rows_like(table, row, [*SERIES, "workers"])
         here = here.assign(compared_s=here["run"].map(times_s).astype("float64"))
         parts.append(here[here["compared_s"].notna()])
     return pd.concat(parts)
@@ -272,9 +274,9 @@ def _keeps_accuracy(given: Given, series: Series, counts: Sequence[int], best: i
         return None
     batches = {n: int(each) * n for n in counts if n <= best}
     learned, first = given.learned, series.runs.iloc[0]
-    same = together.alike(learned, first, ("dataset", "model", "recipe", "schedule"))
+    same = together.rows_like(learned, first, ("dataset", "model", "recipe", "schedule"))
     for keys in (("framework", "options"), ("loader",)):  # another one may learn otherwise
-        own = together.alike(same, first, keys)
+        own = together.rows_like(same, first, keys)
         same = own if own["global_batch"].isin(batches.values()).any() else same
     top1 = {
         n: by_repeat(part.drop_duplicates("repeat"), "top1")

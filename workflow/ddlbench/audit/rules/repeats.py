@@ -66,7 +66,7 @@ def _failed_repeats(material: Material, rows: pd.DataFrame) -> set[int]:
     said = material.tables.get("unsuccessful", rows[:0])
     keys = present(rows, [*COMPARED, *CELL])
     if {*keys, "repeat"} <= {*said}:
-        said = together.alike(said, rows.iloc[0], keys)
+        said = together.rows_like(said, rows.iloc[0], keys)
     failures = material.tables.get("failures")
     named = {*failures["run"]} if failures is not None and "run" in failures else set()
     run, repeat = str(rows["run"].iloc[0]), int(rows["repeat"].iloc[0])
@@ -137,7 +137,9 @@ def slow_repeat(material: Material) -> Findings:
     """Name a repeat that is much slower than the others: more than 10 percent and more than a
     standard deviation below their median.
 
-    It is to be looked at, not dropped. A fast repeat is not named. Slow repeats on a node where all
+    It is to be looked at, not dropped. A fast repeat is not named. Hosts and ranks have a stricter
+    limit, three robust deviations of the others (`analysis/outliers.py`); of three repeats, two
+    others would give no such deviation. Slow repeats on a node where all
     were slow, and those that were slow one after the other, have one cause: they are one finding.
     """
     runs = timed(material.runs)

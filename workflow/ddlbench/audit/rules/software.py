@@ -6,7 +6,7 @@ from ddlbench.analysis.recorded import variables
 from ddlbench.analysis.together import COMPARED, of_programs
 from ddlbench.audit import MLCOMMONS, SC15, Finding, Findings, Material, rule
 from ddlbench.audit._compare import differing, ids, present
-from ddlbench.train.assignment import TELLING
+from ddlbench.train.assignment import RELEVANT
 from ddlbench.train.frameworks import TIMEOUT as TIMEOUT_OF_OURS
 from ddlbench.train.frameworks import horovod
 
@@ -135,7 +135,7 @@ def same_environment(material: Material) -> Findings:
     environments = {pair: _environment(*pair) for pair in set(given)}
     for name in sorted({name for values in environments.values() for name in values} - TIMEOUTS):
         threads = name.endswith("_NUM_THREADS")  # a launcher that sets none leaves its own
-        told = name.startswith(TELLING) or "TF32" in name
+        told = name.startswith(RELEVANT) or "TF32" in name
         values: dict[tuple[str, str | None], str | None] = {}
         for (command, seen), some in environments.items():
             # A record of before says only what its command gave, beside others that say what ranks

@@ -39,7 +39,7 @@ def run(call: Call) -> int:
         refused += some
     rows, table = before_after.rows(*sides), Path(layout.comparison(before, after))
     lines = [
-        *before_after.same(*sides),
+        *before_after.shared_records(*sides),
         *(f"differs: {line}" for line in before_after.differences(*sides)),
     ]
     lines += [*before_after.lines(rows), *refused]

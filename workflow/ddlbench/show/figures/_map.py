@@ -12,7 +12,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter, LogLocator, StrMethodFormatter
 
 from ddlbench.analysis import together
-from ddlbench.analysis.significance import CANNOT_TELL, Ratio, at_once
+from ddlbench.analysis.significance import CANNOT_TELL, Comparison, control_false_discoveries
 from ddlbench.core.roles import AXIS, SETTING, SIZE
 from ddlbench.show.figure_data import distinguishing
 from ddlbench.show.figures import Options, Tables, _style
@@ -40,7 +40,7 @@ COLUMNS = (
 COLOURS = "RdBu"
 MISSING: dict[str, Any] = {"facecolor": "white", "edgecolor": "0.5", "hatch": "xxxx"}
 CELL_WIDTH, CELL_HEIGHT = 1.15, 0.44  # inches: a bold interval
-Compare = Callable[[Mapping[Any, float], Mapping[Any, float]], Ratio]
+Compare = Callable[[Mapping[Any, float], Mapping[Any, float]], Comparison]
 
 
 def data(tables: Tables, column: str, compare: Compare, same: float = 1.0) -> pd.DataFrame:
@@ -58,7 +58,7 @@ def data(tables: Tables, column: str, compare: Compare, same: float = 1.0) -> pd
     frameworks = sorted(set(runs["framework"]))
     base = BASE if BASE in frameworks else next(iter(frameworks), BASE)
     rows: list[dict[str, Any]] = []
-    apart: list[Ratio] = []
+    apart: list[Comparison] = []
     for settings, alike in runs.groupby([*CELL, *OTHERS], dropna=False):
         sides = {
             str(name): together.by_repeat(side, column) for name, side in alike.groupby("framework")
@@ -68,7 +68,7 @@ def data(tables: Tables, column: str, compare: Compare, same: float = 1.0) -> pd
         for name in sorted(sides.keys() - {base}) if base in sides else ():
             rows.append(shared | {"framework": name})
             apart.append(compare(sides[name], sides[base]))
-    for row, ratio in zip(rows, at_once(apart, same=same), strict=True):
+    for row, ratio in zip(rows, control_false_discoveries(apart, same=same), strict=True):
         row |= {"repeats": ratio.n, "value": ratio.middle, "low": ratio.low, "high": ratio.high}
         row |= {"told": ratio.verdict != CANNOT_TELL}
     return pd.DataFrame(rows, columns=list(COLUMNS))

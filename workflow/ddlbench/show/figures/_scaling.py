@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ddlbench.analysis.scaling import compared_s, placed, scaling
+from ddlbench.analysis.scaling import compared_s, counted_runs, scaling
 from ddlbench.analysis.together import SERIES, by_repeat, title
 from ddlbench.core.formatting import count_of, rounded, worker
 from ddlbench.core.registry import OWN
@@ -40,7 +40,7 @@ def data(tables: Tables, options: Options, measure: str) -> pd.DataFrame:
     """
     table = scaling(tables["runs"], options.basis)
     ends = [measure, f"{measure}_low", f"{measure}_high"]
-    runs = placed(tables["runs"], options.basis)
+    runs = counted_runs(tables["runs"], options.basis)
     table["each"] = _each(runs.assign(compared_s=compared_s(runs, options.basis)), table, measure)
     return table[
         [*SERIES, "workers", "ref_workers", "repeats", *ends, "each", "spread_low", "spread_high"]

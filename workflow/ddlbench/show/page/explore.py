@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from ddlbench.analysis.comparisons import setting_titles, telling
+from ddlbench.analysis.comparisons import setting_titles, varying_settings
 from ddlbench.analysis.scaling import loader_names, scaling
 from ddlbench.analysis.together import SERIES
 from ddlbench.core.registry import OWN
@@ -19,7 +19,7 @@ MEASURES = {"rate": "throughput_images_per_s", "speed": "speed_up"}
 def series(runs: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the series over workers, with the interval of each measure where there is one."""
     table = scaling(runs).assign(named=loader_names)
-    tell = telling(table)
+    tell = varying_settings(table)
     found = []
     for _, rows in table.groupby(list(SERIES), dropna=False, sort=False):
         name = ", ".join([who(rows.iloc[0]), *setting_titles(rows.iloc[0].to_dict(), tell)])
