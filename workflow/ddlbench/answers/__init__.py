@@ -51,7 +51,7 @@ class Certainty(StrEnum):
 
     SURE = "sure"
     FEW = "few"  # as far as one or two runs per setting say
-    AHEAD = "ahead"  # more runs might change it
+    AHEAD = "ahead"  # ahead so far, not significantly: more runs might change it
     TIE = "tie"  # alike for all that people do
     OPEN = "open"  # nothing says
     UNPROVED = "unproved"  # sure, if what was read of programs is right: nothing proves it
@@ -245,10 +245,12 @@ class Choice:
     batch: int | None = None
     schedule: str | None = None
 
-    def with_(self, answer: Answer | None, decides: Sequence[str]) -> Choice:
-        """Return the choice with what this answer takes."""
-        taken = answer.taken if answer and answer.taken else Candidate()
-        return replace(self, **{name: getattr(taken, name) for name in decides})
+    def with_(self, answer: Answer | None, fields: Sequence[str]) -> Choice:
+        """Return the choice with these of its fields as the answer recommends them; None where it
+        recommends nothing.
+        """
+        recommended = answer.taken if answer and answer.taken else Candidate()
+        return replace(self, **{name: getattr(recommended, name) for name in fields})
 
 
 @dataclass(frozen=True)
@@ -268,9 +270,9 @@ class Given:
     warned: frozenset[str] = frozenset()  # runs with a warning or an error
     looks: int = 1  # how often the study may be looked at, if it makes repeats until it is decided
 
-    def one_of(self, comparisons: float) -> float:
-        """Return among how many comparisons each verdict is one: those that are read together, at
-        each look.
+    def counted_comparisons(self, comparisons: float) -> float:
+        """Return as one of how many comparisons each verdict counts: these, which are read
+        together, times the factor for several looks (`over_settings.LOOKS`).
         """
         return comparisons * over_settings.LOOKS[self.looks]
 
@@ -291,29 +293,29 @@ class Given:
         )
 
     @cached_property
-    def learning(self) -> pd.DataFrame:
-        """Return the runs that read what they learn from; all, where a study asks of nothing
-        else.
+    def with_real_data(self) -> pd.DataFrame:
+        """Return the runs whose loader reads real samples; all runs, where a study has none with
+        such a loader.
         """
         kept = self.runs[~self.runs["loader"].map(loads_nothing).astype(bool)]
         return kept if len(kept) else self.runs
 
     @cached_property
-    def learned(self) -> pd.DataFrame:
-        """Return the runs that say how well they learned, with `top1` in percent."""
+    def with_top1(self) -> pd.DataFrame:
+        """Return the runs with an accuracy, which column `top1` has in percent."""
         runs = self.runs[self.runs["final_top1"].notna()]
         return runs.assign(top1=(100 * runs["final_top1"].astype("float64")).clip(0.01))
 
     @cached_property
-    def kept(self) -> dict[str, Any]:
-        """Return what questions have computed for all rounds of the choice, by their own names."""
+    def cache(self) -> dict[str, Any]:
+        """Return results that do not depend on the choice, by names that questions give them."""
         return {}
 
-    def once(self, name: str, make: Callable[[], Any]) -> Any:
-        """Return what `make` gives; it is asked once."""
-        if name not in self.kept:
-            self.kept[name] = make()
-        return self.kept[name]
+    def cached(self, name: str, compute: Callable[[], Any]) -> Any:
+        """Return the cached result of this name; compute and keep it the first time."""
+        if name not in self.cache:
+            self.cache[name] = compute()
+        return self.cache[name]
 
 
 def loads_nothing(loader: Any) -> bool:
@@ -326,12 +328,12 @@ def ratio_of(found: Pooled, candidate: Candidate, against: Candidate, of_logs: b
     their difference.
     """
 
-    def out(value: float | None) -> float | None:
+    def as_shown(value: float | None) -> float | None:
         return math.exp(value) if of_logs and value is not None else value
 
-    middle = out(found.middle)
+    middle = as_shown(found.middle)
     assert middle is not None
-    bounds = out(found.low), out(found.high)
+    bounds = as_shown(found.low), as_shown(found.high)
     return Over(
         candidate, against, middle, *bounds, found.settings, found.leads, found.n, found.verdict
     )

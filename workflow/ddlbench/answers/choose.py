@@ -136,10 +136,10 @@ def _judged(given: Given, answer: Answer) -> Answer:
     """
     unfair = sorted({rule for run in answer.runs for rule in given.broken.get(run, ())})
     unproved = tuple(run for run in answer.runs if run in given.unproved)
-    told = answer.certainty in (Certainty.SURE, Certainty.TIE)
+    certain = answer.certainty in (Certainty.SURE, Certainty.TIE)
     return replace(
         answer,
-        certainty=Certainty.UNPROVED if unproved and told else answer.certainty,
+        certainty=Certainty.UNPROVED if unproved and certain else answer.certainty,
         unfair=tuple(unfair),
         warned=tuple(run for run in answer.runs if run in given.warned),
         unproved=unproved,

@@ -35,12 +35,12 @@ READ = (
 LEARNS = 0.5
 
 
-def with_most(runs: pd.DataFrame, axis: str, also: Sequence[str] = ()) -> list[pd.DataFrame]:
-    """Return of each model the runs of one setting: that with the most values of an axis, if these
-    are several. The model with the most runs comes first.
+def with_most_values(runs: pd.DataFrame, axis: str, also: Sequence[str] = ()) -> list[pd.DataFrame]:
+    """Return the runs of one setting per model: the setting that has most values of the axis, if it
+    has several. The model with the most runs comes first.
 
-    Numbers of workers follow batches. So a batch is asked of where several were trained on as many
-    workers, or three.
+    With the batch usually the number of workers changes. So batches are compared only where several
+    were trained on equally many workers, or where there are three of them.
     """
     found = []
     setting = [name for name in (*SIDES, *also) if name not in together.differing_with(axis)]
@@ -48,8 +48,10 @@ def with_most(runs: pd.DataFrame, axis: str, also: Sequence[str] = ()) -> list[p
         return []
     number = runs.groupby(["model", *SAME], dropna=False).ngroup()
     columns = dict.fromkeys(name for name in (*READ, *SIDES, *also) if name in runs)
-    for _, same in runs[list(columns)].groupby(number):
-        groups = [part for _, part in same.groupby(setting, dropna=False)] if setting else [same]
+    for _, of_model in runs[list(columns)].groupby(number):
+        groups = (
+            [part for _, part in of_model.groupby(setting, dropna=False)] if setting else [of_model]
+        )
         if (
             axis == "global_batch"
         ):  # where a batch was trained on several numbers of workers, each alone
@@ -57,7 +59,7 @@ def with_most(runs: pd.DataFrame, axis: str, also: Sequence[str] = ()) -> list[p
             groups = [
                 group
                 for part, many in zip(groups, mixed, strict=True)
-                for group in ([ours for _, ours in part.groupby("workers")] if many else [part])
+                for group in ([alike for _, alike in part.groupby("workers")] if many else [part])
             ]
             groups = [
                 part
@@ -74,15 +76,15 @@ def with_most(runs: pd.DataFrame, axis: str, also: Sequence[str] = ()) -> list[p
     return sorted(found, key=len, reverse=True)
 
 
-def points(
-    values: Mapping[Any, Mapping[Any, float]], ours: Any, theirs: Any, one_of: float
+def difference_in_points(
+    values: Mapping[Any, Mapping[Any, float]], side: Any, other: Any, comparisons: float
 ) -> Pooled:
-    """Return by how many points of top-1 one is above the other, and the spread of the runs that
-    learn.
+    """Return by how many points of top-1 a side is above the other, judged by the spread of all
+    sides that learn.
     """
-    best = max(median(side.values()) for side in values.values())
-    steady = [name for name, side in values.items() if median(side.values()) >= LEARNS * best]
-    return over_settings.unpaired(values, ours, theirs, steady, one_of, POINTS)
+    best = max(median(top1.values()) for top1 in values.values())
+    steady = [name for name, top1 in values.items() if median(top1.values()) >= LEARNS * best]
+    return over_settings.unpaired(values, side, other, steady, comparisons, POINTS)
 
 
 def row(
@@ -123,14 +125,14 @@ def candidate(first: Any, *names: str) -> Candidate:
     return Candidate(**values)
 
 
-def below(ours: Row, theirs: Row) -> bool:
-    """Return whether the interval of one row is entirely below that of the other."""
-    return ours.high is not None and theirs.low is not None and ours.high < theirs.low
+def below(row: Row, other: Row) -> bool:
+    """Return whether the interval of the row is entirely below that of the other."""
+    return row.high is not None and other.low is not None and row.high < other.low
 
 
-def of_intervals(rows: list[Row]) -> Certainty:
-    """Return the certainty that the first row is the least, from its interval and those of the
-    others.
+def certainty_of_least(rows: list[Row]) -> Certainty:
+    """Return the certainty that the first row has the least value, from its interval and those of
+    the others.
     """
     best, *others = rows
     if best.low is None:

@@ -48,7 +48,7 @@ class Setting:
 
 def with_several_sides(given: Given, axis: str) -> list[Setting]:
     """Return the settings in which several sides of this axis were tried."""
-    found: list[Setting] = given.once(f"settings of {axis}", lambda: [*_settings(given, axis)])
+    found: list[Setting] = given.cached(f"settings of {axis}", lambda: [*_settings(given, axis)])
     return found
 
 
@@ -57,28 +57,34 @@ def _settings(given: Given, axis: str) -> Iterator[Setting]:
     if runs.empty:
         return
     several = runs.groupby("loader")["form"].nunique()
-    wide = {str(name) for name in several.index[several > 1]}  # loaders that read several forms
+    with_several_forms = {
+        str(name) for name in several.index[several > 1]
+    }  # loaders that read several forms
     number = comparisons.group_numbers(
         runs, {"framework"} if axis == "framework" else {"loader", "form"}
     )
-    tell = [
+    varying = [
         name for name in comparisons.varying_settings(runs) if name not in ("model", "schedule")
     ]
     # As dictionaries: to cut a table of two hundred columns into groups takes seconds.
-    columns = list(dict.fromkeys(name for name in (*READ, *tell) if name in runs))
+    columns = list(dict.fromkeys(name for name in (*READ, *varying) if name in runs))
     groups: dict[Any, list[Run]] = {}
     for key, run in zip(number, runs[columns].to_dict("records"), strict=True):
         groups.setdefault((key, run["loader"] if axis == "form" else None), []).append(run)
-    parts = [part for part in groups.values() if len(_sides(part, axis, wide)) > 1]
+    parts = [part for part in groups.values() if len(_sides(part, axis, with_several_forms)) > 1]
     if axis == "framework":
         parts = [part for part in parts if not loads_nothing(part[0]["loader"])] or parts
     firsts = pd.DataFrame([part[0] for part in parts])
-    tell = [name for name in comparisons.varying_settings(firsts) if name in tell] if parts else []
+    varying = (
+        [name for name in comparisons.varying_settings(firsts) if name in varying] if parts else []
+    )
     for part in parts:
-        yield _setting(part, axis, wide, tell)
+        yield _make_setting(part, axis, with_several_forms, varying)
 
 
-def _sides(part: Sequence[Run], axis: str, wide: set[str]) -> dict[Candidate, list[Run]]:
+def _sides(
+    part: Sequence[Run], axis: str, with_several_forms: set[str]
+) -> dict[Candidate, list[Run]]:
     """Return the runs of each side; a loader that reads several forms is a side with each of
     them.
     """
@@ -91,7 +97,7 @@ def _sides(part: Sequence[Run], axis: str, wide: set[str]) -> dict[Candidate, li
         else:
             form = (
                 str(run["form"])
-                if str(run["loader"]) in wide and not pd.isna(run["form"])
+                if str(run["loader"]) in with_several_forms and not pd.isna(run["form"])
                 else None
             )
             side = Candidate(loader=str(run["loader"]), form=form)
@@ -99,13 +105,15 @@ def _sides(part: Sequence[Run], axis: str, wide: set[str]) -> dict[Candidate, li
     return dict(sorted(sides.items(), key=lambda one: str(one[0])))
 
 
-def _setting(part: Sequence[Run], axis: str, wide: set[str], tell: Sequence[str]) -> Setting:
-    first, sides = part[0], _sides(part, axis, wide)
+def _make_setting(
+    part: Sequence[Run], axis: str, with_several_forms: set[str], varying: Sequence[str]
+) -> Setting:
+    first, sides = part[0], _sides(part, axis, with_several_forms)
     own = first["loader"] == OWN
     shared = {
         name: str(first[name]) for name in ("framework", "loader") if name != axis and not own
     }
-    if axis == "framework" and not own and str(first["loader"]) in wide:
+    if axis == "framework" and not own and str(first["loader"]) in with_several_forms:
         shared["form"] = str(first["form"])
     where = Candidate(
         **shared,
@@ -113,7 +121,7 @@ def _setting(part: Sequence[Run], axis: str, wide: set[str], tell: Sequence[str]
         batch=None if pd.isna(first["global_batch"]) else int(first["global_batch"]),
         schedule=None if first["schedule"] == OWN else str(first["schedule"]),
         model=str(first["model"]),
-        more=tuple((name, first[name]) for name in tell if not pd.isna(first[name])),
+        more=tuple((name, first[name]) for name in varying if not pd.isna(first[name])),
     )
     size = float(first["workers"])
     rates = {
@@ -148,8 +156,8 @@ def _repeat(run: Run) -> int | str:
 
 
 def number_of_pairs(given: Given) -> int:
-    """Return how many pairs of sides people read verdicts of on the first screen, so that chance
-    decides as seldom.
+    """Return of how many pairs of sides the first screen shows verdicts: they are judged as so many
+    comparisons.
     """
     return max(
         1, sum(math.comb(len(all_sides(with_several_sides(given, axis))), 2) for axis in AXES)

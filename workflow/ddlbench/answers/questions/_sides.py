@@ -48,84 +48,92 @@ Fair = Callable[[Candidate, Candidate], bool]  # whether two sides may be compar
 
 
 def answer(given: Given, choice: Choice, axis: str) -> Answer | None:
-    """Return which side to take: the one that is ahead over all settings and does not lose accuracy
-    significantly.
+    """Return which side to take: the one that is ahead over all settings, of those that lose no
+    accuracy significantly.
 
     Where the lead changes significantly along the workers, or with what another answer takes, only
     the settings on the side of the choice count. Of sides that are alike to 5 % one that comes with
     PyTorch is taken.
     """
-    found = with_several_sides(given, axis)
-    if not found:
+    settings = with_several_sides(given, axis)
+    if not settings:
         return None
-    one_of = given.one_of(number_of_pairs(given))
-    sides = all_sides(found)
-    read = _forms(given) if axis == "loader" else {}
+    comparisons = given.counted_comparisons(number_of_pairs(given))
+    sides = all_sides(settings)
+    forms_by_loader = _forms_by_loader(given) if axis == "loader" else {}
     ceiling = _ceiling(sides, axis)
     judged = [side for side in sides if side not in ceiling]
-    losses = _losses(given, found, judged)
-    loses = losing(given, axis)
-    fit = [side for side in judged if side not in loses]
+    losses = _losses(given, settings, judged)
+    losers = losing(given, axis)
+    eligible = [side for side in judged if side not in losers]
 
     def fair(left: Candidate, right: Candidate) -> bool:
-        return _fair(left, right, read)
+        return _are_comparable(left, right, forms_by_loader)
 
-    used, turns = _where_it_turns(found, fit, choice, axis, one_of, fair)
+    used, turns = _where_it_turns(settings, eligible, choice, axis, comparisons, fair)
     blocks = [setting.rates for setting in used]
-    order, taken, overs = judge(blocks, fit, one_of, fair)
-    level = [
+    order, taken, pooled_ratios = judge(blocks, eligible, comparisons, fair)
+    as_good = [
         side
-        for side, over in overs.items()
+        for side, over in pooled_ratios.items()
         if over.verdict < 1 or certainty_of(over) is Certainty.TIE
     ]
-    alone = [side for side in order if side != taken and side not in overs]
-    rival = next(iter(level or overs), None)
+    not_compared = [side for side in order if side != taken and side not in pooled_ratios]
+    rival = next(iter(as_good or pooled_ratios), None)
     here = _nearest(used, choice, taken)
     facts = [_rates(here, order, ceiling), *losses]
     facts += _depends(
-        used, taken, [side for side in order if side != taken and fair(taken, side)], one_of
+        used, taken, [side for side in order if side != taken and fair(taken, side)], comparisons
     )
     if ceiling:
         facts.append(
             Fact(
                 "ceiling",
-                {"side": taken, "ceiling": ceiling[0], "share": _share(found, taken, ceiling[0])},
+                {
+                    "side": taken,
+                    "ceiling": ceiling[0],
+                    "share": _share_of_ceiling(settings, taken, ceiling[0]),
+                },
             )
         )
-    if alone:
-        facts.append(Fact("alone", {"sides": tuple(alone), "taken": taken}))
-    rows = _rows(used, found, [*ceiling, *judged], taken, overs, loses, fair, given)
+    if not_compared:
+        facts.append(Fact("alone", {"sides": tuple(not_compared), "taken": taken}))
+    rows = _rows(used, settings, [*ceiling, *judged], taken, pooled_ratios, losers, fair, given)
     return Answer(
         question=axis,
         rule="fastest",
-        certainty=certainty(overs.values(), alone),
+        certainty=certainty(pooled_ratios.values(), not_compared),
         taken=taken,
         among=tuple(order),
-        as_good=tuple(level),
-        over=overs[rival] if rival else None,
+        as_good=tuple(as_good),
+        over=pooled_ratios[rival] if rival else None,
         turns=turns,
         measure="ratio",
         unit=given.sample,
         rows=shown(rows, ROWS),
         hidden=max(0, len(rows) - ROWS),
         settles=_settles(
-            given, used, taken, [overs[side] for side in level or [*overs][:1]], one_of
+            given,
+            used,
+            taken,
+            [pooled_ratios[side] for side in as_good or [*pooled_ratios][:1]],
+            comparisons,
         ),
         why=tuple(facts),
-        also=tuple(_also(found, order, fair)[:OTHERS]) if len(found) > 1 else (),
+        also=tuple(_also(settings, order, fair)[:OTHERS]) if len(settings) > 1 else (),
         runs=tuple(
             dict.fromkeys(
                 run for setting in used for runs in setting.runs.values() for run in runs.values()
             )
         ),
-        open=_open(used, taken, overs.values()),
+        open=_undecided_runs(used, taken, pooled_ratios.values()),
     )
 
 
 def judge(
     blocks: Sequence[Block],
     sides: Sequence[Candidate],
-    one_of: float,
+    comparisons: float,
     fair: Fair = lambda left, right: True,
 ) -> tuple[list[Candidate], Candidate, dict[Candidate, Over]]:
     """Return the sides by their rank, the one to take, and how it compares with each of the others:
@@ -137,24 +145,34 @@ def judge(
         if any(side in block.cells for block in blocks)
     ]
     best, *others = order
-    against = _overs(blocks, best, [side for side in others if fair(best, side)], one_of)
-    taken = _plain(
-        [best, *(side for side, over in against.items() if certainty_of(over) is Certainty.TIE)]
+    pooled_ratios = _pooled_ratios(
+        blocks, best, [side for side in others if fair(best, side)], comparisons
+    )
+    taken = _first_with_pytorch(
+        [
+            best,
+            *(side for side, over in pooled_ratios.items() if certainty_of(over) is Certainty.TIE),
+        ]
     )
     if taken != best:
-        against = _overs(
-            blocks, taken, [side for side in order if side != taken and fair(taken, side)], one_of
+        pooled_ratios = _pooled_ratios(
+            blocks,
+            taken,
+            [side for side in order if side != taken and fair(taken, side)],
+            comparisons,
         )
-    return order, taken, against
+    return order, taken, pooled_ratios
 
 
-def _open(used: Sequence[Setting], taken: Candidate, overs: Iterable[Over]) -> tuple[str, ...]:
-    """Return the runs of what is taken and of those that may be better yet, in the settings that
-    both share.
+def _undecided_runs(
+    used: Sequence[Setting], taken: Candidate, pooled_ratios: Iterable[Over]
+) -> tuple[str, ...]:
+    """Return the runs of the side taken and of rivals that may yet prove better, in the settings
+    that both share.
     """
     rivals = {
         over.against
-        for over in overs
+        for over in pooled_ratios
         if not over.verdict and certainty_of(over) is not Certainty.TIE
     }
     runs = [
@@ -166,8 +184,8 @@ def _open(used: Sequence[Setting], taken: Candidate, overs: Iterable[Over]) -> t
     return tuple(dict.fromkeys(run for each in runs for run in each))
 
 
-def _forms(given: Given) -> dict[str, set[str]]:
-    """Return which forms each loader reads in this study."""
+def _forms_by_loader(given: Given) -> dict[str, set[str]]:
+    """Return the forms that each loader reads in this study."""
     runs = together.timed(given.runs)
     return {
         str(name): {str(form) for form in part["form"].dropna()}
@@ -175,34 +193,39 @@ def _forms(given: Given) -> dict[str, set[str]]:
     }
 
 
-def _fair(left: Candidate, right: Candidate, read: Mapping[str, set[str]]) -> bool:
+def _are_comparable(
+    left: Candidate, right: Candidate, forms_by_loader: Mapping[str, set[str]]
+) -> bool:
     """Return whether two loaders can be compared: both read the same form, or neither reads the
     other's form here.
     """
     if left.loader is None or right.loader is None:
         return True
-    ours, theirs = (read.get(str(side.loader), set()) for side in (left, right))
-    form, other = (
-        side.form or "".join(sorted(forms)) for side, forms in ((left, ours), (right, theirs))
+    left_forms, right_forms = (
+        forms_by_loader.get(str(side.loader), set()) for side in (left, right)
     )
-    return form == other or not (form in theirs or other in ours)
+    form, other = (
+        side.form or "".join(sorted(forms))
+        for side, forms in ((left, left_forms), (right, right_forms))
+    )
+    return form == other or not (form in right_forms or other in left_forms)
 
 
-def _overs(
-    blocks: Sequence[Block], ours: Candidate, others: Sequence[Candidate], one_of: float
+def _pooled_ratios(
+    blocks: Sequence[Block], side: Candidate, rivals: Sequence[Candidate], comparisons: float
 ) -> dict[Candidate, Over]:
-    """Return how a side compares with each of the others that shares a setting with it."""
-    together = over_settings.spread_of(blocks)
+    """Return the pooled ratio of a side to each rival that shares a setting with it."""
+    overall = over_settings.spread_of(blocks)
     return {
-        side: ratio_of(
-            over_settings.compare(blocks, ours, side, one_of, overall=together), ours, side
+        rival: ratio_of(
+            over_settings.compare(blocks, side, rival, comparisons, overall=overall), side, rival
         )
-        for side in others
-        if over_settings.shared(blocks, ours, side)
+        for rival in rivals
+        if over_settings.shared(blocks, side, rival)
     }
 
 
-def _plain(sides: Sequence[Candidate]) -> Candidate:
+def _first_with_pytorch(sides: Sequence[Candidate]) -> Candidate:
     """Return the first side that comes with PyTorch, else the first."""
     for name in PLAIN:
         for side in sides:
@@ -231,11 +254,11 @@ def losing(given: Given, axis: str) -> frozenset[Candidate]:
         losses = _losses(given, found, [side for side in sides if side not in ceiling])
         return frozenset(fact.values["candidate"] for fact in losses if fact.values["dropped"])
 
-    sides: frozenset[Candidate] = given.once(f"losing {axis}", find)
+    sides: frozenset[Candidate] = given.cached(f"losing {axis}", find)
     return sides
 
 
-def _losses(given: Given, found: Sequence[Setting], judged: Sequence[Candidate]) -> list[Fact]:
+def _losses(given: Given, settings: Sequence[Setting], judged: Sequence[Candidate]) -> list[Fact]:
     """Return the sides whose top-1 differs by more than a point from that of the side that comes
     with PyTorch: significantly, or as far as one run of each shows.
 
@@ -243,22 +266,22 @@ def _losses(given: Given, found: Sequence[Setting], judged: Sequence[Candidate])
     point below. One run of each, in fewer than three settings, has no interval: then the loss is
     said, and nothing is dropped.
     """
-    blocks = [setting.top1 for setting in found]
-    known = [side for side in judged if any(side in block.cells for block in blocks)]
-    if len(known) < 2:
+    blocks = [setting.top1 for setting in settings]
+    with_top1 = [side for side in judged if any(side in block.cells for block in blocks)]
+    if len(with_top1) < 2:
         return []
-    base, facts = _plain(known), []
-    for side in known:
-        if side == base or not over_settings.shared(blocks, side, base):
+    baseline, facts = _first_with_pytorch(with_top1), []
+    for side in with_top1:
+        if side == baseline or not over_settings.shared(blocks, side, baseline):
             continue
         points = over_settings.compare(
-            blocks, side, base, given.one_of(len(known) - 1), POINTS, fewest=2
+            blocks, side, baseline, given.counted_comparisons(len(with_top1) - 1), POINTS, fewest=2
         )
         if abs(points.middle) <= LOSS:
             continue
         values = {
             "candidate": side,
-            "against": base,
+            "against": baseline,
             "middle": points.middle,
             "low": points.low,
             "high": points.high,
@@ -276,23 +299,23 @@ def _losses(given: Given, found: Sequence[Setting], judged: Sequence[Candidate])
 
 
 def _where_it_turns(
-    found: list[Setting],
-    fit: Sequence[Candidate],
+    settings: list[Setting],
+    eligible: Sequence[Candidate],
     choice: Choice,
     axis: str,
-    one_of: float,
+    comparisons: float,
     fair: Fair,
 ) -> tuple[list[Setting], Turns | None]:
     """Return the settings that count for the choice, and where along the workers the lead changes,
     if it does.
     """
-    used, turns = found, None
+    used, turns = settings, None
     blocks = [setting.rates for setting in used]
-    best, *others = over_settings.ranked(blocks, fit, fair)
+    best, *others = over_settings.ranked(blocks, eligible, fair)
     for other in others:
         if not fair(best, other):
             continue
-        turn = over_settings.turn(blocks, best, other, one_of)
+        turn = over_settings.turn(blocks, best, other, comparisons)
         if turn:
             halves = (ratio_of(half, best, other) for half in (turn.below, turn.above))
             turns = Turns(turn.at, *halves)
@@ -302,42 +325,44 @@ def _where_it_turns(
             ]
             break
     room = OTHER_ROOM.get(axis)
-    wanted = getattr(choice, room) if room else None
-    with_it = [setting for setting in used if room and setting.shared(room) == wanted]
-    if wanted and with_it and len(with_it) < len(used):
+    chosen = getattr(choice, room) if room else None
+    same_room = [setting for setting in used if room and setting.shared(room) == chosen]
+    if chosen and same_room and len(same_room) < len(used):
         blocks = [setting.rates for setting in used]
-        best, *others = over_settings.ranked(blocks, fit, fair)
-        there = {setting.where for setting in with_it}
+        best, *others = over_settings.ranked(blocks, eligible, fair)
+        with_choice = {setting.where for setting in same_room}
         if any(
             over_settings.turn(
-                blocks, best, other, one_of, lambda block: float(block.place in there)
+                blocks, best, other, comparisons, lambda block: float(block.place in with_choice)
             )
             for other in others
             if fair(best, other)
         ):
-            used = with_it
+            used = same_room
     return used, turns
 
 
 def _depends(
-    used: Sequence[Setting], taken: Candidate, others: Sequence[Candidate], one_of: float
+    used: Sequence[Setting], taken: Candidate, others: Sequence[Candidate], comparisons: float
 ) -> list[Fact]:
-    """Return with which value of a setting, such as a model or a precision, the lead changes
-    significantly, if it does.
+    """Return whether the winner changes with a setting: with which value of it, such as a model or
+    a precision, another side leads significantly.
     """
-    known = [dict([("model", setting.where.model), *setting.where.more]) for setting in used]
-    values = {(name, value) for one in known for name, value in one.items()}
+    values_by_setting = [
+        dict([("model", setting.where.model), *setting.where.more]) for setting in used
+    ]
+    values = {(name, value) for one in values_by_setting for name, value in one.items()}
     for name, value in sorted(values, key=str):
-        inside = {
+        with_value = {
             setting.where
-            for setting, one in zip(used, known, strict=True)
+            for setting, one in zip(used, values_by_setting, strict=True)
             if one.get(name) == value
         }
-        if len(inside) == len(used):
+        if len(with_value) == len(used):
             continue
         for other in others:
             blocks = [setting.rates for setting in used]
-            turn = over_settings.turn(blocks, taken, other, one_of, _outside(inside))
+            turn = over_settings.turn(blocks, taken, other, comparisons, _outside(with_value))
             if turn:
                 halves = [ratio_of(half, taken, other) for half in (turn.below, turn.above)]
                 return [
@@ -354,10 +379,16 @@ def _outside(places: set[Candidate]) -> Callable[[Block], float]:
     return lambda block: float(block.place not in places)
 
 
-def certainty(overs: Iterable[Over], alone: Sequence[Candidate] = ()) -> Certainty:
-    """Return the certainty that the side taken is ahead of all others."""
-    found = {certainty_of(over) for over in overs}
-    if Certainty.AHEAD in found or alone or not found:
+def certainty(pooled_ratios: Iterable[Over], not_compared: Sequence[Candidate] = ()) -> Certainty:
+    """Return the certainty that the side taken is ahead of all others: that of the least certain of
+    its ratios.
+
+    AHEAD is the least certain: more runs might change the side. It also holds where the side has no
+    rival, or shares no setting with one of them (`not_compared`). FEW is next. TIE goes before
+    SURE: a side that ties with one rival is not surely ahead of all.
+    """
+    found = {certainty_of(over) for over in pooled_ratios}
+    if Certainty.AHEAD in found or not_compared or not found:
         return Certainty.AHEAD
     return next(one for one in (Certainty.FEW, Certainty.TIE, Certainty.SURE) if one in found)
 
@@ -393,9 +424,11 @@ def _rates(here: Setting, order: Sequence[Candidate], ceiling: Sequence[Candidat
     )
 
 
-def _share(found: Sequence[Setting], side: Candidate, ceiling: Candidate) -> float | None:
+def _share_of_ceiling(
+    settings: Sequence[Setting], side: Candidate, ceiling: Candidate
+) -> float | None:
     """Return how much of the ceiling's rate a side reaches."""
-    blocks = [setting.rates for setting in found]
+    blocks = [setting.rates for setting in settings]
     if not over_settings.shared(blocks, side, ceiling):
         return None
     return math.exp(over_settings.compare(blocks, side, ceiling).middle)
@@ -403,21 +436,23 @@ def _share(found: Sequence[Setting], side: Candidate, ceiling: Candidate) -> flo
 
 def _rows(
     used: Sequence[Setting],
-    found: Sequence[Setting],
+    settings: Sequence[Setting],
     sides: Sequence[Candidate],
     taken: Candidate,
-    overs: Mapping[Candidate, Over],
-    loses: frozenset[Candidate],
+    pooled_ratios: Mapping[Candidate, Over],
+    losers: frozenset[Candidate],
     fair: Fair,
     given: Given,
 ) -> list[Row]:
-    """Return how many times as fast as the side taken each is; a dot is a setting, or with one
-    setting a pair.
+    """Return the rows of all sides: how many times as fast as the side taken each is. A dot is a
+    setting; where there is only one setting, a pair of runs.
     """
     blocks, rows = [setting.rates for setting in used], []
-    together = over_settings.spread_of(blocks)
+    overall = over_settings.spread_of(blocks)
     for side in sides:
-        note = Note.LOSES if side in loses else Note.CEILING if loads_nothing(side.loader) else None
+        note = (
+            Note.LOSES if side in losers else Note.CEILING if loads_nothing(side.loader) else None
+        )
         if side == taken:
             rows.append(Row(side, 1.0, taken=True, n=0, note=Note.BASE))
             continue
@@ -426,7 +461,7 @@ def _rows(
             continue
         if not fair(side, taken) and note is None:
             note = Note.OTHER_FORM
-        seen = ratio_of(over_settings.compare(blocks, side, taken, overall=together), side, taken)
+        seen = ratio_of(over_settings.compare(blocks, side, taken, overall=overall), side, taken)
         dots = _dots(both, side, taken, given)
         rows.append(
             Row(side, seen.middle, seen.low, seen.high, seen.n, seen.settings, dots, note=note)
@@ -442,26 +477,30 @@ def shown(rows: Sequence[Row], most: int) -> tuple[Row, ...]:
 
 
 def _dots(
-    both: Sequence[Setting], ours: Candidate, theirs: Candidate, given: Given
+    both: Sequence[Setting], side: Candidate, other: Candidate, given: Given
 ) -> tuple[Dot, ...]:
     dots = []
     for setting in both:
-        left, right = setting.runs[ours], setting.runs[theirs]
+        left, right = setting.runs[side], setting.runs[other]
         common = [repeat for repeat in left if repeat in right]
-        pairs = setting.rates.pairs(ours, theirs)
+        pairs = setting.rates.pairs(side, other)
         runs: list[tuple[str, ...]] = [(left[repeat], right[repeat]) for repeat in sorted(common)]
         runs = runs or [(*left.values(), *right.values())]
         if len(both) > 1:
             pairs, runs = [median(pairs)], [tuple(run for pair in runs for run in pair)]
         dots += [
-            Dot(math.exp(pair), of, not given.warned.isdisjoint(of))
-            for pair, of in zip(pairs, runs, strict=True)
+            Dot(math.exp(pair), ids, not given.warned.isdisjoint(ids))
+            for pair, ids in zip(pairs, runs, strict=True)
         ]
     return tuple(dots)
 
 
 def _settles(
-    given: Given, used: Sequence[Setting], taken: Candidate, rivals: Sequence[Over], one_of: float
+    given: Given,
+    used: Sequence[Setting],
+    taken: Candidate,
+    rivals: Sequence[Over],
+    comparisons: float,
 ) -> Settles | None:
     """Return the cheapest further runs that would probably separate the side taken from one that
     might be better.
@@ -471,9 +510,9 @@ def _settles(
         if certainty_of(over) in (Certainty.TIE, Certainty.SURE):
             continue
         seen = over_settings.compare(
-            [setting.rates for setting in used], taken, over.against, one_of
+            [setting.rates for setting in used], taken, over.against, comparisons
         )
-        more = over_settings.more_pairs(seen, one_of)
+        more = over_settings.more_pairs(seen, comparisons)
         both = [setting for setting in used if {taken, over.against} <= {*setting.rates.cells}]
         if more is None:
             continue
@@ -503,12 +542,12 @@ def _settles(
     return min(offers, key=lambda offer: offer.workers_s, default=None)
 
 
-def _also(found: Sequence[Setting], order: Sequence[Candidate], fair: Fair) -> list[Also]:
+def _also(settings: Sequence[Setting], order: Sequence[Candidate], fair: Fair) -> list[Also]:
     """Return of each setting what is ahead there, and of what; those with the largest lead
     first.
     """
     told = []
-    for setting in found:
+    for setting in settings:
         there = [side for side in order if side in setting.rates.cells]
         if len(there) < 2:
             continue

@@ -30,13 +30,15 @@ def answer(given: Given, choice: Choice) -> Answer | None:
     """Return the batch to take, of the series with the most batches that reaches most; others are
     told beside it.
     """
-    learned = given.learned
+    learned = given.with_top1
     series = [
         part
-        for same in _series.with_most(learned, "global_batch")
+        for same in _series.with_most_values(learned, "global_batch")
         for _, part in same.groupby("schedule")
     ]
-    answers = [_of(given, part) for part in series if part["global_batch"].nunique() > 1]
+    answers = [
+        _answer_of_series(given, part) for part in series if part["global_batch"].nunique() > 1
+    ]
     if not answers:
         return None
     answers.sort(
@@ -56,26 +58,33 @@ def _also(answer: Answer) -> Also:
     )
 
 
-def _of(given: Given, series: pd.DataFrame) -> Answer:
+def _answer_of_series(given: Given, series: pd.DataFrame) -> Answer:
     parts = {int(str(size)): part for size, part in series.groupby("global_batch")}
     top1 = {size: by_repeat(part, "top1") for size, part in parts.items()}
     least, *larger = top1
-    apart = {size: _series.points(top1, size, least, given.one_of(len(larger))) for size in larger}
+    differences = {
+        size: _series.difference_in_points(
+            top1, size, least, given.counted_comparisons(len(larger))
+        )
+        for size in larger
+    }
     lost = [
         size
-        for size, seen in apart.items()
+        for size, seen in differences.items()
         if seen.verdict < 0 and seen.high is not None and seen.high < -LOSS
     ]
     measured = [
-        size for size, seen in apart.items() if seen.low is None and seen.middle < -LOSS
+        size for size, seen in differences.items() if seen.low is None and seen.middle < -LOSS
     ]  # one run each
     limit = min([*lost, *measured], default=None)
     # What is not shown to lose, and whose measured loss is no more than a point.
     kept = [
-        size for size in larger if apart[size].middle >= -LOSS and (limit is None or size < limit)
+        size
+        for size in larger
+        if differences[size].middle >= -LOSS and (limit is None or size < limit)
     ]
     taken = max([least, *kept])
-    unsaid = [size for size in larger if size not in lost and not _holds(apart[size])]
+    unsaid = [size for size in larger if size not in lost and not _holds(differences[size])]
     few = min(len(values) for values in top1.values()) < 2
     open_ = [size for size in unsaid if size >= taken and (limit is None or size <= limit)]
     certainty = Certainty.FEW if few else Certainty.AHEAD if open_ else Certainty.SURE
@@ -100,7 +109,7 @@ def _of(given: Given, series: pd.DataFrame) -> Answer:
     ]
     if lost or measured:
         size = min([*lost, *measured])
-        over = ratio_of(apart[size], candidates[size], candidates[least], of_logs=False)
+        over = ratio_of(differences[size], candidates[size], candidates[least], of_logs=False)
         facts.append(
             Fact("loses", {"over": over, "larger too": size != larger[-1], "surely": size in lost})
         )
@@ -111,7 +120,7 @@ def _of(given: Given, series: pd.DataFrame) -> Answer:
         taken=candidates[taken],
         among=tuple(candidates.values()),
         as_good=tuple(candidates[size] for size in open_ if size != taken),
-        over=ratio_of(apart[taken], candidates[taken], candidates[least], of_logs=False)
+        over=ratio_of(differences[taken], candidates[taken], candidates[least], of_logs=False)
         if taken != least
         else None,
         measure="top-1",

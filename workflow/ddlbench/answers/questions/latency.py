@@ -20,7 +20,7 @@ def answer(given: Given, choice: Choice) -> Answer | None:
     answers = [
         one
         for rule in kinds.non_training()
-        for one in _of(given, given.tables.get(rule.table, pd.DataFrame()))
+        for one in _answers_of_table(given, given.tables.get(rule.table, pd.DataFrame()))
     ]
     if not answers:
         return None
@@ -36,27 +36,31 @@ def _also(answer: Answer) -> Also:
     return Also(where, best.candidate, second, best.middle, best.low, best.high, best.n)
 
 
-def _of(given: Given, table: pd.DataFrame) -> list[Answer]:
+def _answers_of_table(given: Given, table: pd.DataFrame) -> list[Answer]:
     answers = []
     for model, part in (
         table.dropna(subset=["latency_p50_s", "member"]).groupby("model") if len(table) else ()
     ):
-        ours = part[part["batch"] == part["batch"].min()]
-        rows = [_row(given, str(way), runs) for way, runs in ours.groupby("member")]
+        smallest = part[part["batch"] == part["batch"].min()]
+        rows = [_row(given, str(way), runs) for way, runs in smallest.groupby("member")]
         rows.sort(key=lambda row: row.middle)
         rows = [Row(**{**vars(row), "taken": n == 0}) for n, row in enumerate(rows)]
         answers.append(
             Answer(
                 question="latency",
                 rule="soonest",
-                certainty=_series.of_intervals(rows),
+                certainty=_series.certainty_of_least(rows),
                 taken=rows[0].candidate,
                 among=tuple(row.candidate for row in rows),
                 as_good=tuple(row.candidate for row in rows[1:] if not _series.below(rows[0], row)),
                 measure="latency",
                 unit="ms",
                 rows=tuple(rows),
-                why=(Fact("asked", {"model": str(model), "pictures": int(ours["batch"].iloc[0])}),),
+                why=(
+                    Fact(
+                        "asked", {"model": str(model), "pictures": int(smallest["batch"].iloc[0])}
+                    ),
+                ),
             )
         )
     return answers

@@ -29,13 +29,13 @@ def answer(given: Given, choice: Choice) -> Answer | None:
     None where no memory of a device was measured: what a process holds on a CPU is mostly what it
     has imported.
     """
-    measured = given.learning
+    measured = given.with_real_data
     peak = measured["peak_device_memory_bytes"].astype("float64") / GIB
     held = measured.assign(peak=peak)[peak > 0]
     if held.empty:
         return None
     axis = "framework" if held["framework"].nunique() > 1 else "loader"
-    for same in _series.with_most(held, axis, ("workers", "global_batch", "schedule"))[:1]:
+    for same in _series.with_most_values(held, axis, ("workers", "global_batch", "schedule"))[:1]:
         parts = {str(name): part for name, part in same.groupby(axis)}
         cells = {
             name: {n: math.log(v) for n, v in by_repeat(part, "peak").items()}

@@ -19,9 +19,9 @@ def answer(given: Given, choice: Choice) -> Answer | None:
     """
     if any(vars(choice).values()):
         return None
-    runs, measure, unit = given.learning, RATE, f"{given.sample}/s"
+    runs, measure, unit = given.with_real_data, RATE, f"{given.sample}/s"
     if runs[RATE].isna().all():
-        runs, measure, unit = given.learned, "top1", "%"
+        runs, measure, unit = given.with_top1, "top1", "%"
     runs = runs[runs[measure].notna()]
     if runs.empty:
         return None

@@ -48,7 +48,7 @@ def answer(given: Given, choice: Choice) -> Answer | None:
     return Answer(
         question="time",
         rule="soonest",
-        certainty=_series.of_intervals(rows),
+        certainty=_series.certainty_of_least(rows),
         taken=rows[0].candidate,
         among=tuple(row.candidate for row in rows),
         as_good=tuple(row.candidate for row in rows[1:] if not _series.below(rows[0], row)),

@@ -89,36 +89,46 @@ class Series:
 
 def answer(given: Given, choice: Choice) -> Answer | None:
     """Return how many workers to take, or None where no series has several numbers of them."""
-    target, found = given.once("series over workers", lambda: _all_series(given))
-    if not found:
+    target, all_series = given.cached("series over workers", lambda: _all_series(given))
+    if not all_series:
         return None
-    series = max(found, key=lambda one: _weight(one, choice))
+    series = max(all_series, key=lambda one: _weight(one, choice))
     same = (
-        [one for one in found if _alike(one, series) and series.counts == one.counts]
+        [one for one in all_series if _same_side(one, series) and series.counts == one.counts]
         if given.ours
         else [series]
     )
     scores, speeds = [one.score for one in same], [one.speed for one in same]
     counts = series.counts
-    one_of = given.one_of(len(counts) - 1)
+    comparisons = given.counted_comparisons(len(counts) - 1)
     best = max(counts, key=lambda n: (_score(scores, n, counts[0]), -n))
     named = {n: Candidate(workers=n) for n in counts}
-    overs = {
-        n: ratio_of(over_settings.compare(scores, best, n, one_of), named[best], named[n])
+    pooled_ratios = {
+        n: ratio_of(over_settings.compare(scores, best, n, comparisons), named[best], named[n])
         for n in counts
         if n != best
     }
     good = [
-        n for n, over in overs.items() if over.verdict < 1 and (over.low is None or over.low <= 1)
+        n
+        for n, over in pooled_ratios.items()
+        if over.verdict < 1 and (over.low is None or over.low <= 1)
     ]
     keeps = _keeps_accuracy(given, series, counts, best)
     taken = keeps.values["kept"] if keeps and keeps.values["kept"] is not None else best
-    rival = counts[0] if best != counts[0] else max(overs, key=lambda n: -overs[n].middle)
+    rival = (
+        counts[0]
+        if best != counts[0]
+        else max(pooled_ratios, key=lambda n: -pooled_ratios[n].middle)
+    )
     whole_nodes = _is_priced(given) and given.goal in (Goal.BALANCED, Goal.CHEAPEST)
-    facts = [Fact("score", {"over": overs[rival], "goal": given.goal, "whole_nodes": whole_nodes})]
+    facts = [
+        Fact(
+            "score", {"over": pooled_ratios[rival], "goal": given.goal, "whole_nodes": whole_nodes}
+        )
+    ]
     shown = best if best != counts[0] else counts[-1]
     speed = ratio_of(
-        over_settings.compare(speeds, shown, counts[0], one_of), named[shown], named[counts[0]]
+        over_settings.compare(speeds, shown, counts[0], comparisons), named[shown], named[counts[0]]
     )
     facts.append(Fact("speed", {"over": speed, "ideal": shown / counts[0], "where": series.where}))
     if keeps:
@@ -129,27 +139,29 @@ def answer(given: Given, choice: Choice) -> Answer | None:
     return Answer(
         question="workers",
         rule=given.goal,
-        certainty=_certainty(overs, series),
+        certainty=_certainty(pooled_ratios, series),
         taken=Candidate(workers=taken),
         among=tuple(named.values()),
-        as_good=tuple(named[n] for n in good if overs[n].low is not None),
-        over=overs[rival],
+        as_good=tuple(named[n] for n in good if pooled_ratios[n].low is not None),
+        over=pooled_ratios[rival],
         measure="speed-up" if target is None else "sooner",
         unit="" if target is None else f"{target:g}",
-        rows=tuple(_rows(given, same, counts, taken, one_of)),
-        settles=_settles(given, same, best, good, one_of),
+        rows=tuple(_rows(given, same, counts, taken, comparisons)),
+        settles=_settles(given, same, best, good, comparisons),
         why=tuple(facts),
-        also=tuple(_also(given, found, series)),
+        also=tuple(_also(given, all_series, series)),
         runs=tuple(dict.fromkeys(str(run) for one in same for run in one.runs["run"])),
-        open=_open(same, best, [n for n in good if certainty_of(overs[n]) is not Certainty.TIE]),
+        open=_undecided_runs(
+            same, best, [n for n in good if certainty_of(pooled_ratios[n]) is not Certainty.TIE]
+        ),
     )
 
 
 def _all_series(given: Given) -> tuple[float | None, list[Series]]:
-    """Return the target that times are to, if they are, and all series with several numbers of
+    """Return the accuracy that is the target, or None, and all series with several numbers of
     workers.
     """
-    table = counted_runs(given.learning)
+    table = counted_runs(given.with_real_data)
     table = table.assign(compared_s=compared_s(table, "steps"))
     targets, target = given.tables.get("reached", pd.DataFrame()), None
     if len(targets) and (given.goal is Goal.TARGET or not given.ours):
@@ -159,15 +171,15 @@ def _all_series(given: Given) -> tuple[float | None, list[Series]]:
     several = table["workers"].groupby(number).transform("nunique") > 1
     if not several.any():
         return target, []
-    tell = [
+    varying = [
         name
         for name in varying_settings(table[several])
         if name not in ("model", "schedule", "machine")
     ]
-    columns = dict.fromkeys(name for name in (*READ, *SERIES, *tell) if name in table)
+    columns = dict.fromkeys(name for name in (*READ, *SERIES, *varying) if name in table)
     narrow = table.loc[several, list(columns)]
     groups = [part for _, part in narrow.groupby(number[several])]
-    return target, [_one(given, part, tell) for part in groups]
+    return target, [_make_series(given, part, varying) for part in groups]
 
 
 def _to_target(runs: pd.DataFrame, targets: pd.DataFrame) -> pd.DataFrame:
@@ -186,19 +198,19 @@ def _to_target(runs: pd.DataFrame, targets: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(parts)
 
 
-def _one(given: Given, part: pd.DataFrame, tell: Sequence[str]) -> Series:
-    first = part.iloc[0]
+def _make_series(given: Given, runs: pd.DataFrame, varying: Sequence[str]) -> Series:
+    first = runs.iloc[0]
     speed: dict[Any, dict[Any, float]] = {}
     score: dict[Any, dict[Any, float]] = {}
     ids, once_s, nodes = {}, {}, {}
-    for workers, runs in part.groupby("workers"):
+    for workers, of_workers in runs.groupby("workers"):
         n = int(str(workers))
-        times_s = by_repeat(runs, "compared_s")
+        times_s = by_repeat(of_workers, "compared_s")
         speed[n] = {repeat: -math.log(value) for repeat, value in times_s.items()}
-        known = given.ours and "nodes" in runs and runs["nodes"].notna().all()
-        nodes[n] = int(runs["nodes"].iloc[0]) if known else 0
-        once_s[n] = float(runs["run_s"].median())
-        ids[n] = dict(zip(times_s, runs["run"].astype(str), strict=True))
+        known = given.ours and "nodes" in of_workers and of_workers["nodes"].notna().all()
+        nodes[n] = int(of_workers["nodes"].iloc[0]) if known else 0
+        once_s[n] = float(of_workers["run_s"].median())
+        ids[n] = dict(zip(times_s, of_workers["run"].astype(str), strict=True))
         score[n] = {repeat: _goal(given, value, n, nodes[n]) for repeat, value in speed[n].items()}
     where = Candidate(
         framework=None if pd.isna(first["loader"]) else str(first["framework"]),
@@ -206,16 +218,14 @@ def _one(given: Given, part: pd.DataFrame, tell: Sequence[str]) -> Series:
         model=str(first["model"]),
         schedule=None if first["schedule"] == OWN else str(first["schedule"]),
         machine=str(first["machine"]) if pd.isna(first["loader"]) else None,
-        more=tuple((name, first[name]) for name in tell if not pd.isna(first[name])),
+        more=tuple((name, first[name]) for name in varying if not pd.isna(first[name])),
     )
     place = tuple(str(first[name]) for name in SERIES)
-    return Series(where, Block(place, speed), Block(place, score), part, ids, once_s, nodes)
+    return Series(where, Block(place, speed), Block(place, score), runs, ids, once_s, nodes)
 
 
 def _goal(given: Given, speed: float, workers: int, nodes: int) -> float:
-    """Return the logarithm of what the goal wants much of, for a run of this speed (a
-    logarithm).
-    """
+    """Return the logarithm of what the goal maximises, for a run of this speed (a logarithm)."""
     if given.goal in (Goal.FASTEST, Goal.TARGET):
         return speed
     paid = given.tariff.workers_blocked(workers, nodes) if _is_priced(given) else workers
@@ -227,7 +237,7 @@ def _is_priced(given: Given) -> bool:
     return given.tariff.price_per_worker_hour is not None
 
 
-def _open(same: Sequence[Series], best: int, rivals: Sequence[int]) -> tuple[str, ...]:
+def _undecided_runs(same: Sequence[Series], best: int, rivals: Sequence[int]) -> tuple[str, ...]:
     """Return the runs of the number of workers taken and of those that may be better yet."""
     return tuple(
         run for one in same for n in (best, *rivals) if rivals for run in one.ids[n].values()
@@ -235,31 +245,29 @@ def _open(same: Sequence[Series], best: int, rivals: Sequence[int]) -> tuple[str
 
 
 def _weight(series: Series, choice: Choice) -> tuple[Any, ...]:
-    """Return what makes a series the answer: the sides taken, repeats at its most workers, counts,
-    the most workers.
+    """Return the key by which series are ranked: the first screen shows the largest. It counts the
+    sides that other answers take, repeats at the most workers, worker counts, the most workers,
+    runs.
     """
     sides = ((series.where.framework, choice.framework), (series.where.loader, choice.loader))
-    fits = sum(ours == wanted for ours, wanted in sides if wanted is not None)
+    fits = sum(has == wanted for has, wanted in sides if wanted is not None)
     counts = series.counts
     return fits, min(len(series.ids[counts[-1]]), 2), len(counts), counts[-1], len(series.runs)
 
 
-def _alike(one: Series, other: Series) -> bool:
-    ours, theirs = one.where, other.where
-    return (ours.framework, ours.loader, ours.model) == (
-        theirs.framework,
-        theirs.loader,
-        theirs.model,
-    )
+def _same_side(one: Series, other: Series) -> bool:
+    """Return whether two series share framework, loader and model."""
+    left, right = one.where, other.where
+    return (left.framework, left.loader, left.model) == (right.framework, right.loader, right.model)
 
 
 def _score(blocks: Sequence[Block], n: int, base: int) -> float:
     return 0.0 if n == base else over_settings.compare(blocks, n, base).middle
 
 
-def _certainty(overs: Mapping[int, Over], series: Series) -> Certainty:
+def _certainty(pooled_ratios: Mapping[int, Over], series: Series) -> Certainty:
     """Return the certainty that this number of workers serves the goal best."""
-    found = {certainty_of(over) for over in overs.values()}
+    found = {certainty_of(over) for over in pooled_ratios.values()}
     order = (Certainty.AHEAD, Certainty.FEW, Certainty.TIE, Certainty.SURE)
     return next(one for one in order if one in found)
 
@@ -273,7 +281,7 @@ def _keeps_accuracy(given: Given, series: Series, counts: Sequence[int], best: i
     if pd.isna(each) or best == counts[0]:
         return None
     batches = {n: int(each) * n for n in counts if n <= best}
-    learned, first = given.learned, series.runs.iloc[0]
+    learned, first = given.with_top1, series.runs.iloc[0]
     same = together.rows_like(learned, first, ("dataset", "model", "recipe", "schedule"))
     for keys in (("framework", "options"), ("loader",)):  # another one may learn otherwise
         own = together.rows_like(same, first, keys)
@@ -295,7 +303,7 @@ def _keeps_accuracy(given: Given, series: Series, counts: Sequence[int], best: i
 
 def _loses(given: Given, top1: Mapping[int, Mapping[Any, float]], n: int, base: int) -> bool:
     """Return whether n workers' batch costs significantly more than a point."""
-    points = _series.points(top1, n, base, given.one_of(len(top1) - 1))
+    points = _series.difference_in_points(top1, n, base, given.counted_comparisons(len(top1) - 1))
     return points.verdict < 0 and points.high is not None and points.high < -LOSS
 
 
@@ -307,7 +315,7 @@ def _losses(given: Given, series: Series, base: int, most: int) -> list[Fact]:
     each = series.runs["batch_per_worker"].iloc[0]
     if not len(table) or "run" not in table or pd.isna(each) or most == base:
         return []  # with the same batch in sum a step of more workers has less to do
-    sides = [_of_step(table, series, n) for n in (base, most)]
+    sides = [_seconds_of_a_step(table, series, n) for n in (base, most)]
     if None in sides:
         return []
     before, after = (side for side in sides if side is not None)
@@ -321,7 +329,7 @@ def _losses(given: Given, series: Series, base: int, most: int) -> list[Fact]:
                                "step_s": before["total_s"]})]  # fmt: skip
 
 
-def _of_step(table: pd.DataFrame, series: Series, n: int) -> dict[str, float] | None:
+def _seconds_of_a_step(table: pd.DataFrame, series: Series, n: int) -> dict[str, float] | None:
     """Return the seconds of one step by parts, over all repeats; parts that frameworks cannot
     separate are `together_s`.
     """
@@ -341,7 +349,7 @@ def _of_step(table: pd.DataFrame, series: Series, n: int) -> dict[str, float] | 
 
 
 def _rows(
-    given: Given, same: Sequence[Series], counts: Sequence[int], taken: int, one_of: float
+    given: Given, same: Sequence[Series], counts: Sequence[int], taken: int, comparisons: float
 ) -> Iterator[Row]:
     """Yield how many times as fast as the fewest each number of workers is; a dot is a pair, or a
     series.
@@ -350,7 +358,7 @@ def _rows(
     yield Row(Candidate(workers=base), 1.0, taken=taken == base, n=0, note=Note.BASE, ideal=1.0)
     for n in counts[1:]:
         seen = ratio_of(
-            over_settings.compare(blocks, n, base, one_of),
+            over_settings.compare(blocks, n, base, comparisons),
             Candidate(workers=n),
             Candidate(workers=base),
         )
@@ -375,16 +383,16 @@ def _rows(
 
 
 def _settles(
-    given: Given, same: Sequence[Series], best: int, good: Sequence[int], one_of: float
+    given: Given, same: Sequence[Series], best: int, good: Sequence[int], comparisons: float
 ) -> Settles | None:
     """Return the cheapest runs that would separate the number of workers taken from one that is as
     good so far.
     """
     offers = []
     for n in good:
-        seen = over_settings.compare([one.score for one in same], best, n, one_of)
+        seen = over_settings.compare([one.score for one in same], best, n, comparisons)
         over = ratio_of(seen, Candidate(workers=best), Candidate(workers=n))
-        more = over_settings.more_pairs(seen, one_of)
+        more = over_settings.more_pairs(seen, comparisons)
         if more is None or certainty_of(over) is Certainty.TIE:
             continue
         runs_s = more * sum(one.once_s[best] + one.once_s[n] for one in same)
