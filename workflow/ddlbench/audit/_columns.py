@@ -72,14 +72,16 @@ NO_RULE = {
 }
 
 
-def looked_at(asked: Iterable[Rule] | None = None) -> dict[str, list[str]]:
-    """Return the rules (given ones; None: all) by the column of table `runs` that they look at."""
-    rules: dict[str, list[str]] = {name: [] for name in columns()}
-    for rule in all_rules().values() if asked is None else asked:
+def rules_by_column(rules: Iterable[Rule] | None = None) -> dict[str, list[str]]:
+    """Return the names of rules by the column of table `runs` that they check; of all rules, or of
+    these.
+    """
+    names: dict[str, list[str]] = {name: [] for name in columns()}
+    for rule in all_rules().values() if rules is None else rules:
         needed = [need.removeprefix("runs.") for need in rule.needs if need.startswith("runs.")]
         for name in dict.fromkeys((*needed, *rule.also)):
-            rules.setdefault(name, []).append(rule.name)
-    return rules
+            names.setdefault(name, []).append(rule.name)
+    return names
 
 
 def columns() -> tuple[str, ...]:
@@ -100,10 +102,10 @@ def why_none(column: str) -> str:
     return ""
 
 
-def lines(asked: Iterable[Rule]) -> list[str]:
+def lines(rules: Iterable[Rule]) -> list[str]:
     """Return the table for people, of these rules."""
     text = ["| column | rules, or why none |", "|---|---|"]
-    for name, rules in looked_at(asked).items():
-        said = ", ".join(rules) or why_none(name) or "no rule checks it yet"
-        text.append(f"| `{name}` | {said} |")
+    for name, names in rules_by_column(rules).items():
+        cell = ", ".join(names) or why_none(name) or "no rule checks it yet"
+        text.append(f"| `{name}` | {cell} |")
     return text

@@ -49,12 +49,12 @@ def ids(rows: pd.DataFrame) -> tuple[str, ...]:
 
 
 def differing(
-    table: pd.DataFrame, column: str, keys: Sequence[str], says: str
+    table: pd.DataFrame, column: str, keys: Sequence[str], noun: str
 ) -> Iterator[Finding]:
     """Yield a finding for each group of rows, alike in `keys`, that differ in `column`; nulls are
     passed over.
 
-    `says` is what the column is, in words. The rarest value's runs come first.
+    `noun` is what the column is called in the finding. The rarest value's runs come first.
     """
     keys = present(table, keys)
     table = table[table[column].notna()]
@@ -71,39 +71,40 @@ def differing(
         more = [f"{len(parts) - 4} more values"] if len(parts) > 4 else []
         rarest_first = rows.iloc[rows[column].map(counts).argsort(kind="stable")]
         yield Finding(
-            ids(rarest_first), f"{says} differ{in_(cell)}: {', '.join([*parts[:4], *more])}"
+            ids(rarest_first), f"{noun} differ{in_parentheses(cell)}: {', '.join([*parts[:4], *more])}"
         )
 
 
-def frameworks_apart(runs: pd.DataFrame, column: str, says: str, least: float) -> Iterator[Finding]:
-    """Yield a finding for each two frameworks whose repeats, alike in all else, differ
-    significantly in a column of positive numbers, all judged at once, and by more than the share
-    `least`; `says` is what the column is, in words.
+def differing_frameworks(runs: pd.DataFrame, column: str, noun: str, least: float) -> Iterator[Finding]:
+    """Yield a finding for each two frameworks that differ in a column of positive numbers:
+    significantly, all pairs judged at once, and by more than the share `least`.
+
+    Their runs share everything else. `noun` is what the column is called in the finding.
     """
     runs, pairs = runs[positive(runs[column])], []
-    apart = differing_with("framework")
-    for _, rows in groups(runs, [name for name in (*COMPARED, *CELL) if name not in apart]):
+    follows = differing_with("framework")
+    for _, rows in groups(runs, [name for name in (*COMPARED, *CELL) if name not in follows]):
         columns = present(rows, ["model", "loader", "workers", "global_batch"])
         cell = words(columns, rows[columns].iloc[0])
         sides = [
             (name, side) for name, side in rows.groupby("framework") if side["repeat"].is_unique
         ]
-        for (left, ours), (right, theirs) in combinations(sides, 2):
+        for (left, left_runs), (right, right_runs) in combinations(sides, 2):
             first, second = (
-                dict(zip(side["repeat"], side[column], strict=True)) for side in (ours, theirs)
+                dict(zip(side["repeat"], side[column], strict=True)) for side in (left_runs, right_runs)
             )
-            pairs.append((cell, left, right, pd.concat([ours, theirs]), ratio(first, second)))
+            pairs.append((cell, left, right, pd.concat([left_runs, right_runs]), ratio(first, second)))
     for (cell, left, right, rows, _), pair in zip(
-        pairs, control_false_discoveries([each[-1] for each in pairs]), strict=True
+        pairs, control_false_discoveries([one[-1] for one in pairs]), strict=True
     ):
         if pair.verdict != CANNOT_TELL and abs(math.log(pair.middle)) > math.log1p(least):
-            text = f"{says} of {left} is {pair.middle:.3g} times that of {right}"
+            text = f"{noun} of {left} is {pair.middle:.3g} times that of {right}"
             yield Finding(
-                ids(rows), f"{text} ({pair.low:.3g} to {pair.high:.3g}, {pair.n} pairs){in_(cell)}"
+                ids(rows), f"{text} ({pair.low:.3g} to {pair.high:.3g}, {pair.n} pairs){in_parentheses(cell)}"
             )
 
 
-def in_(what: str) -> str:
+def in_parentheses(what: str) -> str:
     """Format ` (lenet, batch 64)`; return "" for ""."""
     return f" ({what})" if what else ""
 
@@ -116,12 +117,12 @@ def short(value: Any) -> str:
     return f"{text[:12]}..." if len(text) == 64 and " " not in text else text
 
 
-def each(table: pd.DataFrame, bad: pd.Series[bool], says: str) -> Iterator[Finding]:
-    """Yield a finding for each bad row. `says` is a format string with the row's columns."""
+def finding_per_row(table: pd.DataFrame, bad: pd.Series[bool], template: str) -> Iterator[Finding]:
+    """Yield a finding for each bad row; its text is `template`, filled with the row's columns."""
     rows = table[bad.astype("bool")]
     for row, name in zip(rows.to_dict("records"), row_names(rows), strict=True):
         yield Finding(
-            (name,), says.format(**{str(key): short(value) for key, value in row.items()})
+            (name,), template.format(**{str(key): short(value) for key, value in row.items()})
         )
 
 

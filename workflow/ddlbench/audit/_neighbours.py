@@ -20,9 +20,10 @@ COLUMNS = ("run", "hosts", "begun_s", "ended_s")  # times in seconds since 1970
 
 
 def read(folder: Path, since_s: float) -> pd.DataFrame:
-    """Return the records in a folder of runs whose log was written after this time [s since 1970]:
-    one that ended before is no neighbour of what began then. A log that makes no sense is left out:
-    tables refuse it.
+    """Return the records in a folder of runs whose log changed after `since_s` [s since 1970].
+
+    A run that ended earlier cannot have disturbed one that began then. A log that cannot be
+    understood is left out, because tables refuse it.
     """
     return pd.DataFrame(_rows(folder, since_s), columns=[*COLUMNS])
 

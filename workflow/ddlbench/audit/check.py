@@ -30,7 +30,7 @@ def audit(material: Material, names: Iterable[str] | None = None) -> list[Row]:
     rows = [
         row
         for name in (all_rules() if names is None else names)
-        for row in _asked(all_rules()[name], material)
+        for row in _check(all_rules()[name], material)
     ]
     order = [*SEVERITIES, NOT_CHECKED]
     broken: dict[str, set[str]] = {}
@@ -39,7 +39,7 @@ def audit(material: Material, names: Iterable[str] | None = None) -> list[Row]:
     return sorted(rows, key=lambda row: (order.index(row["severity"]), -len(broken[row["rule"]])))
 
 
-def _asked(rule: Rule, material: Material) -> list[Row]:
+def _check(rule: Rule, material: Material) -> list[Row]:
     """Return what one rule finds, and what it could not check."""
     about_logs = any(need.startswith("submissions.") for need in rule.needs)
     advice = OF_OTHERS if of_others(material) and not about_logs else rule.what_to_do
@@ -101,16 +101,16 @@ def _by_design(material: Material, rows: pd.DataFrame, column: str) -> pd.Series
 
 
 def missing(material: Material, needs: Sequence[str]) -> tuple[str, Material | None]:
-    """Return what a rule lacks that could have been there, in words, and what it can check: rows
-    without a null in what it needs; None for nothing.
+    """Return what a rule lacks though it could be there, in words, and the material that it can
+    check: rows without a null in what it needs; None if there are none.
     """
     tables = dict(material.tables)
     lacks = []
     for need in needs:
         table, column = need.split(".")
         if table not in material.tables:
-            ours = "runs" in material.tables and table in AUDITED
-            return f"table {table} is missing" if ours or not material.tables else "", None
+            expected = "runs" in material.tables and table in AUDITED
+            return f"table {table} is missing" if expected or not material.tables else "", None
         if table == "runs" and material[table].empty:  # of other tables, no row may be good news
             return "table runs has no successful run", None
         if column not in material[table]:

@@ -52,39 +52,39 @@ def of_study(
 
 
 def of_tables(tables: Mapping[str, pd.DataFrame], convergence: Path | None = None) -> Material:
-    """Return tables of `collect` as an audit takes them.
+    """Return tables of `collect` as the material of an audit.
 
     Raises ValueError for runs without names, and for invalid counts.
     """
-    ours = dict(tables)
-    if "run" not in ours["runs"]:
+    audited = dict(tables)
+    if "run" not in audited["runs"]:
         raise ValueError("table runs has no column run, which names each run")
-    for name in [name for name in COUNTS if name in ours["runs"]]:
-        counts = ours["runs"][name]
+    for name in [name for name in COUNTS if name in audited["runs"]]:
+        counts = audited["runs"][name]
         for run, value in (
-            ours["runs"]
+            audited["runs"]
             .loc[counts.notna() & ~positive(counts), ["run", name]]
             .itertuples(index=False)
         ):
             raise ValueError(
                 f"table runs: {name} of {run} is {value!r}; allowed: numbers from 1 on"
             )
-    if "status" in ours["runs"]:
-        runs = ours["runs"]
-        failed, ours["runs"] = runs[~ended_well(runs)], successful(runs)
+    if "status" in audited["runs"]:
+        runs = audited["runs"]
+        failed, audited["runs"] = runs[~ended_well(runs)], successful(runs)
         broken = failed[["run"]].assign(
             rule=kinds.job_rules()[0].name, cause="its record has no successful end"
         )
-        ours["unsuccessful"] = failed
-        ours["failures"] = pd.concat([ours["failures"], broken]) if "failures" in ours else broken
-    ours["numbers"] = numbers(ours["runs"])
+        audited["unsuccessful"] = failed
+        audited["failures"] = pd.concat([audited["failures"], broken]) if "failures" in audited else broken
+    audited["numbers"] = numbers(audited["runs"])
     if convergence is not None:
-        ours["convergence"] = pd.read_csv(convergence)
-    return Material(ours)
+        audited["convergence"] = pd.read_csv(convergence)
+    return Material(audited)
 
 
 def numbers(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return what figures draw of these runs over the number of workers, one number per row:
+    """Return the numbers that figures draw of these runs over the number of workers, one per row:
     `quantity`, `value`.
     """
     needed = {*KEYS, "status", "workers", "global_batch", "batch_per_worker", "repeat", "run"}
@@ -121,7 +121,7 @@ def numbers(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _row(table: pd.DataFrame) -> pd.Series[str]:
-    """Return what each number is, in words."""
+    """Describe each number in words, by its settings."""
     here = [column for column in NAMED if column in table]
     texts = [words(here, values) for values in table[here].itertuples(index=False, name=None)]
     return pd.Series(texts, index=table.index, dtype="str")

@@ -9,7 +9,7 @@ import pandas as pd
 
 from ddlbench.analysis.together import COMPARED
 from ddlbench.audit import MLCOMMONS, TWELVE_WAYS, Finding, Findings, Material, rule
-from ddlbench.audit._compare import each, groups, ids, in_, present, timed
+from ddlbench.audit._compare import finding_per_row, groups, ids, in_parentheses, present, timed
 from ddlbench.core import registry
 
 
@@ -28,7 +28,7 @@ def whole_validation_set(material: Material) -> Findings:
     """
     runs = material.runs
     says = "accuracy of {validated_images} images; the validation split has {validation_images}"
-    return each(runs, runs["validated_images"] < runs["validation_images"], says)
+    return finding_per_row(runs, runs["validated_images"] < runs["validation_images"], says)
 
 
 @rule(
@@ -51,7 +51,7 @@ def top1_is_not_top5(material: Material) -> Findings:
         if {top1, top5} <= {*runs}:
             missed = (1 - runs[top1].astype("float64")) * runs["validated_images"].astype("float64")
             bad |= (runs[top1] > 0) & (runs[top1] == runs[top5]) & (missed >= least)
-    return each(
+    return finding_per_row(
         runs, bad, "top-1 is {final_top1} and top-5 is {final_top5}, of {validated_images} images"
     )
 
@@ -75,7 +75,7 @@ def validation_set_of_its_own(material: Material) -> Findings:
         how = ", ".join(sorted({*rows["validation"]}))
         yield Finding(
             ids(rows),
-            f"validation pictures were split off the training pictures{in_(dataset)}: {how}",
+            f"validation pictures were split off the training pictures{in_parentheses(dataset)}: {how}",
         )
 
 
@@ -100,8 +100,8 @@ def diverged(material: Material) -> Findings:
     whole = runs["epochs"] >= runs["of_epochs"] if {"epochs", "of_epochs"} <= {*runs} else True
     guesses = learns & whole & (runs["final_loss"] > 0.99 * runs["guessing"])  # batches scatter
     worse = learns & ~guesses & (runs["final_loss"] > runs["first_loss"])
-    yield from each(runs, guesses, "loss {final_loss} at the end; guessing gives {guessing}")
-    yield from each(runs, worse, "loss {final_loss} at the end, {first_loss} in the first epoch")
+    yield from finding_per_row(runs, guesses, "loss {final_loss} at the end; guessing gives {guessing}")
+    yield from finding_per_row(runs, worse, "loss {final_loss} at the end, {first_loss} in the first epoch")
 
 
 def _loss_of_guessing(dataset: str) -> float:
@@ -147,7 +147,7 @@ def convergence(material: Material) -> Findings:
         "top-1 of 75.9 % after {reached} epochs at batch {global_batch}; the reference needs"
         " {expected}"
     )
-    return each(runs, runs["reached"] < 0.9 * runs["expected"], says)
+    return finding_per_row(runs, runs["reached"] < 0.9 * runs["expected"], says)
 
 
 def _expected_epochs(points: pd.DataFrame, batch: float) -> float:
@@ -188,7 +188,7 @@ def speed_without_accuracy(material: Material) -> Findings:
         if speeds["global_batch"].nunique() > 1 and not highest >= largest:
             text = f"accuracies up to batch {highest:g}" if highest > 0 else "no accuracy"
             yield Finding(
-                ids(speeds), f"speeds are measured up to batch {largest}, and {text}{in_(what)}"
+                ids(speeds), f"speeds are measured up to batch {largest}, and {text}{in_parentheses(what)}"
             )
 
 
@@ -216,7 +216,7 @@ def accuracy_of_other_settings(material: Material) -> Findings:
                 f"speeds are of recipe {', '.join(sorted(fast))}, accuracies of"
                 f" {', '.join(sorted(right))}"
             )
-            yield Finding(ids(rows), f"{text}{in_(what)}")
+            yield Finding(ids(rows), f"{text}{in_parentheses(what)}")
 
 
 @rule(
@@ -238,6 +238,6 @@ def batch_confounded(material: Material) -> Findings:
             parts = [f"{b} on {w}" for w, b in sorted(pairs.itertuples(index=False, name=None))]
             yield Finding(
                 ids(rows),
-                f"accuracies of batch {', '.join(parts)} workers{in_(what)}: batch and workers"
+                f"accuracies of batch {', '.join(parts)} workers{in_parentheses(what)}: batch and workers"
                 " change together",
             )

@@ -1,7 +1,7 @@
 """Whether times, rates and energies of a run can be true, and how much of the run they rest on."""
 
 from ddlbench.audit import SC15, Finding, Findings, Material, rule
-from ddlbench.audit._compare import each, frameworks_apart, ids
+from ddlbench.audit._compare import finding_per_row, differing_frameworks, ids
 
 
 @rule(
@@ -40,7 +40,7 @@ def steady(material: Material) -> Findings:
     warm-up is MSER-5 (docs/statistics.md).
     """
     unsteady = ~material.runs["steady"].astype("bool")
-    return each(
+    return finding_per_row(
         material.runs,
         unsteady,
         "{cut_steps} of {steps} steps were cut as warm-up, and the rest is not steady",
@@ -63,7 +63,7 @@ def same_cut(material: Material) -> Findings:
     """
     runs = material.runs
     runs = runs.assign(share=1 - runs["cut_steps"] / runs["steps"])
-    return frameworks_apart(runs, "share", "the share of steps that count", 0.25)
+    return differing_frameworks(runs, "share", "the share of steps that count", 0.25)
 
 
 @rule(
@@ -80,7 +80,7 @@ def fine_clock(material: Material) -> Findings:
     """
     runs = material.runs
     coarse = runs["clock_resolution_s"] > 0.1 * runs["step_median_s"]
-    return each(
+    return finding_per_row(
         runs,
         coarse,
         "the clock's resolution is {clock_resolution_s} s; the median step takes {step_median_s} s",
@@ -104,7 +104,7 @@ def stalls(material: Material) -> Findings:
         "{stalls} of {timed_steps} steps stalled; the longest took {step_max_s} s, the median is"
         " {step_median_s} s"
     )
-    return each(runs, runs["stalls"] > 0.01 * runs["timed_steps"], says)
+    return finding_per_row(runs, runs["stalls"] > 0.01 * runs["timed_steps"], says)
 
 
 @rule(
@@ -120,7 +120,7 @@ def skipped_steps(material: Material) -> Findings:
     Steps without an update are fast and teach nothing.
     """
     runs = material.runs
-    return each(
+    return finding_per_row(
         runs,
         runs["skipped_steps"] > 0.01 * runs["steps"],
         "{skipped_steps} of {steps} steps had no update (overflow of fp16)",
@@ -135,7 +135,7 @@ def skipped_steps(material: Material) -> Findings:
 )
 def resumed_runs(material: Material) -> Findings:
     """Name runs that were interrupted: their caches were cold a second time."""
-    return each(
+    return finding_per_row(
         material.runs, material.runs["resumes"] > 0, "went on from a checkpoint {resumes} times"
     )
 
@@ -171,7 +171,7 @@ def energy_window(material: Material) -> Findings:
     # RAPL counts each millisecond; NVML some ten times a second, in parts.
     runs = material.runs.assign(least=material.runs["device"].map({"cpu": 1.0, "cuda": 10.0}))
     says = "energy was measured over {train_s} s on {device}; needed are at least {least} s"
-    return each(runs, runs["train_s"] < runs["least"], says)
+    return finding_per_row(runs, runs["train_s"] < runs["least"], says)
 
 
 @rule(
@@ -187,4 +187,4 @@ def impossible_utilisation(material: Material) -> Findings:
     (recomputation).
     """
     bad = ~material.runs["mfu"].between(0, 1, "right")
-    return each(material.runs, bad, "utilisation {mfu}; allowed: above 0, at most 1")
+    return finding_per_row(material.runs, bad, "utilisation {mfu}; allowed: above 0, at most 1")

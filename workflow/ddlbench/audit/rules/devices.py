@@ -7,7 +7,7 @@ from __future__ import annotations
 import pandas as pd
 
 from ddlbench.audit import SC15, Findings, Material, rule
-from ddlbench.audit._compare import differing, each
+from ddlbench.audit._compare import differing, finding_per_row
 
 SLOWER = 0.9  # of the mean clock of a run's GPUs, under which one of them is slow
 HOT_C = 85.0  # from about here GPUs lower their clock
@@ -59,10 +59,10 @@ def one_slow_device(material: Material) -> Findings:
         " {device_clock_mhz} MHz"
     )
     slow = runs["device_clock_least_mhz"] < SLOWER * runs["device_clock_mhz"]
-    yield from each(runs, slow, says)
+    yield from finding_per_row(runs, slow, says)
     if "device_temperature_c" in runs:
         hot = ~slow & (runs["device_temperature_c"] >= HOT_C)
-        yield from each(
+        yield from finding_per_row(
             runs, hot, "a GPU ended the training at {device_temperature_c} degrees Celsius"
         )
 
@@ -82,12 +82,12 @@ def cores_of_ranks(material: Material) -> Findings:
     Ranks that share a core take turns. Cores on another NUMA node copy and launch more slowly.
     """
     runs = material.runs
-    yield from each(
+    yield from finding_per_row(
         runs, runs["cores_per_rank"] < 1, "{cores_per_rank} hardware threads for each rank"
     )
     if "near_cores_least_share" in runs:
         far = runs["near_cores_least_share"] < NEAR
-        yield from each(
+        yield from finding_per_row(
             runs,
             far,
             "of the cores of a rank, only a share of {near_cores_least_share} is near its GPU",
@@ -122,7 +122,7 @@ def possible_power(material: Material) -> Findings:
         table = runs.assign(power=power, least=low, most=high)
         bad = power.notna() & ~power.between(low, high)
         found = [
-            *each(
+            *finding_per_row(
                 table,
                 bad,
                 name + " is {power} W over the training; plausible are {least} to {most} W",

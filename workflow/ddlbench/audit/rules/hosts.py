@@ -4,7 +4,7 @@ from itertools import combinations
 
 from ddlbench.analysis.together import CELL, COMPARED, differing_with
 from ddlbench.audit import SC15, TWELVE_WAYS, Finding, Findings, Material, rule
-from ddlbench.audit._compare import differing, groups, ids, in_, present, timed
+from ddlbench.audit._compare import differing, groups, ids, in_parentheses, present, timed
 
 WITHOUT_SIDES = [name for name in CELL if name not in differing_with("framework", "loader", "form")]
 
@@ -52,7 +52,7 @@ def same_hosts(material: Material) -> Findings:
         ]  # table runs has all
         more = [f"and {len(counts) - 8} more hosts"] if len(counts) > 8 else []
         rare = rows["hosts"].map(rows["hosts"].value_counts()).sort_values(kind="stable")
-        yield Finding(ids(rows.loc[rare.index]), f"hosts{in_(cell)}: {', '.join(parts + more)}")
+        yield Finding(ids(rows.loc[rare.index]), f"hosts{in_parentheses(cell)}: {', '.join(parts + more)}")
 
 
 @rule(
@@ -87,7 +87,7 @@ def nodes_confounded(material: Material) -> Findings:
                     f"{name} on {_few(of)}" for name, of in zip((left, right), nodes, strict=True)
                 ]
                 yield Finding(
-                    ids(rows), f"sides and nodes are the same{in_(what)}: {', '.join(parts)}"
+                    ids(rows), f"sides and nodes are the same{in_parentheses(what)}: {', '.join(parts)}"
                 )
                 break  # one cause
 
@@ -132,7 +132,7 @@ def energy_per_node(material: Material) -> Findings:
     for what, rows in groups(material.runs, ["machine", "dataset", "model", "recipe"]):
         filled = sorted(rows["workers_per_node"].unique())
         if len(filled) > 1:
-            text = f"nodes with {', '.join(map(str, filled))} workers{in_(what)}"
+            text = f"nodes with {', '.join(map(str, filled))} workers{in_parentheses(what)}"
             yield Finding(
                 ids(rows), f"energies of {text}; idle parts of a node are counted in full"
             )

@@ -5,7 +5,7 @@ from collections import Counter
 from ddlbench.analysis.failures import of_runs
 from ddlbench.analysis.together import ended_well
 from ddlbench.audit import MLCOMMONS, Finding, Findings, Material, rule
-from ddlbench.audit._compare import each, groups, ids
+from ddlbench.audit._compare import finding_per_row, groups, ids
 from ddlbench.records import BELIEVED
 
 LEAST_TOP1 = 0.749  # MLPerf's target of ResNet-50 in its first round; 0.759 since the second
@@ -36,7 +36,7 @@ def failed_runs(material: Material) -> Findings:
 @rule("warning", "refused.run", "follow the advice in each finding", "ddlbench/records/_sound.py")
 def refused_records(material: Material) -> Findings:
     """Name records that cannot be true; they are in no table and no figure."""
-    return each(
+    return finding_per_row(
         material["refused"], material["refused"]["run"].notna(), "{file}: {what}; {what_to_do}"
     )
 
@@ -55,7 +55,7 @@ def proved_readings(material: Material) -> Findings:
     Otherwise its rates may be those of another unit, by any factor.
     """
     runs = material.runs
-    yield from each(
+    yield from finding_per_row(
         runs,
         ~runs["reading_proved"].astype("bool"),
         "{reading}: nothing confirms its steps and samples",
@@ -81,7 +81,7 @@ def printed_rates(material: Material) -> Findings:
         "it prints {printed_samples_per_s} per s, its timestamps give {clock_samples_per_s}:"
         " {ratio} times as many"
     )
-    return each(runs, ~runs["printed_rate_agrees"].astype("bool"), says)
+    return finding_per_row(runs, ~runs["printed_rate_agrees"].astype("bool"), says)
 
 
 @rule(
@@ -104,13 +104,13 @@ def said_rates(material: Material) -> Findings:
         " times as many"
     )
     # The log's rate is a median of epochs or of steps, the clocks' a mean.
-    yield from each(logs, (logs["ratio"] - 1).abs() > 0.1, says)
+    yield from finding_per_row(logs, (logs["ratio"] - 1).abs() > 0.1, says)
     unchecked = ended_well(logs) & logs["clock_images_per_s"].isna()
     says = (
         "the log says {said_images_per_s} images/s, and no times of epochs, blocks or evaluations"
         " to check them with"
     )
-    yield from each(logs, unchecked, says)
+    yield from finding_per_row(logs, unchecked, says)
 
 
 @rule(
@@ -137,7 +137,7 @@ def rate_of_the_run(material: Material) -> Findings:
         "{rate} samples/s by its marks, {run_images_per_s} by the time of the run: {ratio} times as"
         " many"
     )
-    yield from each(
+    yield from finding_per_row(
         logs, ended_well(logs) & logs["ratio"].notna() & ~logs["ratio"].between(*BELIEVED), says
     )
 
@@ -154,14 +154,14 @@ def ended_as_said(material: Material) -> Findings:
     """
     logs = material["submissions"]
     several = logs["statuses"].fillna("").str.contains("; ")
-    yield from each(logs, several, "ranks end with different statuses: {statuses}")
+    yield from finding_per_row(logs, several, "ranks end with different statuses: {statuses}")
     resnet = ended_well(logs) & (logs["benchmark"] == "resnet")
-    yield from each(
+    yield from finding_per_row(
         logs,
         resnet & (logs["reached"] < LEAST_TOP1),
         "ended with success; its best accuracy is {reached}",
     )
-    yield from each(
+    yield from finding_per_row(
         logs, resnet & logs["reached"].isna(), "ended with success, but states no accuracy"
     )
 
@@ -200,7 +200,7 @@ def said_samples(material: Material) -> Findings:
     logs = material["submissions"]
     # What is left out at an epoch's end, or padded, is less than a percent.
     bad = (logs["said_samples"] / logs["samples"] - 1).abs() > 0.01
-    return each(logs, bad, "train_samples is {said_samples}; {benchmark} has {samples}")
+    return finding_per_row(logs, bad, "train_samples is {said_samples}; {benchmark} has {samples}")
 
 
 @rule(
@@ -218,4 +218,4 @@ def clocks_back(material: Material) -> Findings:
     """
     logs = material["submissions"]
     bad = logs["clock_back_s"] > 0.1  # clocks of several nodes differ by less
-    return each(logs, bad, "timestamps of successive marks go back by {clock_back_s} s")
+    return finding_per_row(logs, bad, "timestamps of successive marks go back by {clock_back_s} s")

@@ -53,30 +53,29 @@ def uneven_repeats(material: Material) -> Findings:
     made = pd.Series(0, runs.index)
     for _, rows in groups(runs, [*COMPARED, *CELL]):
         numbers = {*rows["repeat"], *_failed_repeats(material, rows)}
-        made.loc[rows.index] = max(numbers) + 1 - (1 if _are_ours(rows) else min(numbers))
+        made.loc[rows.index] = max(numbers) + 1 - (1 if _are_numbered_from_1(rows) else min(numbers))
     sides = together.differing_with("framework", "loader", "form")
     keys = [*COMPARED, *(name for name in CELL if name not in sides)]
     return differing(runs.assign(made=made), "made", keys, "numbers of repeats")
 
 
 def _failed_repeats(material: Material, rows: pd.DataFrame) -> set[int]:
-    """Return the numbers of those repeats of these runs that failed: a log says so, or there is no
-    record of them.
+    """Return the numbers of repeats of this run that failed: a log says so, or they left no record.
     """
-    said = material.tables.get("unsuccessful", rows[:0])
+    unsuccessful = material.tables.get("unsuccessful", rows[:0])
     keys = present(rows, [*COMPARED, *CELL])
-    if {*keys, "repeat"} <= {*said}:
-        said = together.rows_like(said, rows.iloc[0], keys)
+    if {*keys, "repeat"} <= {*unsuccessful}:
+        unsuccessful = together.rows_like(unsuccessful, rows.iloc[0], keys)
     failures = material.tables.get("failures")
     named = {*failures["run"]} if failures is not None and "run" in failures else set()
     run, repeat = str(rows["run"].iloc[0]), int(rows["repeat"].iloc[0])
     highest = int(material.runs["repeat"].max())
     without = (n for n in range(1, highest + 1) if id_of_repeat(run, repeat, n) in named)
-    return {*said["repeat"].dropna().astype(int), *without} if "repeat" in said else {*without}
+    return {*unsuccessful["repeat"].dropna().astype(int), *without} if "repeat" in unsuccessful else {*without}
 
 
-def _are_ours(rows: pd.DataFrame) -> bool:
-    """Tell whether repeats are numbered from 1: others number their logs as they like."""
+def _are_numbered_from_1(rows: pd.DataFrame) -> bool:
+    """Tell whether repeats are numbered from 1, as ours are; logs of others may begin anywhere."""
     return bool(together.are_ours(rows).all())
 
 
@@ -97,12 +96,12 @@ def missing_repeats(material: Material) -> Findings:
     for _, rows in groups(material.runs, [*COMPARED, *CELL]):
         numbers = {int(n) for n in rows["repeat"]}
         known = numbers | _failed_repeats(material, rows)
-        first = 1 if _are_ours(rows) else min(known)
+        first = 1 if _are_numbered_from_1(rows) else min(known)
         missing = [n for n in range(first, max(known) + 1) if n not in known]
         if missing:
-            there = ", ".join(map(str, sorted(numbers)))
+            made = ", ".join(map(str, sorted(numbers)))
             yield Finding(
-                ids(rows), f"repeats {there} were made; missing: {', '.join(map(str, missing))}"
+                ids(rows), f"repeats {made} were made; missing: {', '.join(map(str, missing))}"
             )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from ddlbench.analysis.drift import drift as drift_of
 from ddlbench.analysis.together import CELL, COMPARED
 from ddlbench.audit import MLCOMMONS, SC15, Finding, Findings, Material, rule
-from ddlbench.audit._compare import groups, ids, in_, present, timed
+from ddlbench.audit._compare import groups, ids, in_parentheses, present, timed
 
 
 @rule(
@@ -38,7 +38,7 @@ def drift(material: Material) -> Findings:
             f" {percents[0]} %"
         )
         text += f" ({percents[1]} to {percents[2]} %)"
-        yield Finding(ids(rows.sort_values("started_s")), f"{text}{in_(where)}")
+        yield Finding(ids(rows.sort_values("started_s")), f"{text}{in_parentheses(where)}")
 
 
 @rule(
@@ -69,5 +69,5 @@ def run_order(material: Material) -> Findings:
             more = f", and {len(apart) - 3} more pairs" if len(apart) > 3 else ""
             order = ", ".join(apart[:3]) + more
             yield Finding(
-                ids(rows), f"all runs of one side came before those of another{in_(what)}: {order}"
+                ids(rows), f"all runs of one side came before those of another{in_parentheses(what)}: {order}"
             )

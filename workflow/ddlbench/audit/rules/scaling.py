@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from ddlbench.analysis.together import COMPARED, of_programs
 from ddlbench.audit import SC15, TWELVE_WAYS, Finding, Findings, Material, rule
-from ddlbench.audit._compare import each, groups, ids, in_, timed
+from ddlbench.audit._compare import finding_per_row, groups, ids, in_parentheses, timed
 
 SIDE_BY_SIDE = (
     "seen in public programs: a Lightning Fabric, an ImageNet script and Horovod's benchmark, whose"
@@ -73,7 +73,7 @@ def common_base(material: Material) -> Findings:
                 for row in (best, fastest)
             ]
             named = (str(best["row"]), str(fastest["row"]))
-            yield Finding(named, f"the more efficient is slower{in_(cell)}: {'; '.join(parts)}")
+            yield Finding(named, f"the more efficient is slower{in_parentheses(cell)}: {'; '.join(parts)}")
 
 
 @rule(
@@ -91,7 +91,7 @@ def superlinear(material: Material) -> Findings:
     numbers = material.numbers
     least = numbers["low"].fillna(numbers["value"])
     bad = (numbers["quantity"] == "efficiency") & (least > 1.05)
-    return each(numbers, bad, "efficiency {value} at {workers} workers; at most 1 is ideal")
+    return finding_per_row(numbers, bad, "efficiency {value} at {workers} workers; at most 1 is ideal")
 
 
 @rule(
@@ -132,7 +132,7 @@ def missing_points(material: Material) -> Findings:
         for name, line in groups(rows, ["framework", "loader"]):
             missing = sorted(everywhere - set(line["workers"]))
             if missing:
-                text = f"{name} has nothing at {', '.join(map(str, missing))} workers{in_(what)}"
+                text = f"{name} has nothing at {', '.join(map(str, missing))} workers{in_parentheses(what)}"
                 yield Finding(ids(line), f"{text}; others have")
 
 
@@ -156,7 +156,7 @@ def no_upper_bound(material: Material) -> Findings:
         ):
             yield Finding(
                 ids(rows),
-                f"no synthetic loader and no utilisation{in_(what)} among {len(rows)} runs",
+                f"no synthetic loader and no utilisation{in_parentheses(what)} among {len(rows)} runs",
             )
 
 
@@ -176,7 +176,7 @@ def only_synthetic(material: Material) -> Findings:
         if set(rows["loader"]) == {"synthetic"}:
             yield Finding(
                 ids(rows),
-                f"all {len(rows)} runs have the synthetic loader{in_(what)}; none reads pictures",
+                f"all {len(rows)} runs have the synthetic loader{in_parentheses(what)}; none reads pictures",
             )
 
 
@@ -196,7 +196,7 @@ def ranks_apart(material: Material) -> Findings:
     the program says that it is one rank.
     """
     runs = material.runs
-    return each(runs, runs["ranks_together"] == "no", "{workers} workers, and {ranks_evidence}")
+    return finding_per_row(runs, runs["ranks_together"] == "no", "{workers} workers, and {ranks_evidence}")
 
 
 @rule(
@@ -215,6 +215,6 @@ def ranks_confirmed(material: Material) -> Findings:
     same training on each.
     """
     runs = material.runs
-    return each(
+    return finding_per_row(
         runs, runs["ranks_together"] == "unconfirmed", "{workers} workers: {ranks_evidence}"
     )

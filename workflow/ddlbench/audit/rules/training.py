@@ -13,10 +13,10 @@ from ddlbench.analysis.together import COMPARED, SAME, of_programs, words
 from ddlbench.audit import MLCOMMONS, SC15, TWELVE_WAYS, Finding, Findings, Material, rule
 from ddlbench.audit._compare import (
     differing,
-    frameworks_apart,
+    differing_frameworks,
     groups,
     ids,
-    in_,
+    in_parentheses,
     present,
     short,
     timed,
@@ -131,7 +131,7 @@ def same_batch(material: Material) -> Findings:
                 f"{' with '.join(map(str, names))} {sorted(sizes)}"
                 for names, sizes in sorted(batches.items())
             ]
-            yield Finding(ids(rows), f"no batch size is common{in_(what)}: {'; '.join(parts)}")
+            yield Finding(ids(rows), f"no batch size is common{in_parentheses(what)}: {'; '.join(parts)}")
 
 
 @rule(
@@ -165,7 +165,7 @@ def same_losses(material: Material) -> Findings:
     significantly, and by more than 5 percent, are of another training. It needs three pairs; with
     fewer no difference is significant.
     """
-    return frameworks_apart(material.runs, "final_loss", "the last loss", 0.05)
+    return differing_frameworks(material.runs, "final_loss", "the last loss", 0.05)
 
 
 @rule(
@@ -203,7 +203,7 @@ def same_options(material: Material) -> Findings:
                     for side, values in ((left, ours), (right, theirs))
                 ]
                 yield Finding(
-                    ids(rows), f"no variants have the same options{in_(what)}: {'; '.join(parts)}"
+                    ids(rows), f"no variants have the same options{in_parentheses(what)}: {'; '.join(parts)}"
                 )
 
 
@@ -265,7 +265,7 @@ def same_learning_rates(material: Material) -> Findings:
             (first["lr_end"] - first["lr_end"].median()).abs().argsort(kind="stable")[::-1]
         ]
         text = (
-            f"learning rates of epoch {bad[0]} differ{in_(words(columns, values))}: from {least} to"
+            f"learning rates of epoch {bad[0]} differ{in_parentheses(words(columns, values))}: from {least} to"
             f" {most}"
         )
         yield Finding(ids(deviating), f"{text}, in {len(bad)} epochs")
