@@ -130,7 +130,7 @@ def test_rows_are_joined_by_pieces(
     """Whatever the number of ranks and however many steps ranks wrote at once, few rows are held at
     a time.
     """
-    monkeypatch.setattr(step_table, "PIECE", 1_000)
+    monkeypatch.setattr(step_table, "CHUNK_ROWS", 1_000)
     log, steps, each = RankLog(tmp_path, 0), 600_000 // workers, (5, 700, 1)
     whole = np.zeros(600_000, step_type())
     whole["step"], whole["rank"] = np.arange(600_000) // workers, np.arange(600_000) % workers

@@ -146,7 +146,7 @@ BROKEN = [
     ("inference", "int8", "SPLITS = False", "", "SPLITS"),
     ("records", "ours", "def find(folder: Path,", "def find(", "find"),
     ("exports", "application", 'PACKAGE = ""', "", "PACKAGE"),
-    ("kinds", "inference", "OURS = False", "OURS = None", "OURS"),
+    ("kinds", "inference", "BUILT_IN_LOOP = False", "BUILT_IN_LOOP = None", "BUILT_IN_LOOP"),
     ("readings", "lines", "def wanted(spec: RunSpec)", "def wanted(spec: str)", "wanted"),
     ("sheets", "costs", "SHEET = Sheet(", "SHEET = tuple(", "SHEET"),
     (

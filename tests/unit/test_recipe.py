@@ -12,7 +12,7 @@ import pytest
 from ddlbench.core.digest import digest
 from ddlbench.core.recipe import STATES, USED_WITH, for_schedule
 from ddlbench.core.schedule import learning_rate, peak_lr, scheduled_lr, warm_up, warm_up_fault
-from ddlbench.core.spec import RunSpec, used
+from ddlbench.core.spec import RunSpec, relevant_settings
 from ddlbench.plan.runs import make_plan
 from ddlbench.plan.stale import changes, is_same_run
 from ddlbench.settings.config import ConfigError
@@ -264,7 +264,7 @@ def test_what_loads_nothing_has_no_threads_and_changes_no_pictures() -> None:
     "settings", [{}, {"recipe": 3}, {"recipe": {}, "loader": ["x"]}, {"run": {"recipe": None}}]
 )
 def test_whatever_stands_in_a_record_is_compared(settings: dict[str, Any]) -> None:
-    assert used(settings) == settings
+    assert relevant_settings(settings) == settings
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,7 @@ def test_all_workers_and_frameworks_of_a_repeat_share_a_seed() -> None:
 
 
 def test_an_unknown_schedule_is_no_schedule() -> None:
-    with pytest.raises(ValueError, match="no schedule linear"):
+    with pytest.raises(ValueError, match="unknown schedule linear"):
         scheduled_lr(run("linear"), 10)
 
 

@@ -71,11 +71,14 @@ def differing(
         more = [f"{len(parts) - 4} more values"] if len(parts) > 4 else []
         rarest_first = rows.iloc[rows[column].map(counts).argsort(kind="stable")]
         yield Finding(
-            ids(rarest_first), f"{noun} differ{in_parentheses(cell)}: {', '.join([*parts[:4], *more])}"
+            ids(rarest_first),
+            f"{noun} differ{in_parentheses(cell)}: {', '.join([*parts[:4], *more])}",
         )
 
 
-def differing_frameworks(runs: pd.DataFrame, column: str, noun: str, least: float) -> Iterator[Finding]:
+def differing_frameworks(
+    runs: pd.DataFrame, column: str, noun: str, least: float
+) -> Iterator[Finding]:
     """Yield a finding for each two frameworks that differ in a column of positive numbers:
     significantly, all pairs judged at once, and by more than the share `least`.
 
@@ -91,16 +94,20 @@ def differing_frameworks(runs: pd.DataFrame, column: str, noun: str, least: floa
         ]
         for (left, left_runs), (right, right_runs) in combinations(sides, 2):
             first, second = (
-                dict(zip(side["repeat"], side[column], strict=True)) for side in (left_runs, right_runs)
+                dict(zip(side["repeat"], side[column], strict=True))
+                for side in (left_runs, right_runs)
             )
-            pairs.append((cell, left, right, pd.concat([left_runs, right_runs]), ratio(first, second)))
+            pairs.append(
+                (cell, left, right, pd.concat([left_runs, right_runs]), ratio(first, second))
+            )
     for (cell, left, right, rows, _), pair in zip(
         pairs, control_false_discoveries([one[-1] for one in pairs]), strict=True
     ):
         if pair.verdict != CANNOT_TELL and abs(math.log(pair.middle)) > math.log1p(least):
             text = f"{noun} of {left} is {pair.middle:.3g} times that of {right}"
             yield Finding(
-                ids(rows), f"{text} ({pair.low:.3g} to {pair.high:.3g}, {pair.n} pairs){in_parentheses(cell)}"
+                ids(rows),
+                f"{text} ({pair.low:.3g} to {pair.high:.3g}, {pair.n} pairs){in_parentheses(cell)}",
             )
 
 

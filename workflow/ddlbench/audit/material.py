@@ -76,7 +76,9 @@ def of_tables(tables: Mapping[str, pd.DataFrame], convergence: Path | None = Non
             rule=kinds.job_rules()[0].name, cause="its record has no successful end"
         )
         audited["unsuccessful"] = failed
-        audited["failures"] = pd.concat([audited["failures"], broken]) if "failures" in audited else broken
+        audited["failures"] = (
+            pd.concat([audited["failures"], broken]) if "failures" in audited else broken
+        )
     audited["numbers"] = numbers(audited["runs"])
     if convergence is not None:
         audited["convergence"] = pd.read_csv(convergence)

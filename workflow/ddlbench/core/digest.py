@@ -5,14 +5,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ddlbench.core.spec import used
+from ddlbench.core.spec import relevant_settings
 
 
 def digest(settings: Mapping[str, Any]) -> str:
     """Return 16 hexadecimal digits for what a run uses of its settings (its RunSpec's JSON); 1 and
     1.0 are one number.
     """
-    text = json.dumps(_plain(used(settings)), sort_keys=True)
+    text = json.dumps(_plain(relevant_settings(settings)), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -37,7 +37,7 @@ class JobRule:
 
     @property
     def trains(self) -> bool:
-        """Whether its jobs are runs; others ask something of runs."""
+        """Tell whether its jobs are runs; the jobs of other rules use trained models."""
         return self.table == RUNS
 
 
@@ -49,7 +49,7 @@ def every() -> list[Any]:
 
 @cache
 def job_rules() -> tuple[JobRule, ...]:
-    """The rules of all kinds, each once; that of runs is the first."""
+    """Return the rules of all kinds, each once; that of runs is the first."""
     return tuple(dict.fromkeys(kind.RULE for kind in every()))
 
 
@@ -60,22 +60,24 @@ def non_training() -> list[JobRule]:
 
 @cache
 def rules() -> tuple[str, ...]:
-    """Their names."""
+    """Return the names of these rules."""
     return tuple(rule.name for rule in job_rules())
 
 
 def of_rule(name: str) -> JobRule:
-    """The rule of this name."""
+    """Return the rule of this name."""
     return next(rule for rule in job_rules() if rule.name == name)
 
 
-def is_ours(spec: RunSpec) -> bool:
-    """Tell whether our own loop makes the steps of a run."""
-    return bool(registry.member("kinds", spec.kind).OURS)
+def uses_built_in_loop(spec: RunSpec) -> bool:
+    """Tell whether the training loop of ddlbench makes the steps of a run; False for a user's
+    program, which brings its own.
+    """
+    return bool(registry.member("kinds", spec.kind).BUILT_IN_LOOP)
 
 
 def trains(rule: str) -> bool:
-    """Whether the jobs of the rule of this name are runs."""
+    """Tell whether the jobs of the rule of this name are runs."""
     return of_rule(rule).trains
 
 
@@ -85,8 +87,8 @@ def folder(rule: str, job: str, results: Path = layout.RESULTS) -> Path:
 
 
 def of_folder(folder: Path) -> JobRule:
-    """The rule that a job's folder is of; any folder is a run's that is not among those of another
-    rule.
+    """Return the rule whose jobs have their folders beside this one; for any other folder, that of
+    runs.
     """
     return next((rule for rule in job_rules() if folder.parent.name == rule.folder), job_rules()[0])
 

@@ -27,8 +27,8 @@ class Event:
 
 
 def read_log(path: Path) -> Iterator[Event]:
-    """The MLPerf lines of a file in their order; lines of other programs between them are passed
-    over. Raises OSError, also for what is no regular file.
+    """Yield the MLPerf lines of a file in their order, without lines of other programs between
+    them. Raises OSError, also for what is no regular file.
     """
     with opened_text(path) as lines:
         yield from events(lines)
@@ -42,7 +42,7 @@ def recorded_spec(log: Path) -> Any:
 
 
 def events(lines: Iterable[str]) -> Iterator[Event]:
-    """The MLPerf lines among these."""
+    """Yield the MLPerf lines among these."""
     for line in lines:
         marker = line.find(":::MLL")
         brace = line.find("{", marker)
@@ -63,8 +63,8 @@ def ended_well(last: Mapping[str, Event]) -> bool:
 
 
 def train_s(last: Mapping[str, Event]) -> float:
-    """How long a run trained, with validation, without interruptions [s]. `last`: the last event of
-    each key.
+    """Return how long a run trained, with validation, without interruptions [s]. `last`: the last
+    event of each key.
     """
     if "ddlbench_elapsed_s" in last:
         return float(last["ddlbench_elapsed_s"].value)
@@ -72,7 +72,7 @@ def train_s(last: Mapping[str, Event]) -> float:
 
 
 def began_s(last: Mapping[str, Event], first_s: float) -> float:
-    """When a run's first process began [s since 1970]. `first_s`: when its log began."""
+    """Return when a run's first process began [s since 1970]. `first_s`: when its log began."""
     ranks = (last["ddlbench_ranks"].value if "ddlbench_ranks" in last else None) or []
     began: list[float] = [
         rank["started"] for rank in ranks if isinstance(rank.get("started"), int | float)

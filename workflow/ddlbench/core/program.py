@@ -226,7 +226,7 @@ def hide(text: str, names: Iterable[str] = ()) -> str:
 
 
 def secrets(text: str, names: Iterable[str] = ()) -> list[str]:
-    """List what `hide` takes out of a command."""
+    """List the secrets that `hide` would replace in a command."""
     shown = shlex.split(hide(text, names))
     pairs = zip(shlex.split(text), shown, strict=True)
     return [
@@ -235,7 +235,7 @@ def secrets(text: str, names: Iterable[str] = ()) -> list[str]:
 
 
 def placeholders(text: str) -> set[str]:
-    """Return the names in braces.
+    """Return the names of the placeholders in a command: names in braces.
 
     Raises ValueError where braces do not match or hold more than a name.
     """
@@ -244,6 +244,7 @@ def placeholders(text: str) -> set[str]:
         if name is None:
             continue
         if form or conversion or not name.isidentifier():
-            raise ValueError(f"{{{name}}} is not a name in braces")
+            shown = name + (f"!{conversion}" if conversion else "") + (f":{form}" if form else "")
+            raise ValueError(f"{{{shown}}} is not a placeholder, which is a name alone in braces")
         found.add(name)
     return found

@@ -63,22 +63,22 @@ class RankLog:
         self.mllog = MLLogger(logger=logger, root_dir=root, default_stack_offset=2)
 
     def event(self, key: str, value: Any = None, **metadata: Any) -> None:
-        """A point in time."""
+        """Write an event: a point in time."""
         self.mllog.event(key, value, metadata or None, time_ms=self.at_ms)
 
     def start(self, key: str, **metadata: Any) -> None:
-        """The beginning of an interval; MLPerf keys end in `_start`."""
+        """Write the beginning of an interval; MLPerf keys end in `_start`."""
         self.mllog.start(key, None, metadata or None, time_ms=self.at_ms)
 
     def stop(self, key: str, **metadata: Any) -> None:
-        """The end of an interval; MLPerf keys end in `_stop`."""
+        """Write the end of an interval; MLPerf keys end in `_stop`."""
         self.mllog.end(key, None, metadata or None, time_ms=self.at_ms)
 
     def write_settings(
         self, spec: RunSpec, facts: dict[str, Any], train_images: int, val_images: int | None = None
     ) -> None:
-        """Everything that a reader needs to know about the run, under MLPerf's keys where there are
-        some. Without `val_images` it has no recipe.
+        """Write everything that a reader needs to know about the run, under MLPerf's keys where
+        there are some. Without `val_images` the run has no recipe.
         """
         from mlperf_logging.mllog import constants as c
 
@@ -100,8 +100,8 @@ class RankLog:
         self.event("ddlbench_facts", facts)
 
     def bytes_written(self) -> dict[str, int]:
-        """The size of each file so far, once it is on the disk: what `keep` wants. Empty on ranks
-        that write none.
+        """Force each file to the disk, and return its size, for `keep`. Empty on ranks that write
+        none.
         """
         sizes = {}
         for name in (MLLOG, ROWS) if self.rank == 0 else ():
@@ -111,6 +111,6 @@ class RankLog:
         return sizes
 
     def write_steps(self, rows: Rows) -> None:
-        """Rows of any ranks, behind those that are there."""
+        """Append rows of any ranks to the file of rows."""
         with (self.folder / ROWS).open("ab") as file:
             file.write(rows.tobytes())

@@ -75,7 +75,7 @@ def scheduled_lr(spec: RunSpec, epoch: float) -> float:
         length = recipe.decay_epochs or spec.full_epochs - recipe.warmup_epochs
         share = max(0.0, 1 - (epoch - recipe.warmup_epochs) / length) if length > 0 else 0.0
         return recipe.lr_min + (peak - recipe.lr_min) * float(share**recipe.power)
-    raise ValueError(f"no schedule {spec.schedule}")
+    raise ValueError(f"unknown schedule {spec.schedule}")
 
 
 def warm_up_fault(spec: RunSpec) -> str | None:

@@ -16,22 +16,23 @@ UNSEALED = "0" * 64  # stands in the seal while its SHA-256 is computed
 
 
 def seal(folder: Path) -> None:
-    """Add the last line to a record's log: SHA-256 of each file beside it, and one of the log, this
-    line included.
+    """Add the last line to a record's log: the SHA-256 of each file beside it, and that of the log.
 
-    The log is replaced by one that is on the disk as a whole. Raises OSError.
+    The log's SHA-256 covers this line too: it is computed with UNSEALED in its own place, and then
+    put there. All is written to a temporary file, forced to the disk, that replaces the log. Raises
+    OSError.
     """
     files = [path for pattern in (STEPS, *EXTRAS) for path in sorted(folder.glob(pattern))]
-    with aside(folder / MLLOG, through=True) as hidden:
-        hidden.write_bytes((folder / MLLOG).read_bytes())
-        log = RankLog(folder, 0, name=hidden.name)
+    with aside(folder / MLLOG, through=True) as temporary:
+        temporary.write_bytes((folder / MLLOG).read_bytes())
+        log = RankLog(folder, 0, name=temporary.name)
         log.event(
             "ddlbench_seal",
             {"files": {path.name: sha256(path) for path in files}, "sha256": UNSEALED},
         )
-        data = hidden.read_bytes()
+        data = temporary.read_bytes()
         before, _, after = data.rpartition(UNSEALED.encode())
-        hidden.write_bytes(before + hashlib.sha256(data).hexdigest().encode() + after)
+        temporary.write_bytes(before + hashlib.sha256(data).hexdigest().encode() + after)
 
 
 def sealed(log: Path) -> dict[str, str] | None:

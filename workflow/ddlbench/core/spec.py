@@ -290,8 +290,10 @@ class RunSpec:
         return self.program.sample if self.program else IMAGES
 
     def trains_like(self, other: RunSpec) -> bool:
-        """Tell whether both are the same training: they differ at most in what it does not use."""
-        return self == other or used(json.loads(self.to_json())) == used(
+        """Tell whether both are the same training: they differ at most in settings that neither
+        uses.
+        """
+        return self == other or relevant_settings(json.loads(self.to_json())) == relevant_settings(
             json.loads(other.to_json())
         )
 
@@ -384,17 +386,16 @@ def _written(value: RunSpec | Recipe) -> dict[str, Any]:
     return given
 
 
-def used(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a run, or of a job that uses one, without what the run does not use.
+def relevant_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a run, or of a job that uses one, without those that the run does not
+    use: runs with equal ones are the same training.
 
-    `settings` is the JSON of a spec, also of a record: anything may stand in it. Runs are the same
-    training if this is equal.
-
-    A run's text keeps what it does not use, because ids of other jobs are made of it.
+    `settings` is the JSON of a spec, also of a record: anything may stand in it. `to_json` keeps
+    unused settings, because ids of other jobs are made of it.
     """
     run, recipe, loader = settings.get("run"), settings.get("recipe"), settings.get("loader")
     if isinstance(run, Mapping):
-        return {**settings, "run": used(run)}
+        return {**settings, "run": relevant_settings(run)}
     if not isinstance(recipe, Mapping):
         return {**settings}
     left_out, of_recipe = set(), unused(recipe, str(settings.get("schedule")))

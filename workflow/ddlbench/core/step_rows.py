@@ -69,7 +69,7 @@ NULLABLE = {name for name, kind in get_type_hints(StepRow).items() if kind == fl
 
 
 def step_type() -> np.dtype[np.void]:
-    """A StepRow in bytes."""
+    """Return the layout of a StepRow in bytes."""
     import numpy as np
 
     return np.dtype(
@@ -78,7 +78,7 @@ def step_type() -> np.dtype[np.void]:
 
 
 def packed(rows: Sequence[StepRow]) -> Rows:
-    """Rows as an array; NaN for None."""
+    """Return rows as an array; NaN for None."""
     import numpy as np
 
     nan = float("nan")

@@ -14,47 +14,50 @@ from ddlbench.core.step_rows import NULLABLE, STEP_COLUMNS, step_type
 if TYPE_CHECKING:
     from ddlbench.core.step_rows import Rows
 
-PIECE = 1 << 18  # rows that are joined at once
+CHUNK_ROWS = 1 << 18  # rows that are read at once
 
 
 def join_steps(folder: Path, workers: int) -> None:
-    """`steps.parquet` of all rows that the run left, sorted by step and rank. Raises OSError if a
-    rank left none.
+    """Write `steps.parquet` from all rows that the run left, sorted by step and rank. Raises
+    OSError if a rank left none.
 
-    It holds `PIECE` rows or two at once: ranks write rows of some steps, then rows of later ones.
+    Ranks write rows of some steps, then rows of later ones. So the rows are read in chunks, and
+    few chunks of CHUNK_ROWS are in memory at a time.
     """
     import numpy as np
 
     path = folder / ROWS
     if path.stat().st_size % step_type().itemsize:
         raise OSError(errno.EIO, "ends within a row", str(path))
-    pieces = range(0, path.stat().st_size // step_type().itemsize, PIECE)
+    starts = range(0, path.stat().st_size // step_type().itemsize, CHUNK_ROWS)
 
-    def piece(first: int) -> Rows:
-        return np.fromfile(path, step_type(), PIECE, offset=first * step_type().itemsize)
+    def chunk(first: int) -> Rows:
+        return np.fromfile(path, step_type(), CHUNK_ROWS, offset=first * step_type().itemsize)
 
     missing, spans = set(range(workers)), []
-    for first in pieces:
-        rows = piece(first)
+    for first in starts:
+        rows = chunk(first)
         missing -= set(np.unique(rows["rank"]).tolist())
         spans.append((first, rows["step"].min(), rows["step"].max()))
     if missing:
         raise FileNotFoundError(errno.ENOENT, f"no steps of rank {min(missing)}", str(path))
-    at_once = max(1, PIECE // workers)  # steps
+    steps_per_chunk = max(1, CHUNK_ROWS // workers)  # steps
     with writing_table(folder / STEPS) as write:
-        for step in range(0, max(high for *_, high in spans) + 1, at_once):
+        for step in range(0, max(high for *_, high in spans) + 1, steps_per_chunk):
             parts = (
-                piece(first) for first, low, high in spans if low < step + at_once and high >= step
+                chunk(first)
+                for first, low, high in spans
+                if low < step + steps_per_chunk and high >= step
             )
             rows = np.concatenate(
-                [part[part["step"] // at_once == step // at_once] for part in parts]
+                [part[part["step"] // steps_per_chunk == step // steps_per_chunk] for part in parts]
             )
             write(rows[np.lexsort((rows["rank"], rows["step"]))])
 
 
 @contextmanager
 def writing_table(path: Path) -> Iterator[Callable[[Rows], None]]:
-    """What writes rows to Parquet, some at a time."""
+    """Yield a function that writes some more rows to a Parquet file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -17,7 +17,7 @@ from ddlbench.core import files, layout
 from ddlbench.core.mllog import recorded_spec
 from ddlbench.core.record import MLLOG, STEPS
 from ddlbench.core.seal import sealed
-from ddlbench.core.spec import RunSpec, used
+from ddlbench.core.spec import RunSpec, relevant_settings
 
 # The command of rule train. Snakemake compares it with the one that made a record: another text
 # makes all stale.
@@ -167,7 +167,7 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
     What a run does not use is left out.
     """
-    return [] if before == now else _differences(used(before), used(now))
+    return [] if before == now else _differences(relevant_settings(before), relevant_settings(now))
 
 
 def is_same_run(before: str, now: str) -> bool:

@@ -59,7 +59,7 @@ def promised(plan: Plan) -> dict[str, Any]:
     """
     machine, ranks = plan.machine, trial(plan)
     specs = [job.spec for job in plan.runs.values()]
-    trained = [job for job in plan.runs.values() if kinds.is_ours(job.spec)]
+    trained = [job for job in plan.runs.values() if kinds.uses_built_in_loop(job.spec)]
     uses = {(job.spec.adapter, job.spec.options): job.spec.all_options() for job in trained}
     rooms = {
         "frameworks": {spec.adapter for spec in specs},

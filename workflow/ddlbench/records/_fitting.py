@@ -100,7 +100,9 @@ def check_times(
             None if resumed else ELAPSED,
         )
     ends_s = float(steps["end_s"].max())
-    if not kinds.is_ours(spec):  # a program may do anything before, between and after its steps
+    if not kinds.uses_built_in_loop(
+        spec
+    ):  # a program may do anything before, between and after its steps
         _check_room(path, "the last step's end", ends_s, "the run", run_s, STEPS_LONGER, None)
         return
     took = steps[[*STEP_PARTS]].fillna(0.0).sum(axis=1)

@@ -229,7 +229,7 @@ def _check_epochs(path: Path, events: Sequence[Event], spec: RunSpec) -> None:
     that time went forward.
     """
     expected = (
-        list(range(1, spec.epochs + 1)) if kinds.is_ours(spec) else []
+        list(range(1, spec.epochs + 1)) if kinds.uses_built_in_loop(spec) else []
     )  # a program validates at any time
     for key in ("epoch_start", "epoch_stop", "eval_start", "eval_accuracy", "eval_stop"):
         numbers = [event.metadata.get("epoch_num") for event in events if event.key == key]
@@ -341,7 +341,7 @@ def check_steps(path: Path, steps: pd.DataFrame, spec: RunSpec, images: int) -> 
             )
     if steps.duplicated(["step", "rank"]).any():
         raise RefusedError(path, "has a step of a rank more than once")
-    ours, an_epoch = kinds.is_ours(spec), steps_in_epoch(steps, spec, images)
+    ours, an_epoch = kinds.uses_built_in_loop(spec), steps_in_epoch(steps, spec, images)
     if (
         len(steps) != an_epoch * spec.epochs * spec.workers
         or (steps["epoch"] != steps["step"] // an_epoch).any()
@@ -373,7 +373,7 @@ def most_steps(spec: RunSpec, images: int) -> int:
 
     The number of steps of a program is not known in advance.
     """
-    if not kinds.is_ours(spec):
+    if not kinds.uses_built_in_loop(spec):
         return MOST_STEPS
     return steps_per_epoch(images, spec.global_batch) * spec.epochs * spec.workers
 
@@ -382,7 +382,7 @@ def steps_in_epoch(steps: pd.DataFrame, spec: RunSpec, images: int) -> int:
     """Count the steps of an epoch; a program has one epoch, of any number."""
     return (
         steps_per_epoch(images, spec.global_batch)
-        if kinds.is_ours(spec)
+        if kinds.uses_built_in_loop(spec)
         else int(steps["step"].nunique())
     )
 

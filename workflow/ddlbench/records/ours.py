@@ -114,7 +114,7 @@ def _read(folder: Path, log: Path) -> Record:
     steps = _table(folder / STEPS, STEP_COLUMNS, _sound.most_steps(spec, images))
     _sound.check_steps(folder / STEPS, steps, spec, images)
     # A program may do other things between any two of its steps.
-    pauses = _pauses(events) if kinds.is_ours(spec) else None
+    pauses = _pauses(events) if kinds.uses_built_in_loop(spec) else None
     _fitting.check_clocks(folder / STEPS, steps, pauses, _sound.steps_in_epoch(steps, spec, images))
     _fitting.check_times(log, events, folder / STEPS, steps, spec)
     steps = steps[[*STEP_COLUMNS]]

@@ -17,7 +17,7 @@ from ddlbench.core.mllog import events
 from ddlbench.core.rank_log import RankLog
 from ddlbench.core.record import EXTRAS, MLLOG, ROWS, STEPS, SUMMARY
 from ddlbench.core.seal import seal, sealed
-from ddlbench.core.spec import RunSpec, used
+from ddlbench.core.spec import RunSpec, relevant_settings
 from ddlbench.core.step_table import join_steps
 from ddlbench.run import job
 from ddlbench.train import interruption
@@ -183,6 +183,10 @@ def interruption_of(spec: RunSpec, folder: Path) -> dict[str, Any] | None:
     try:
         kept = json.loads((folder / KEPT).read_text(encoding="utf-8"))
         note: dict[str, Any] = kept["note"]
-        return note if used(kept["spec"]) == used(json.loads(spec.to_json())) else None
+        return (
+            note
+            if relevant_settings(kept["spec"]) == relevant_settings(json.loads(spec.to_json()))
+            else None
+        )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -256,15 +256,15 @@ def _check_settings(given: ProgramFile, path: Path) -> None:
 
 
 def _check_words(text: str, settings: Mapping[str, Any], path: Path, where: str) -> None:
-    """Raise ConfigError unless a shell could cut the text into words, and all names in its braces
-    are known.
+    """Raise ConfigError unless a shell could cut the text into words, and all its placeholders are
+    known.
     """
     try:
         words, names = shlex.split(text), placeholders(text)
     except ValueError as error:
         how = (
-            "allowed: words with closed quotes, and names in braces ({{ and }} are braces"
-            " themselves)"
+            "allowed: words with closed quotes, and placeholders such as {workers} ({{ and }} are"
+            " braces themselves)"
         )
         raise complain(
             path, where, text, f"{str(error)[0].lower()}{str(error)[1:]}; {how}"

@@ -100,8 +100,12 @@ def diverged(material: Material) -> Findings:
     whole = runs["epochs"] >= runs["of_epochs"] if {"epochs", "of_epochs"} <= {*runs} else True
     guesses = learns & whole & (runs["final_loss"] > 0.99 * runs["guessing"])  # batches scatter
     worse = learns & ~guesses & (runs["final_loss"] > runs["first_loss"])
-    yield from finding_per_row(runs, guesses, "loss {final_loss} at the end; guessing gives {guessing}")
-    yield from finding_per_row(runs, worse, "loss {final_loss} at the end, {first_loss} in the first epoch")
+    yield from finding_per_row(
+        runs, guesses, "loss {final_loss} at the end; guessing gives {guessing}"
+    )
+    yield from finding_per_row(
+        runs, worse, "loss {final_loss} at the end, {first_loss} in the first epoch"
+    )
 
 
 def _loss_of_guessing(dataset: str) -> float:
@@ -188,7 +192,8 @@ def speed_without_accuracy(material: Material) -> Findings:
         if speeds["global_batch"].nunique() > 1 and not highest >= largest:
             text = f"accuracies up to batch {highest:g}" if highest > 0 else "no accuracy"
             yield Finding(
-                ids(speeds), f"speeds are measured up to batch {largest}, and {text}{in_parentheses(what)}"
+                ids(speeds),
+                f"speeds are measured up to batch {largest}, and {text}{in_parentheses(what)}",
             )
 
 

@@ -1,7 +1,7 @@
 """Whether times, rates and energies of a run can be true, and how much of the run they rest on."""
 
 from ddlbench.audit import SC15, Finding, Findings, Material, rule
-from ddlbench.audit._compare import finding_per_row, differing_frameworks, ids
+from ddlbench.audit._compare import differing_frameworks, finding_per_row, ids
 
 
 @rule(

@@ -52,7 +52,9 @@ def same_hosts(material: Material) -> Findings:
         ]  # table runs has all
         more = [f"and {len(counts) - 8} more hosts"] if len(counts) > 8 else []
         rare = rows["hosts"].map(rows["hosts"].value_counts()).sort_values(kind="stable")
-        yield Finding(ids(rows.loc[rare.index]), f"hosts{in_parentheses(cell)}: {', '.join(parts + more)}")
+        yield Finding(
+            ids(rows.loc[rare.index]), f"hosts{in_parentheses(cell)}: {', '.join(parts + more)}"
+        )
 
 
 @rule(
@@ -87,7 +89,8 @@ def nodes_confounded(material: Material) -> Findings:
                     f"{name} on {_few(of)}" for name, of in zip((left, right), nodes, strict=True)
                 ]
                 yield Finding(
-                    ids(rows), f"sides and nodes are the same{in_parentheses(what)}: {', '.join(parts)}"
+                    ids(rows),
+                    f"sides and nodes are the same{in_parentheses(what)}: {', '.join(parts)}",
                 )
                 break  # one cause
 

@@ -53,7 +53,9 @@ def uneven_repeats(material: Material) -> Findings:
     made = pd.Series(0, runs.index)
     for _, rows in groups(runs, [*COMPARED, *CELL]):
         numbers = {*rows["repeat"], *_failed_repeats(material, rows)}
-        made.loc[rows.index] = max(numbers) + 1 - (1 if _are_numbered_from_1(rows) else min(numbers))
+        made.loc[rows.index] = (
+            max(numbers) + 1 - (1 if _are_numbered_from_1(rows) else min(numbers))
+        )
     sides = together.differing_with("framework", "loader", "form")
     keys = [*COMPARED, *(name for name in CELL if name not in sides)]
     return differing(runs.assign(made=made), "made", keys, "numbers of repeats")
@@ -71,7 +73,11 @@ def _failed_repeats(material: Material, rows: pd.DataFrame) -> set[int]:
     run, repeat = str(rows["run"].iloc[0]), int(rows["repeat"].iloc[0])
     highest = int(material.runs["repeat"].max())
     without = (n for n in range(1, highest + 1) if id_of_repeat(run, repeat, n) in named)
-    return {*unsuccessful["repeat"].dropna().astype(int), *without} if "repeat" in unsuccessful else {*without}
+    return (
+        {*unsuccessful["repeat"].dropna().astype(int), *without}
+        if "repeat" in unsuccessful
+        else {*without}
+    )
 
 
 def _are_numbered_from_1(rows: pd.DataFrame) -> bool:

@@ -69,5 +69,6 @@ def run_order(material: Material) -> Findings:
             more = f", and {len(apart) - 3} more pairs" if len(apart) > 3 else ""
             order = ", ".join(apart[:3]) + more
             yield Finding(
-                ids(rows), f"all runs of one side came before those of another{in_parentheses(what)}: {order}"
+                ids(rows),
+                f"all runs of one side came before those of another{in_parentheses(what)}: {order}",
             )

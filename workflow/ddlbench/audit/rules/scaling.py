@@ -73,7 +73,9 @@ def common_base(material: Material) -> Findings:
                 for row in (best, fastest)
             ]
             named = (str(best["row"]), str(fastest["row"]))
-            yield Finding(named, f"the more efficient is slower{in_parentheses(cell)}: {'; '.join(parts)}")
+            yield Finding(
+                named, f"the more efficient is slower{in_parentheses(cell)}: {'; '.join(parts)}"
+            )
 
 
 @rule(
@@ -91,7 +93,9 @@ def superlinear(material: Material) -> Findings:
     numbers = material.numbers
     least = numbers["low"].fillna(numbers["value"])
     bad = (numbers["quantity"] == "efficiency") & (least > 1.05)
-    return finding_per_row(numbers, bad, "efficiency {value} at {workers} workers; at most 1 is ideal")
+    return finding_per_row(
+        numbers, bad, "efficiency {value} at {workers} workers; at most 1 is ideal"
+    )
 
 
 @rule(
@@ -196,7 +200,9 @@ def ranks_apart(material: Material) -> Findings:
     the program says that it is one rank.
     """
     runs = material.runs
-    return finding_per_row(runs, runs["ranks_together"] == "no", "{workers} workers, and {ranks_evidence}")
+    return finding_per_row(
+        runs, runs["ranks_together"] == "no", "{workers} workers, and {ranks_evidence}"
+    )
 
 
 @rule(

@@ -131,7 +131,9 @@ def same_batch(material: Material) -> Findings:
                 f"{' with '.join(map(str, names))} {sorted(sizes)}"
                 for names, sizes in sorted(batches.items())
             ]
-            yield Finding(ids(rows), f"no batch size is common{in_parentheses(what)}: {'; '.join(parts)}")
+            yield Finding(
+                ids(rows), f"no batch size is common{in_parentheses(what)}: {'; '.join(parts)}"
+            )
 
 
 @rule(
@@ -203,7 +205,8 @@ def same_options(material: Material) -> Findings:
                     for side, values in ((left, ours), (right, theirs))
                 ]
                 yield Finding(
-                    ids(rows), f"no variants have the same options{in_parentheses(what)}: {'; '.join(parts)}"
+                    ids(rows),
+                    f"no variants have the same options{in_parentheses(what)}: {'; '.join(parts)}",
                 )
 
 

@@ -65,9 +65,9 @@ class Kind(Protocol):
     """The contract of a file of this room."""
 
     RULE: JobRule  # which makes its jobs; kinds may share one
-    # Whether our own loop makes the steps: with a recipe, of whole batches, each epoch validated.
-    # Of others only the record says what they were.
-    OURS: bool
+    # Whether the training loop of ddlbench makes the steps: with a recipe, of whole batches, each
+    # epoch validated. Of a program only the record says what they were.
+    BUILT_IN_LOOP: bool
 
     def runs(self, study: Study, machine: Machine, block: Block) -> Sequence[RunSpec]:
         """Return the runs of this kind that a block of the study names.

@@ -46,7 +46,7 @@ from ddlbench.train.inference import SECONDS, InferSpec, requests
 from ddlbench.train.inference_record import LOG, RECORD
 
 RULE = JobRule("infer", "job", "inference", (RECORD,), LOG, "inference", ("job", " of inference"))
-OURS = False
+BUILT_IN_LOOP = False
 PROGRAM = ("python", "-m", "ddlbench.train.inference")
 # A forward pass is a third of a training step: the backward pass computes two gradients for each
 # product.

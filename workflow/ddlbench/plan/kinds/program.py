@@ -28,7 +28,7 @@ from ddlbench.settings.machine import Machine
 from ddlbench.settings.study import Block, Study
 from ddlbench.slurm.sbatch import job_resources
 
-OURS = False
+BUILT_IN_LOOP = False
 # Snakemake sets each to the threads of a job, which are those of all its workers.
 THREADS = (
     *(f"{name}_NUM_THREADS" for name in ("OMP", "MKL", "OPENBLAS", "GOTO", "NUMEXPR")),

@@ -23,7 +23,7 @@ from ddlbench.settings.machine import Machine
 from ddlbench.settings.study import Block, Study
 
 RULE = JobRule("train", "run", "runs", (MLLOG, STEPS), "train.log", RUNS, ("run", ""))
-OURS = True
+BUILT_IN_LOOP = True
 # steps.parquet has one row per step and rank; of random numbers, which compress no better, a row
 # takes this [bytes].
 STEP_BYTES = 29
