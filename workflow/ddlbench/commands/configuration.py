@@ -22,7 +22,7 @@ from ddlbench.plan.values import Plan
 from ddlbench.settings.config import ConfigError, read_yaml, typed
 from ddlbench.settings.machine import Machine
 from ddlbench.settings.study import Study
-from ddlbench.settings.workflow import check_config, laid_over
+from ddlbench.settings.workflow import check_config, merge
 
 DEFAULT = Path("config/config.yaml")
 KEY = re.compile(r"[a-zA-Z_][\w-]*\w")
@@ -76,7 +76,7 @@ def of_command_line(profile: str | None, entries: Sequence[str]) -> dict[str, An
     options = _profile(profile) if profile not in (None, "none") else {}
     config = load(DEFAULT)
     for path in listed(options.get("configfile")):
-        config = laid_over(config, load(Path(path)))
+        config = merge(config, load(Path(path)))
     # As in Snakemake, --config on the command line takes the place of all of the profile's.
     written = options.get("config")
     others = (
@@ -91,7 +91,7 @@ def of_command_line(profile: str | None, entries: Sequence[str]) -> dict[str, An
                 f"--config: {entry!r} is not a setting; allowed: key=value, with a key of"
                 " config/README.md"
             )
-        config = laid_over(config, {key: _value(value.strip("'\""))})
+        config = merge(config, {key: _value(value.strip("'\""))})
     return config
 
 

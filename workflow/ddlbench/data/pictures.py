@@ -35,12 +35,12 @@ END_OF_IMAGE = b"\xff\xd9"
 MOST_PIXELS = 89_478_485
 
 
-def is_named_so(name: str) -> bool:
-    """Tell whether a file of this name is taken for a picture; hidden files are not."""
+def has_picture_name(name: str) -> bool:
+    """Tell whether a file of this name counts as a picture; hidden files do not."""
     return name.lower().endswith(SUFFIXES) and not name.startswith(".")
 
 
-def is_passed_over(name: str) -> bool:
+def is_ignored_folder(name: str) -> bool:
     """Tell whether a folder of this name is not part of a data set: hidden, or left there by an
     operating system.
     """

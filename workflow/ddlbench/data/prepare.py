@@ -30,8 +30,8 @@ from ddlbench.core.files import printable
 from ddlbench.core.formatting import gigabytes
 from ddlbench.data import datasets
 from ddlbench.data.crew import Crew, CrewError
+from ddlbench.data.form_parts import Part, Written
 from ddlbench.data.manifest import KEPT, NAME, SPLITS, Manifest, Split, copy
-from ddlbench.data.part import Part, Written
 from ddlbench.data.source import BadImage, DataError, Entry, Place, Source, SourceError
 from ddlbench.data.target import Target, TargetError, clash, manifest_in, refusal
 from ddlbench.settings import dataset as own

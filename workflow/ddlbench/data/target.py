@@ -17,7 +17,7 @@ from ddlbench.core.files import printable
 from ddlbench.data.manifest import KEPT, NAME, SPLITS, Manifest
 from ddlbench.data.source import DataError
 from ddlbench.settings.config import ConfigError
-from ddlbench.settings.dataset import lies_at
+from ddlbench.settings.dataset import folder_of
 
 LEFT = "nothing was touched"
 ELSEWHERE = "choose another folder (`data` of the machine's file)"
@@ -136,19 +136,19 @@ def fault(folder: Path) -> str | None:
     return None
 
 
-def clash(folder: Path, given: str) -> str | None:
+def clash(folder: Path, argument: str) -> str | None:
     """Return why a form of the source that was `given` may not lie in this folder, on one line;
     None if it may.
     """
-    given = lies_at(given)
-    source = Path(given).expanduser()
+    argument = folder_of(argument)
+    source = Path(argument).expanduser()
     if not os.path.lexists(source):  # what is no path is no file either
         return None
     place, real = Path(os.path.realpath(folder)), Path(os.path.realpath(source))
     if not (place.is_relative_to(real) or real.is_relative_to(place)):
         return None
     return (
-        f"{folder}: a form is to be put here, but its source {given} is the same folder, or one"
+        f"{folder}: a form is to be put here, but its source {argument} is the same folder, or one"
         f" lies within the other; {LEFT}: use folders side by side (data.sources of"
         " config/config.yaml, `data` of the machine's file)"
     )

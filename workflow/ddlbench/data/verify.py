@@ -13,8 +13,8 @@ from typing import NamedTuple
 from ddlbench.core import registry
 from ddlbench.core.files import printable
 from ddlbench.data.crew import Crew
+from ddlbench.data.form_parts import Checked
 from ddlbench.data.manifest import SPLITS, Manifest, finished_ns
-from ddlbench.data.part import Checked
 
 # One picture in so many is decoded, and at least so many per split.
 DECODE_EVERY = 100

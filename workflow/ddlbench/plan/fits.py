@@ -44,7 +44,8 @@ def check_axes(
     nodes = -(-workers // machine.workers_per_node)
     if machine.launcher == "slurm" and machine.partition(nodes) is None:
         allowed = (
-            f"allowed: what a partition of machine {machine.name} holds; none has {nodes} nodes"
+            f"allowed: at most the nodes of one partition of machine {machine.name}; none has"
+            f" {nodes} nodes"
         )
         raise complain(study.path, f"{where}.workers", workers, allowed)
     if block.global_batch and batch % workers:

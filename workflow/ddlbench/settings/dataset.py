@@ -33,17 +33,17 @@ class DatasetFile(Keys):
     )
 
     def to_json(self) -> str:
-        """Return the keys on one line, for the job that prepares the pictures: another text makes
-        what is prepared stale.
+        """Return the keys on one line, as the argument of the prepare job: if it changes, the
+        prepared form is stale.
         """
         return json.dumps(vars(self), sort_keys=True)
 
 
-def lies_at(given: str) -> str:
-    """Return the folder from what the job that prepares is given: a path, or what
-    `DatasetFile.to_json` wrote.
+def folder_of(argument: str) -> str:
+    """Return the folder of the pictures from the prepare job's argument: a path, or the JSON of
+    `DatasetFile.to_json`.
     """
-    return str(json.loads(given)["folder"]) if given.startswith("{") else given
+    return str(json.loads(argument)["folder"]) if argument.startswith("{") else argument
 
 
 def load_dataset(name: str, folder: Path | None = None) -> DatasetFile:

@@ -77,7 +77,7 @@ def _table(schema: dict[str, Any], defaults: dict[str, str] | None = None) -> st
         if key in schema.get("required", ()):
             default = "required"
         elif rules.get("type") == "object" and rules.get("default", {}) is not None:
-            default = "`{}`"  # of keys inside, their own defaults hold
+            default = "`{}`"  # the defaults of nested keys are in their own table
         elif rules["default"] is None and "null" not in str(rules.get("anyOf")):
             default = (defaults or {}).get(key, "left out")
         else:

@@ -385,8 +385,13 @@ def load_machine(name: str, folder: Path = CONFIG / "machines") -> Machine:
             )
         variables["GLOO_SOCKET_IFNAME"] = CABLE
     data = expand(machine.data, path, "data")
-    if set("{}") & set(data):  # to Snakemake they are wildcards
-        raise complain(path, "data", data, "allowed: a path without braces")
+    if set("{}") & set(data):
+        raise complain(
+            path,
+            "data",
+            data,
+            "allowed: a path without braces, which Snakemake takes for wildcards",
+        )
     container = tuple(
         expand(word, path, f"container.{number}") for number, word in enumerate(machine.container)
     )

@@ -65,7 +65,7 @@ class RecipeFile(Recipe, Keys):
 
     def at(self, global_batch: int) -> Recipe:
         """Return the recipe at a batch size: values of `by_batch` are interpolated linearly, and
-        its rate is the peak's. Raises ConfigError for a batch size outside the table.
+        `base_lr` is the peak learning rate. Raises ConfigError for a batch size outside the table.
         """
         if not self.by_batch:
             return self.recipe

@@ -67,7 +67,7 @@ def check_config(data: dict[str, Any], file: str = "config/config.yaml") -> dict
     Raises ConfigError at the first fault.
     """
     # What was given stays as it was written: 30, not 30.0.
-    config = laid_over(asdict(value_of(Config, data, file)), data)
+    config = merge(asdict(value_of(Config, data, file)), data)
     names, sources = registry.members("datasets"), config["data"]["sources"]
     for name in sources:
         if name not in names:
@@ -78,10 +78,10 @@ def check_config(data: dict[str, Any], file: str = "config/config.yaml") -> dict
     return config
 
 
-def laid_over(defaults: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """Return the defaults with what is given in their place, mapping by mapping."""
-    merged = dict(defaults)
+def merge(defaults: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """Return the defaults, replaced by the given values; mappings are merged key by key."""
+    result = dict(defaults)
     for name, value in given.items():
-        inside = isinstance(value, dict) and isinstance(merged.get(name), dict)
-        merged[name] = laid_over(merged[name], value) if inside else value
-    return merged
+        inside = isinstance(value, dict) and isinstance(result.get(name), dict)
+        result[name] = merge(result[name], value) if inside else value
+    return result

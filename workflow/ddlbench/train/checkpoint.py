@@ -91,7 +91,7 @@ def summary(checkpoint: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{SUMMARY} cannot be read ({type(error).__name__})") from error
     if not whole:
-        raise ValueError(f"{SUMMARY} was changed")
+        raise ValueError(f"{SUMMARY} does not match its checksum")
     return data
 
 

@@ -91,8 +91,7 @@ def complaint(name: str, classes: int, image_size: int, timeout_s: float) -> str
 
     def stop(number: int, frame: object) -> None:
         raise HangError(
-            f"it had not ended after {timeout_s:.0f} s; start_timeout_s of the machine's file gives"
-            " more"
+            f"it had not ended after {timeout_s:.0f} s; raise start_timeout_s in the machine's file"
         )
 
     reason, former = None, signal.signal(signal.SIGALRM, stop)

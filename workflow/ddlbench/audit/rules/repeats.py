@@ -62,8 +62,7 @@ def uneven_repeats(material: Material) -> Findings:
 
 
 def _failed_repeats(material: Material, rows: pd.DataFrame) -> set[int]:
-    """Return the numbers of repeats of this run that failed: a log says so, or they left no record.
-    """
+    """Return the numbers of this run's repeats that failed: by their log, or without a record."""
     unsuccessful = material.tables.get("unsuccessful", rows[:0])
     keys = present(rows, [*COMPARED, *CELL])
     if {*keys, "repeat"} <= {*unsuccessful}:

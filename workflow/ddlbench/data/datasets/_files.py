@@ -22,8 +22,10 @@ FORGOTTEN_S = 86400.0  # a download without a living process that is older is de
 
 
 def absolute(given: str) -> Path:
-    """Return a given path as an absolute one: from the working directory or with ~; links in it
-    stay.
+    """Return the absolute form of a path that is relative to the working directory or begins with
+    ~.
+
+    Symbolic links in it are not resolved.
     """
     return Path(os.path.abspath(Path(given).expanduser()))  # noqa: PTH100 (Path.absolute keeps `..`)
 

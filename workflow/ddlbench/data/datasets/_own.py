@@ -54,18 +54,18 @@ class Own:
         if every is not None:
             described["validation"] = f"one picture in {every.count} of each class, by name"
         shards = _webdataset.shards(folder)
-        if not _usual(folder, layout):
+        if not _has_usual_names(folder, layout):
             described["splits"] = {
                 "train": _shown(_names(layout.train)),
                 "val": _shown(_names(layout.val)),
             }
-        print(f"{self.name}: {_said(folder, layout, keys.validation_every)}", flush=True)
+        print(f"{self.name}: {_describe(folder, layout, keys.validation_every)}", flush=True)
         if shards:
             return _webdataset.opened(layout, described, every)
         (whole,) = layout.train
         if every is not None:
             return Tree(class_folders(whole, HINT), described, folder, HINT, every, whole)
-        usual = _usual(folder, layout)
+        usual = _has_usual_names(folder, layout)
         in_place = usual and all(is_plain(top, HINT) for top in (*layout.train, *layout.val))
         folders = () if usual else (("train", layout.train[0].name), ("val", layout.val[0].name))
         return Tree(
@@ -81,7 +81,11 @@ class Own:
         folder = absolute(self.file.folder)
         with suppress(SourceError, OSError):
             layout = _layout(folder)
-            return bool(layout.val) and _usual(folder, layout) and not _webdataset.shards(folder)
+            return (
+                bool(layout.val)
+                and _has_usual_names(folder, layout)
+                and not _webdataset.shards(folder)
+            )
         return False
 
     def remarks(self) -> list[str]:
@@ -91,7 +95,9 @@ class Own:
         guess = f"{classes} classes and {count_of(images['train'], 'picture')} for training"
         folder = absolute(self.file.folder)
         with suppress(SourceError, OSError):
-            wrong.append(f"{file}: {_said(folder, _layout(folder), self.file.validation_every)}")
+            wrong.append(
+                f"{file}: {_describe(folder, _layout(folder), self.file.validation_every)}"
+            )
         return [
             *wrong,
             f"{file}: {self.name} is not prepared; until then the plan guesses: {guess}",
@@ -131,9 +137,9 @@ def _names(paths: Sequence[Path]) -> list[str]:
     return sorted(path.name for path in paths)
 
 
-def _usual(folder: Path, layout: Layout) -> bool:
-    """Tell whether the splits are called train and val, or there is none for validation: nothing
-    else needs to be known.
+def _has_usual_names(folder: Path, layout: Layout) -> bool:
+    """Tell whether the folders of the splits are called train and val, or there is none for
+    validation.
     """
     if not layout.val:
         return True
@@ -145,7 +151,7 @@ def _usual(folder: Path, layout: Layout) -> bool:
     return True
 
 
-def _said(folder: Path, layout: Layout, every: int) -> str:
+def _describe(folder: Path, layout: Layout, every: int) -> str:
     """Describe where the pictures for training and for validation lie, and what is not used."""
     unused = f"; not used: {_shown(layout.unused)}" if layout.unused else ""
     if not layout.val:

@@ -40,19 +40,19 @@ class Layout:
 
 def of_folders(folder: Path) -> Layout:
     """Return the layout of class folders. Raises SourceError, OSError."""
-    there = {path.name: path for path in sorted(folder.iterdir()) if path.is_dir()}
+    folders = {path.name: path for path in sorted(folder.iterdir()) if path.is_dir()}
     named: dict[str, Path] = {}
-    for name, path in there.items():
+    for name, path in folders.items():
         if name.lower() in WORDS:
             if name.lower() in named:
                 raise SourceError(
-                    f"{path}: there is also {named[name.lower()].name}; allowed: one of them"
+                    f"{path}: is the same split as {named[name.lower()].name}; remove one of them"
                 )
             named[name.lower()] = path
     whole = {word: path for word, path in named.items() if holds_folders(path)}
     train = [whole[word] for word in TRAIN if word in whole]
     if len(train) > 1:
-        raise SourceError(f"{train[1]}: there is also {train[0].name}; allowed: one of them")
+        raise SourceError(f"{train[1]}: is the same split as {train[0].name}; remove one of them")
     val = [whole[word] for word in VALIDATION if word in whole]
     if not (train and val):
         flat = [
@@ -72,12 +72,12 @@ def of_folders(folder: Path) -> Layout:
 def holds_folders(folder: Path) -> bool:
     """Tell whether a folder holds class folders; the folder of a class holds pictures."""
     return any(
-        path.is_dir() and not pictures.is_passed_over(path.name) for path in folder.iterdir()
+        path.is_dir() and not pictures.is_ignored_folder(path.name) for path in folder.iterdir()
     )
 
 
 def _holds_pictures(folder: Path) -> bool:
-    return any(pictures.is_named_so(path.name) for path in folder.iterdir())
+    return any(pictures.has_picture_name(path.name) for path in folder.iterdir())
 
 
 def of_shards(folder: Path, shards: Sequence[Path]) -> Layout:
@@ -90,8 +90,8 @@ def of_shards(folder: Path, shards: Sequence[Path]) -> Layout:
         set.intersection(*words.values()) if len(shards) > 1 else set()
     )  # of the set's own name
     sides: dict[str, list[Path]] = {word: [] for word in ("train", *VALIDATION, "")}
-    for path, said in words.items():
-        sides[_only(path, (said - shared) or said)].append(path)
+    for path, in_name in words.items():
+        sides[_split_in_name(path, (in_name - shared) or in_name)].append(path)
     val = [word for word in VALIDATION if sides[word]]
     if not val:
         return Layout(tuple(sorted([*sides["train"], *sides[""]])))
@@ -118,17 +118,20 @@ def _words(path: Path, folder: Path) -> set[str]:
     return {part.lower() for part in parts} & {*WORDS}
 
 
-def _side(said: Iterable[str]) -> frozenset[str]:
-    return frozenset("train" if word in TRAIN else "val" for word in said)
+def _splits_of(words: Iterable[str]) -> frozenset[str]:
+    """Return the splits that these words stand for, `train` or `val`."""
+    return frozenset("train" if word in TRAIN else "val" for word in words)
 
 
-def _only(path: Path, said: set[str]) -> str:
+def _split_in_name(path: Path, words: set[str]) -> str:
     """Return the split in a name: `train`, a word of VALIDATION, or "".
 
     Raises SourceError if the name contains both.
     """
-    if len(_side(said)) > 1:
-        raise SourceError(f"{path}: its name says {' and '.join(sorted(said))}; allowed: one split")
-    if said & {*TRAIN}:
+    if len(_splits_of(words)) > 1:
+        raise SourceError(
+            f"{path}: its name says {' and '.join(sorted(words))}; allowed: one split"
+        )
+    if words & {*TRAIN}:
         return "train"
-    return next((word for word in VALIDATION if word in said), "")
+    return next((word for word in VALIDATION if word in words), "")

@@ -90,7 +90,7 @@ class Tree:
             found = sorted(pictures_in(folder, self.hint, junk))
             if not found:
                 raise SourceError(f"{folder}: holds no pictures ({', '.join(pictures.SUFFIXES)})")
-            each_once((file for file, _ in found), str(folder), "files")
+            check_unique((file for file, _ in found), str(folder), "files")
             if self.tree and (
                 inner := next((path for file, path in found if path != f"{folder}/{file}"), None)
             ):
@@ -128,12 +128,12 @@ def pictures_in(
     for entry in there:
         name = entry.name
         if entry.is_dir():
-            if pictures.is_passed_over(name):
+            if pictures.is_ignored_folder(name):
                 junk[name] += 1
                 continue
             for inner, path in pictures_in(folder / name, hint, junk, depth + 1):
                 yield f"{name}{WITHIN}{inner}", path
-        elif pictures.is_named_so(name) or (
+        elif pictures.has_picture_name(name) or (
             name.lower().endswith(pictures.UNREAD) and not name.startswith(".")
         ):
             yield name, f"{folder}/{name}"
@@ -158,7 +158,7 @@ def class_folders(folder: Path, hint: str) -> tuple[str, ...]:
             names = sorted(
                 file.name
                 for file in listing
-                if file.is_dir() and not pictures.is_passed_over(file.name)
+                if file.is_dir() and not pictures.is_ignored_folder(file.name)
             )
     except OSError as error:
         raise SourceError(f"{folder}: cannot be read: {error.strerror}; {hint}") from None
@@ -167,7 +167,7 @@ def class_folders(folder: Path, hint: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def each_once(names: Iterable[str], where: str, what: str) -> None:
+def check_unique(names: Iterable[str], where: str, what: str) -> None:
     """Raise SourceError if two names are the same, or would be on a file system that ignores
     case.
     """

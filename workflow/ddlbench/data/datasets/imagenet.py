@@ -27,7 +27,7 @@ from ddlbench.data.datasets._files import (
     read_stretch,
     read_words,
 )
-from ddlbench.data.datasets._tree import Tree, class_folders, each_once
+from ddlbench.data.datasets._tree import Tree, check_unique, class_folders
 from ddlbench.data.source import Entry, Picture, Place, Source, SourceError
 
 IMAGES = {"train": 1281167, "val": 50000}
@@ -77,7 +77,7 @@ def open_source(place: Place) -> Source:
         )
     if not synsets:
         raise SourceError(f"{folder / TRAIN}: holds no archives of synsets")
-    each_once(synsets, f"{folder / TRAIN}", "inner archives")
+    check_unique(synsets, f"{folder / TRAIN}", "inner archives")
     archives = {name: f"{(folder / name).stat().st_size} bytes" for name in there}
     return Archives(synsets, {"source": str(folder), "archives": archives}, folder)
 
@@ -120,7 +120,7 @@ class Archives:
                 by_class[label] = _entries(there, str(path), label)
                 if not by_class[label]:
                     raise SourceError(f"{name}: holds no pictures")
-                each_once((e.filename for e in by_class[label]), name, "members")
+                check_unique((e.filename for e in by_class[label]), name, "members")
         return [entry for entries in by_class for entry in entries]
 
     def _val(self) -> list[Entry]:
@@ -131,7 +131,7 @@ class Archives:
             entries = sorted(_entries(_tar.members(stream, str(path)), str(path), 0))
         if not entries:
             raise SourceError(f"{path}: holds no pictures")
-        each_once((e.filename for e in entries), str(path), "members")
+        check_unique((e.filename for e in entries), str(path), "members")
         if len(entries) != len(synsets):
             raise SourceError(
                 f"{source}: {len(synsets)} lines for the {len(entries)} pictures in {path}"
@@ -173,7 +173,7 @@ def _entries(members: Iterable[_tar.Member], path: str, label: int) -> list[Entr
     return [
         Entry(m.name, label, path, m.offset, m.size)
         for m in members
-        if pictures.is_named_so(m.name)
+        if pictures.has_picture_name(m.name)
     ]
 
 

@@ -37,18 +37,18 @@ def open_source(place: Place) -> Synthetic:
 
     Raises SourceError if the text cannot be understood.
     """
-    asked = understood(place.given)
+    asked = parse_request(place.given)
     classes = tuple(f"s{number:08d}" for number in range(asked["classes"]))
     return Synthetic(classes, {"source": "made here", **asked}, asked)
 
 
 def expected(given: str | None) -> tuple[dict[str, int], int]:
     """Return the requested (images per split, classes). Raises SourceError."""
-    asked = understood(given)
+    asked = parse_request(given)
     return {"train": asked["train"], "val": asked["val"]}, asked["classes"]
 
 
-def understood(given: str | None) -> dict[str, int]:
+def parse_request(given: str | None) -> dict[str, int]:
     """Parse `train`, `val`, `classes` and `seed` from a text such as `train=20000,val=1000`.
 
     Raises SourceError.

@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from ddlbench.data.form_parts import Checked, Part, Written
 from ddlbench.data.manifest import Manifest
-from ddlbench.data.part import Checked, Part, Written
 from ddlbench.data.source import Entry, Source
 
 if TYPE_CHECKING:

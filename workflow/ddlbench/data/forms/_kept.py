@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench.core.files import aside, opened, read_bytes
+from ddlbench.data.form_parts import file_fault
 from ddlbench.data.manifest import KEPT, Manifest, finished_ns
-from ddlbench.data.part import unlike
 
 
 def path(folder: Path, manifest: Manifest, split: str, suffix: str) -> Path:
@@ -48,15 +48,15 @@ class KeptList:
                 _remove_others(
                     folder, place, f"{KEPT}.*.{split}.*"
                 )  # of another manifest, or begun elsewhere
-            elif finished is not None and (what := unlike(place, finished)):
-                raise ValueError(f"{place}: {what}; or remove it: it is made again")
+            elif finished is not None and (what := file_fault(place, finished)):
+                raise ValueError(f"{place}: {what}; or delete it: it will be rebuilt")
 
     def check_index(self, folder: Path, manifest: Manifest) -> list[str]:
         """Return the lists that differ from what the form holds, one line each. Raises OSError."""
         places = {split: path(folder, manifest, split, self.suffix) for split in manifest.splits}
         with suppress(ValueError):  # `check` reports this for the parts
             return [
-                f"{place}: does not list what the form holds; remove it: it is made again"
+                f"{place}: does not list what the form holds; delete it: it will be rebuilt"
                 for split, place in places.items()
                 if place.exists() and read_bytes(place) != self.make(folder, manifest, split)
             ]

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ddlbench.core.files import force, read_bytes
+from ddlbench.data.form_parts import Part, Written, file_fault, pictures
 from ddlbench.data.manifest import Manifest
-from ddlbench.data.part import Part, Written, pictures, unlike
 from ddlbench.data.source import Entry, Picture, Source
 
 # ImageNet's 1 281 167 and 50 000 images make TF-slim's 1024 and 128 shards; small sets get as many
@@ -114,7 +114,7 @@ class ShardForm:
         return sorted(p for p in folder.glob(f"{split}-*-of-*") if p.suffix != ".idx")
 
     def part_names(self, folder: Path, split: str) -> set[str]:
-        """The parts of a split that lie in the folder, as the manifest names them."""
+        """Return the parts of a split that lie in the folder, as the manifest names them."""
         return {path.name for path in self.shards(folder, split)}
 
     def glance(self, folder: Path, manifest: Manifest, finished_ns: int) -> list[str]:
@@ -126,7 +126,7 @@ class ShardForm:
         for split, listed in manifest.splits.items():
             files = [folder / file for name in listed.sha256 for file in (name, f"{name}.idx")]
             wrong = [
-                f"{file.name}: {what}" for file in files if (what := unlike(file, finished_ns))
+                f"{file.name}: {what}" for file in files if (what := file_fault(file, finished_ns))
             ]
             size = 0 if wrong else sum((folder / name).stat().st_size for name in listed.sha256)
             if not wrong and size != listed.bytes:

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench.core.files import read_bytes
+from ddlbench.data.form_parts import Checked, Part, Written, file_fault, pictures
 from ddlbench.data.forms import _kept
 from ddlbench.data.manifest import Manifest, sha256
-from ddlbench.data.part import Checked, Part, Written, pictures, unlike
-from ddlbench.data.pictures import is_named_so, is_passed_over
+from ddlbench.data.pictures import has_picture_name, is_ignored_folder
 from ddlbench.data.source import Entry, Source, SourceError
 
 PARTS = "class folders"
@@ -90,7 +90,9 @@ def files(folder: Path, skipped: Iterable[str] = ()) -> list[str]:
     if not folder.is_dir():  # a tree in place need not have a folder for a class without a picture
         return []
     with os.scandir(folder) as entries:
-        return sorted(f.name for f in entries if is_named_so(f.name) and f.name not in left_out)
+        return sorted(
+            f.name for f in entries if has_picture_name(f.name) and f.name not in left_out
+        )
 
 
 class Files:
@@ -193,9 +195,11 @@ index, check_index = _LISTS.index, _LISTS.check_index
 
 
 def part_names(folder: Path, split: str) -> set[str]:
-    """The parts of a split that lie in the folder, as the manifest names them."""
+    """Return the parts of a split that lie in the folder, as the manifest names them."""
     with os.scandir(folder / split) as entries:
-        return {f"{split}/{f.name}/" for f in entries if not is_passed_over(f.name) and f.is_dir()}
+        return {
+            f"{split}/{f.name}/" for f in entries if not is_ignored_folder(f.name) and f.is_dir()
+        }
 
 
 def check(
@@ -227,7 +231,7 @@ def glance(folder: Path, manifest: Manifest, finished_ns: int) -> list[str]:
     for contents in manifest.splits.values():
         for name in contents.sha256:
             if contents.images_per_class.get(_class(name), 0):
-                what = unlike(folder / name, finished_ns, stat.S_ISDIR)
+                what = file_fault(folder / name, finished_ns, stat.S_ISDIR)
                 problems += [f"{name}: {what}"] if what else []
     return problems
 

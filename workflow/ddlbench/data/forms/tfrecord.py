@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench.core.files import opened
+from ddlbench.data.form_parts import Checked
 from ddlbench.data.forms._shards import ShardForm, index_text
 from ddlbench.data.manifest import Manifest
-from ddlbench.data.part import Checked
 from ddlbench.data.source import Entry, Picture
 
 PARTS = "shards"
@@ -55,7 +55,7 @@ def check(
         if data is None:
             continue
         try:
-            synset, encoded, size = _understood(data, classes)
+            synset, encoded, size = _parse_record(data, classes)
         except ValueError as error:
             checked.problems.append(f"{name}: record {number}: {error}")
             continue
@@ -65,7 +65,7 @@ def check(
     return checked
 
 
-def _understood(data: bytes, classes: tuple[str, ...]) -> tuple[str, bytes, tuple[int, int]]:
+def _parse_record(data: bytes, classes: tuple[str, ...]) -> tuple[str, bytes, tuple[int, int]]:
     """Parse (class, image file, height and width) from a record's data.
 
     Raises ValueError with a readable message.
@@ -78,7 +78,7 @@ def _understood(data: bytes, classes: tuple[str, ...]) -> tuple[str, bytes, tupl
             (example["image/height"], example["image/width"]),
         )
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
-        raise ValueError(f"is not a picture's Example ({error!r})") from None
+        raise ValueError(f"is not the tf.train.Example of an image ({error!r})") from None
     if not 0 <= label < len(classes) or classes[label] != synset:
         raise ValueError(f"label {label + LABEL_OFFSET} is not class {synset}")
     return synset, encoded, size

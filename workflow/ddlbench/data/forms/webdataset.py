@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ddlbench.core.files import opened
+from ddlbench.data.form_parts import Checked
 from ddlbench.data.forms import _kept
 from ddlbench.data.forms._shards import ShardForm, index_of, index_text
 from ddlbench.data.manifest import Manifest
-from ddlbench.data.part import Checked
 from ddlbench.data.source import Entry, Picture
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def check(
             hashed.update(data)
             remaining, end = remaining - size, end + size
             try:
-                synset, encoded, pixels = _understood(data, classes, place)
+                synset, encoded, pixels = _parse_sample(data, classes, place)
                 lines.append(_line(_files(data), place.offset))
             except ValueError as error:
                 checked.problems.append(f"{name}: record {number}: {error}")
@@ -276,7 +276,7 @@ def _padded(size: int) -> int:
     return size + -size % BLOCK
 
 
-def _understood(
+def _parse_sample(
     data: bytes, classes: tuple[str, ...], place: Sample
 ) -> tuple[str, bytes, tuple[int, int]]:
     """Parse (class, image file, height and width) from the bytes of a sample.
@@ -311,7 +311,7 @@ def _understood(
             f"label {label} and key {', '.join(sorted(keys))} are not those of the .idx"
         )
     if data[place.picture - place.offset :][: place.picture_bytes] != encoded:
-        raise ValueError("its picture does not lie where the .idx says")
+        raise ValueError("the .idx has a wrong offset or size of its picture")
     if crc32c.crc32c(encoded) != crc:
         raise ValueError("its picture's CRC is wrong")
     return synset, encoded, size

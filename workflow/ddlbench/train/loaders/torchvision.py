@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddlbench.data.manifest import Manifest
-from ddlbench.data.pictures import as_rgb, is_named_so
+from ddlbench.data.pictures import as_rgb, has_picture_name
 from ddlbench.patches import torchvision_operators
 from ddlbench.train.loaders import native
 from ddlbench.train.loaders._normalisation import MEAN, STD
@@ -69,7 +69,7 @@ class Batched:
         def is_one(path: str) -> bool:
             top, of_class, name = path.rsplit("/", 2)
             mine = top == str(root) and of_class in numbers  # and no folder of the system's
-            return mine and is_named_so(name) and f"{of_class}/{name}" not in skipped
+            return mine and has_picture_name(name) and f"{of_class}/{name}" not in skipped
 
         self.seed, self.size = spec.seed, spec.recipe.image_size
         self.folder = ImageFolder(

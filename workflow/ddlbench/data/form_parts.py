@@ -1,5 +1,5 @@
-"""What the forms share: a form is made of parts (a shard, a class folder), which processes write
-side by side.
+"""Parts of a form, a shard or a class folder each: what all forms share. Processes write parts side
+by side.
 """
 
 import io
@@ -17,9 +17,9 @@ AHEAD = 32  # pictures that the kernel is asked to load before they are read
 
 
 class Part(NamedTuple):
-    """One part of a split: its path within the form, and what goes into it, in order.
+    """One part of a split: its path within the form, and the entries that go into it, in order.
 
-    `numbers` are of the entries, where a form wants to tell them by numbers.
+    `numbers` are those of the entries, where a form names its samples by number.
     """
 
     split: str
@@ -55,8 +55,8 @@ class Checked:
     def count(self, where: str, class_: str, decode: bool, encoded: bytes, *size: int) -> None:
         """Count a picture of this class.
 
-        If `decode`, see that it can be decoded, and has this height and width if they are given;
-        `where` names the picture if not.
+        With `decode`, check that it can be decoded, and has this height and width if they are
+        given; `where` is the picture's name in a complaint.
         """
         self.images_per_class[class_] = self.images_per_class.get(class_, 0) + 1
         if decode:
@@ -74,7 +74,7 @@ def pictures(
     """
     for number, entry in enumerate(part.entries):
         if number % AHEAD == 0:
-            _ask_for(part.entries[number + AHEAD * (number > 0) : number + 2 * AHEAD])
+            _read_ahead(part.entries[number + AHEAD * (number > 0) : number + 2 * AHEAD])
         try:
             yield entry, source.read(entry)
         except BadImage as error:
@@ -83,9 +83,9 @@ def pictures(
             skipped[f"{source.classes[entry.label]}/{entry.filename}"] = str(error)
 
 
-def _ask_for(entries: list[Entry]) -> None:
-    """Ask the kernel to read these ahead while others are worked on: shuffled pictures lie anywhere
-    on the disk.
+def _read_ahead(entries: list[Entry]) -> None:
+    """Ask the kernel to read these entries from the disk while earlier ones are processed: shuffled
+    pictures lie anywhere on it.
     """
     for entry in entries:
         try:
@@ -100,9 +100,11 @@ def _ask_for(entries: list[Entry]) -> None:
             os.close(descriptor)
 
 
-def unlike(path: Path, finished_ns: int, kind: Callable[[int], bool] = stat.S_ISREG) -> str | None:
-    """Return what is wrong with a file of a form that was finished then, as far as a look at its
-    name shows; None if nothing is. `kind` is what it has to be, a regular file or a folder.
+def file_fault(
+    path: Path, finished_ns: int, kind: Callable[[int], bool] = stat.S_ISREG
+) -> str | None:
+    """Return what is wrong with a file or folder of a form that was finished at `finished_ns`; None
+    if nothing is. Only its type (`kind`) and its time of change are looked at.
     """
     try:
         about = path.stat()
