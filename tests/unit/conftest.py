@@ -73,4 +73,4 @@ def files(tmp_path: Path) -> Files:
 @pytest.fixture
 def promised(paper: Plan) -> dict[str, Any]:
     """Eight ranks on two nodes, all of them whole."""
-    return promise.promised(paper)
+    return promise.expected_settings(paper)

@@ -313,10 +313,10 @@ def test_snakemakes_memory_of_a_run_is_read_from_its_files(here: Path) -> None:
                 input=["a/manifest.json"], code=stale.COMMAND, input_checksums={"a": "sha256:1"}
             )
             snakemakes._write_record(snakemakes._get_key(IOFile(str(log))), note)
-    found = stale.memories(["short", "long-" + 200 * "x", "forgotten", "never made"])
+    found = stale.metadata_of(["short", "long-" + 200 * "x", "forgotten", "never made"])
     assert [*found] == ["short", "long-" + 200 * "x"]
     assert set(map(str, found.values())) == {
-        str(stale.Memory(("a/manifest.json",), {"a": "sha256:1"}, stale.COMMAND))
+        str(stale.JobMetadata(("a/manifest.json",), {"a": "sha256:1"}, stale.COMMAND))
     }
 
 

@@ -14,7 +14,7 @@ import yaml
 from ddlbench.commands.snakefile import shell_prefix
 from ddlbench.plan import launch
 from ddlbench.preflight import scout
-from ddlbench.preflight.promise import Trial
+from ddlbench.preflight.promise import PreflightRanks
 from ddlbench.run.job import reveal
 from ddlbench.run.watch import watch
 from ddlbench.settings import environment_modules
@@ -36,7 +36,7 @@ OPEN = {
     "UCX_RC_TIMEOUT": "4s",
     "OMP_NUM_THREADS": "3",
 }
-RANKS = Trial(2, 2)
+RANKS = PreflightRanks(2, 2)
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_ranks_get_every_value(machine: Machine, machines: Path) -> None:
 def test_a_variable_of_the_framework_wins(machine: Machine, machines: Path) -> None:
     """As on the command line, where the last setting of a name holds."""
     mine = replace(machine, environment=(("DS_ACCELERATOR", "S3CRET"),))
-    argv = launch.command(Trial(2, 2, "deepspeed"), mine)
+    argv = launch.command(PreflightRanks(2, 2, "deepspeed"), mine)
     assert f"DS_ACCELERATOR={machine.device}" in argv
     assert reveal(argv, "with-token", machines) == (argv, {})
 
@@ -191,11 +191,11 @@ def test_a_killed_job_prints_no_settings(tmp_path: Path) -> None:
 
 
 def test_a_package_from_elsewhere_is_named(monkeypatch: pytest.MonkeyPatch, bundle: Path) -> None:
-    assert scout.elsewhere() == []
+    assert scout.outside_environment() == []
     monkeypatch.syspath_prepend(bundle)
     for name in ("numpy", "nvidia"):
         monkeypatch.delitem(sys.modules, name, raising=False)
-    said = scout.elsewhere(("torch", "numpy", "nvidia", "no_such_package"))
+    said = scout.outside_environment(("torch", "numpy", "nvidia", "no_such_package"))
     assert [
         missing(line, name, bundle / name)
         for line, name in zip(said, ("numpy", "nvidia"), strict=True)

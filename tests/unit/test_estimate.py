@@ -29,7 +29,7 @@ from ddlbench.plan.estimate import (
 )
 from ddlbench.plan.kinds.training import guess_minutes
 from ddlbench.plan.runs import make_plan
-from ddlbench.plan.stale import DONE, FAILED, MISSING, STALE, STOPPED, Memory, state
+from ddlbench.plan.stale import DONE, FAILED, MISSING, STALE, STOPPED, JobMetadata, state
 from ddlbench.plan.values import Plan, Row
 from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.machine import Machine, load_machine
@@ -389,7 +389,7 @@ def test_states_and_their_reasons(tmp_path: Path, demo: Plan) -> None:
     now, why = state(folder, spec, other, str(manifest))
     assert now == STALE
     assert missing(why, "recipe.base_lr", 9, spec.recipe.base_lr, "timed", "false", "true") == []
-    memory = Memory((str(manifest),), {}, "old")
+    memory = JobMetadata((str(manifest),), {}, "old")
     assert state(folder, spec, recorded, str(manifest), memory, "old") == (DONE, "")
     now, why = state(folder, spec, recorded, str(manifest), memory, "new")
     assert now == STALE and missing(why, "command") == []

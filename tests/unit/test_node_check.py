@@ -85,7 +85,12 @@ def test_a_process_that_is_left_behind_does_not_hold_the_check(tmp_path: Path) -
 def scouted(folder: Path, **more: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """What one rank left, and what was promised."""
     plan = make_plan(load_study("frameworks"), replace(LAPTOP, **more))
-    of = promise.promised(plan) | {"workers": 1, "data": str(folder), "manifests": [], "models": []}
+    of = promise.expected_settings(plan) | {
+        "workers": 1,
+        "data": str(folder),
+        "manifests": [],
+        "models": [],
+    }
     (folder / scout.PROMISED).write_text(json.dumps(of))
     alone = {
         "RANK": "0",
@@ -137,7 +142,7 @@ def test_each_node_is_checked_by_its_first_rank(
     monkeypatch.setattr(sys, "argv", ["scout", str(tmp_path)])
     monkeypatch.setattr(scout.faulthandler, "dump_traceback_later", lambda *_, **__: None)
     plan = make_plan(load_study("demo"), replace(LAPTOP, node_check="true"))
-    of = promise.promised(plan) | {"workers": 2, "models": []}
+    of = promise.expected_settings(plan) | {"workers": 2, "models": []}
     (tmp_path / scout.PROMISED).write_text(json.dumps(of))
     for rank in ("0", "1"):
         for name, value in {"RANK": rank, "WORLD_SIZE": "2", "LOCAL_RANK": rank}.items():
@@ -152,12 +157,12 @@ def test_who_asked_for_a_screening_learns_what_took_its_place() -> None:
 
 
 def test_a_check_is_promised_and_has_time_in_the_queue(paper: Plan) -> None:
-    assert not {"node_check", "node_check_timeout_s"} & set(promise.promised(paper))
+    assert not {"node_check", "node_check_timeout_s"} & set(promise.expected_settings(paper))
     checked = replace(JUWELS, node_check="dcgmi diag -r 2", node_check_timeout_s=300)
     of = make_plan(paper.study, checked)
-    assert promise.promised(of)["node_check"] == "dcgmi diag -r 2"
-    assert promise.promised(of)["node_check_timeout_s"] == 300
-    assert promise.trial(of) == promise.trial(paper)
+    assert promise.expected_settings(of)["node_check"] == "dcgmi diag -r 2"
+    assert promise.expected_settings(of)["node_check_timeout_s"] == 300
+    assert promise.preflight_ranks(of) == promise.preflight_ranks(paper)
     minutes = [promise.resources(plan, None)["runtime"] for plan in (paper, of)]
     assert minutes == [10, 15]
     assert set(of.runs) == set(paper.runs)

@@ -8,7 +8,7 @@ from ddlbench.analysis.collect import collect
 from ddlbench.analysis.sheets import Planned
 from ddlbench.core.mllog import Event, begin_and_end_s
 from ddlbench.core.record import STEPS
-from ddlbench.plan.runs import make_plan, mixed
+from ddlbench.plan.runs import in_random_order, make_plan
 from ddlbench.plan.values import Plan
 from ddlbench.settings.machine import load_machine
 
@@ -75,7 +75,7 @@ def test_a_run_more_moves_no_other(tmp_path: Path) -> None:
 
 def test_over_many_studies_each_run_is_first_about_as_often(tmp_path: Path) -> None:
     specs = [job.spec for job in plan(tmp_path).runs.values()]
-    first = [mixed(f"study{n}", specs)[0].id for n in range(400)]
+    first = [in_random_order(f"study{n}", specs)[0].id for n in range(400)]
     assert (
         len(set(first)) == 8
         and 30 < min(map(first.count, first)) <= max(map(first.count, first)) < 75

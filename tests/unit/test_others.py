@@ -116,7 +116,7 @@ def test_the_preflight_sees_what_others_do(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(counters, "node_cpu_s", lambda: next(node))
     monkeypatch.setattr(counters, "cpu_s", lambda: next(mine))
     monkeypatch.setattr(scout.time, "monotonic", lambda: next(clock))
-    assert scout.others_cores(0.0) == pytest.approx(1.0)
+    assert scout.busy_cores(0.0) == pytest.approx(1.0)
 
 
 def ticks(*values: float) -> Iterator[float]:

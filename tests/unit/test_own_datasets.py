@@ -340,7 +340,7 @@ def test_folders_that_a_system_left_are_no_pictures_for_loaders(
             (top / junk).mkdir(parents=True)
             (top / junk / "thumb.jpg").write_bytes(picture(1))
     assert described().root == str(pictures)
-    assert scout.read(tmp_path / "data/raw")["files"] == 10
+    assert scout.read_rate(tmp_path / "data/raw")["files"] == 10
     run = run_spec(loader=loader, form="raw", dataset="mine")
     if loader == "torchvision":
         assert len(torchvision.Batched(tmp_path / "data/raw", "train", run, 5).folder) == 5

@@ -13,7 +13,7 @@ from ddlbench.commands.job_rule import JobRule
 from ddlbench.commands.start import Start
 from ddlbench.plan import bill, printed
 from ddlbench.plan.estimate import Estimator, RecordedTime
-from ddlbench.plan.kinds.inference import FORWARD, Asking, guess_minutes, work_s
+from ddlbench.plan.kinds.inference import FORWARD, InferenceEstimator, guess_minutes, work_s
 from ddlbench.plan.runs import make_plan
 from ddlbench.plan.values import Plan, Row
 from ddlbench.settings.config import ConfigError
@@ -97,7 +97,7 @@ def test_records_of_trainings_say_how_fast_and_how_long_to_begin(plan: Plan) -> 
     spec = one(plan, "plain")
     # 4000 images in 2 s; 9 s beside the training
     trained = RecordedTime(json.loads(spec.run.to_json()), 4000, 11.0, 9.0, 2.0, None, None)
-    took = Asking([], Estimator(LAPTOP, [trained], [])).estimate(spec)
+    took = InferenceEstimator([], Estimator(LAPTOP, [trained], [])).estimate(spec)
     assert took.s == pytest.approx(9 + work_s(spec, 2000.0))
     assert took.s < took.high_s == pytest.approx(300 + 1.5 * work_s(spec, 2000.0))
     assert missing(took.basis, "third", "records") == []

@@ -59,7 +59,7 @@ def ranks(promised: dict[str, Any]) -> Facts:
 
 
 def test_two_whole_nodes_are_tried(paper: Plan, promised: dict[str, Any]) -> None:
-    assert promise.trial(paper) == promise.Trial(8, 4)
+    assert promise.preflight_ranks(paper) == promise.PreflightRanks(8, 4)
     assert (promised["nodes"], promised["workers"]) == (2, 8)
     asked = promise.resources(paper, "project")
     assert missing(asked["asks"], "2 nodes", "8 tasks", "8 GPUs", "10 min") == []
@@ -81,13 +81,13 @@ def test_a_queue_shorter_than_the_preflight_is_asked_for_what_it_gives(paper: Pl
 
 def test_a_study_of_one_node_tries_one(paper: Plan) -> None:
     small = replace(paper.study, blocks=(replace(paper.study.blocks[0], workers=(2,)),), figures=())
-    assert promise.trial(make_plan(small, JUWELS)) == promise.Trial(2, 2)
+    assert promise.preflight_ranks(make_plan(small, JUWELS)) == promise.PreflightRanks(2, 2)
 
 
 def test_one_machine_tries_two_workers_at_most() -> None:
     machine = replace(load_machine("local"), workers_per_node=16)
     of = make_plan(load_study("demo"), machine)
-    assert promise.trial(of) == promise.Trial(2, 2)
+    assert promise.preflight_ranks(of) == promise.PreflightRanks(2, 2)
     assert str(promise.resources(of, None)["launch"]).split()[-3:] == [
         "--nproc-per-node=2",
         "-m",

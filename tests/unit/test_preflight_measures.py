@@ -78,7 +78,7 @@ def test_reading_says_how_much_and_whether_it_was_cached(
         files = (
             80 if form == "raw" else sum(len(split.sha256) for split in manifest.splits.values())
         )
-        found = scout.read(tmp_path / form)
+        found = scout.read_rate(tmp_path / form)
         assert found["bytes"] == sum(split.bytes for split in manifest.splits.values())
         assert found["files"] == files
         assert found["bytes_per_s"] == found["bytes"] / found["seconds"] > 0
@@ -137,7 +137,7 @@ def test_a_preflight_is_current_for_what_it_was_made_for(
     file.parent.mkdir(parents=True)
     file.write_text("{")
     assert not promise.is_current(of)
-    file.write_text(json.dumps({"promised": promise.promised(of)}))
+    file.write_text(json.dumps({"promised": promise.expected_settings(of)}))
     assert promise.is_current(of)
     assert promise.is_current(make_plan(small, replace(JUWELS, images_per_s=())))
     assert not promise.is_current(make_plan(small, replace(JUWELS, cores_per_worker=6)))
@@ -157,7 +157,7 @@ def test_hardware_threads_of_one_core_are_one_core(tmp_path: Path) -> None:
 
 def test_what_frameworks_need_is_promised_once_for_all_their_runs() -> None:
     study = load_study("frameworks")
-    of = promise.promised(make_plan(study, LAPTOP))
+    of = promise.expected_settings(make_plan(study, LAPTOP))
     names = [name for name, _ in of["frameworks"]]
     assert names.count("deepspeed") == 4 and names.count("ddp") == 2
     assert of["models"] == [["lenet", 32]]
@@ -168,7 +168,7 @@ def test_what_frameworks_need_is_promised_once_for_all_their_runs() -> None:
 def test_models_are_asked_for_the_studys_picture_sizes(tmp_path: Path) -> None:
     """By all ranks together, before training; the line goes to people as it is."""
     study, machine = load_study("frameworks"), LAPTOP
-    of = promise.promised(make_plan(study, machine)) | {
+    of = promise.expected_settings(make_plan(study, machine)) | {
         "workers": 1,
         "data": str(tmp_path),
         "manifests": [],

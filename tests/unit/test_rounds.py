@@ -199,8 +199,8 @@ def test_the_plan_knows_which_runs_rounds_asked_for(studies: Path) -> None:
     (studies / "mine.yaml").write_text(STUDY.format(repeats=ASKS))
     study = load_study("mine", studies)
     plan, most = (make_plan(study, load_machine("local"), more=more) for more in ((), None))
-    assert plan.further == [] and rounds.looked(plan) == 1
-    assert len(most.further) == 8 and rounds.looked(most) == 3
+    assert plan.further == [] and rounds.look_number(plan) == 1
+    assert len(most.further) == 8 and rounds.look_number(most) == 3
     settings = rounds.runs_by_setting(most)
     assert len(settings) == 4 and all(sorted(runs) == [1, 2, 3, 4] for runs in settings.values())
     assert {run for runs in settings.values() for run in runs.values()} == {*most.blocks["all"]}

@@ -32,7 +32,7 @@ def test_the_preflight_complains_of_another_pytorch_unless_it_is_the_sites(
     (tmp_path / "torch/__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "torch", raising=False)
-    (complaint,) = scout.elsewhere(["torch"])
+    (complaint,) = scout.outside_environment(["torch"])
     assert str(tmp_path) in complaint
     monkeypatch.setattr(site_torch, "folder", lambda: tmp_path.resolve())
-    assert scout.elsewhere(["torch"]) == []
+    assert scout.outside_environment(["torch"]) == []

@@ -15,7 +15,7 @@ from ddlbench.core import files, layout
 from ddlbench.core.record import MLLOG, STEPS
 from ddlbench.core.spec import RunSpec
 from ddlbench.plan import stale
-from ddlbench.plan.stale import DONE, FAILED, MISSING, STALE, STOPPED, Memory
+from ddlbench.plan.stale import DONE, FAILED, MISSING, STALE, STOPPED, JobMetadata
 
 from tests.builders.records import SPEC, write_record
 
@@ -116,7 +116,10 @@ def test_data_that_were_made_anew(
         "same": {str(manifest): digest},
         "same, as Snakemake writes it": {str(manifest): f"sha256:{digest}"},
     }[kept]
-    for memory in (Memory((str(manifest),), checksums, None), Memory(None, checksums, None)):
+    for memory in (
+        JobMetadata((str(manifest),), checksums, None),
+        JobMetadata(None, checksums, None),
+    ):
         found, why = stale.state(folder, SPEC, recorded(), str(manifest), memory)
         assert found == state
         assert why == ("" if state == DONE else f"{manifest} was made again")
@@ -154,7 +157,7 @@ def test_data_that_are_gone_say_nothing_against_a_run(folder: Path) -> None:
 def test_a_run_that_reads_other_data_is_stale(
     folder: Path, now: str | None, then: tuple[str, ...], named: tuple[str, ...]
 ) -> None:
-    found, why = stale.state(folder, SPEC, recorded(), now, Memory(then, {}, None))
+    found, why = stale.state(folder, SPEC, recorded(), now, JobMetadata(then, {}, None))
     assert found == (STALE if named else DONE)
     assert all(words in why for words in named)
 
@@ -166,12 +169,12 @@ def test_a_run_that_reads_other_data_is_stale(
 def test_another_command_of_the_rule_makes_a_run_stale(
     folder: Path, then: str | None, now: str | None, state: str
 ) -> None:
-    assert stale.state(folder, SPEC, recorded(), None, Memory((), {}, then), now)[0] == state
+    assert stale.state(folder, SPEC, recorded(), None, JobMetadata((), {}, then), now)[0] == state
     assert stale.state(folder, SPEC, recorded(), None, None, now)[0] == DONE  # nobody remembers it
 
 
 def test_all_reasons_are_named(folder: Path) -> None:
-    _, why = stale.state(folder, OTHER, recorded(), "gone/a.json", Memory((), {}, "a"), "b")
+    _, why = stale.state(folder, OTHER, recorded(), "gone/a.json", JobMetadata((), {}, "a"), "b")
     assert [reason.split()[0] for reason in why.split("; ")] == ["loader_threads", "reads", "rule"]
 
 
@@ -265,7 +268,7 @@ def test_what_snakemake_remembers_of_an_output(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     note_of("a/run.log", text)
-    assert stale.remembered("a/run.log") == note
+    assert stale.read_metadata("a/run.log") == note
 
 
 def test_a_long_name_is_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,12 +285,12 @@ def test_a_long_name_is_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     path = stale.NOTES.joinpath(*(f"@{piece}" for piece in pieces[:3]), pieces[3])
     path.parent.mkdir(parents=True)
     path.write_text('{"code": "a"}')
-    assert stale.remembered(output) == {"code": "a"}
+    assert stale.read_metadata(output) == {"code": "a"}
 
 
 def test_runs_that_snakemake_remembers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert stale.memories(["whole"]) == {}  # it was told to keep its memory elsewhere
+    assert stale.metadata_of(["whole"]) == {}  # it was told to keep its memory elsewhere
     notes = {
         "whole": {"input": ["a", "b"], "input_checksums": {"a": "1"}, "code": "c"},
         "early": {"input": [], "input_checksums": None, "code": None},
@@ -303,8 +306,8 @@ def test_runs_that_snakemake_remembers(tmp_path: Path, monkeypatch: pytest.Monke
     forgotten = Path(layout.run_log("forgotten"))
     forgotten.parent.mkdir(parents=True, exist_ok=True)
     forgotten.touch()
-    assert stale.memories(["no log", "forgotten", "whole", "early", "empty"]) == {
-        "whole": Memory(("a", "b"), {"a": "1"}, "c"),
-        "early": Memory((), {}, None),
-        "empty": Memory(None, {}, None),
+    assert stale.metadata_of(["no log", "forgotten", "whole", "early", "empty"]) == {
+        "whole": JobMetadata(("a", "b"), {"a": "1"}, "c"),
+        "early": JobMetadata((), {}, None),
+        "empty": JobMetadata(None, {}, None),
     }

@@ -42,7 +42,7 @@ rule page:
         # Titles, prices, what the machine is called.
         settings=lambda wildcards: snakefile.said(PLAN),
         sources=lambda wildcards: sources.of_script(
-            "page", *PAGE_FILES, *SOURCES_OF_PAGE, *registry.paths("sections"), rooms=PAGE_ROOMS
+            "page", *PAGE_FILES, *SOURCES_OF_PAGE, *registry.paths("sections"), packages=PAGE_ROOMS
         ),
     message:
         f"page of {STUDY.name}: {{output}}"

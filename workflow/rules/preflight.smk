@@ -9,12 +9,12 @@ checkpoint preflight:
         layout.log(f"preflight-{MACHINE.name}-{STUDY.name}"),
     envmodules:
         *MACHINE.modules,
-    threads: promise.trial(PLAN).workers
+    threads: promise.preflight_ranks(PLAN).workers
     resources:
         **promise.resources(PLAN, config["account"]),
     params:
         # A function: in plain text Snakemake would take what is in braces for wildcards.
-        promised=lambda wildcards: json.dumps(promise.promised(PLAN)),
+        promised=lambda wildcards: json.dumps(promise.expected_settings(PLAN)),
     message:
         f"preflight: is {MACHINE.name} what config/machines/{MACHINE.name}.yaml says?"
     shell:

@@ -23,7 +23,9 @@ if STUDY.until:
             config=lambda wildcards: config,
             runs=list(PLAN.runs),
             sources=lambda wildcards: sources.of_script(
-                "rounds", *registry.paths("questions"), rooms=(*sources.ROOMS, "answers", "plan")
+                "rounds",
+                *registry.paths("questions"),
+                packages=(*sources.ROOMS, "answers", "plan"),
             ),
         message:
             f"rounds of {STUDY.name}: is another one to be made?"

@@ -13,7 +13,7 @@ from ddlbench.core.files import logged
 from ddlbench.plan import bill, reads, rounds
 
 with logged(snakemake.log[0]):
-    every, images = reads.plan_of(snakemake.params.config, every=True)
+    every, images = reads.plan_of(snakemake.params.config, all_repeats=True)
     study, runs = every.study, pd.read_parquet(snakemake.input.runs)
     targets = {figure.name: figure.target for figure in study.figures if figure.target}
     reached = [

@@ -41,7 +41,7 @@ class Scaling:
         )
 
     @property
-    def whole(self) -> int | None:
+    def global_batch(self) -> int | None:
         """Return the global batch [images] under strong scaling, which more workers share; else
         None.
         """
@@ -52,9 +52,15 @@ class Scaling:
         """Tell whether the runs are ours, and not of records that others made."""
         return bool(together.are_ours(self.runs).all())
 
-    def node(self, machines: int | None) -> int:
-        """Return the workers of a node: the machine's, or those in others' records."""
-        return machines if self.ours and machines else int(self.runs["workers_per_node"].max())
+    def node(self, workers_per_node: int | None) -> int:
+        """Return the workers of a node: the machine's, or for records of others the most that they
+        name.
+        """
+        return (
+            workers_per_node
+            if self.ours and workers_per_node
+            else int(self.runs["workers_per_node"].max())
+        )
 
     @property
     def images(self) -> float:

@@ -56,13 +56,13 @@ class Call:
 
         planned = self.settings.plan
         page = layout.page(planned.home)
-        memory = stale.remembered(page)
+        metadata = stale.read_metadata(page)
         try:
             made_s = Path(page).stat().st_mtime
             read: list[Path | str] = [job.outputs()[0] for job in planned.jobs.values()]
-            if memory is None:
+            if metadata is None:
                 read += snakefile.written(planned)
-            elif repr(snakefile.said(planned)) not in (memory.get("params") or ()):
+            elif repr(snakefile.said(planned)) not in (metadata.get("params") or ()):
                 return True
             return any(Path(path).stat().st_mtime > made_s for path in read)
         except FileNotFoundError:

@@ -81,12 +81,12 @@ def _of_rule(group: Sequence[ToMake]) -> str:
 
 def _of_kind(plan: Any, group: Sequence[ToMake]) -> str:
     """Return why runs, or jobs that ask something of runs, would be made."""
-    memories = stale.memories(job.name for job in group)
+    metadata = stale.metadata_of(job.name for job in group)
     of_all = sum(job.rule == group[0].rule for job in plan.jobs.values())
-    return f"of {of_all}: {_counted([_why(plan, job, memories) for job in group])}"
+    return f"of {of_all}: {_counted([_why(plan, job, metadata) for job in group])}"
 
 
-def _why(plan: Any, job: ToMake, memories: Mapping[str, stale.Memory]) -> str:
+def _why(plan: Any, job: ToMake, metadata: Mapping[str, stale.JobMetadata]) -> str:
     """Return why a run would be made: the settings that differ from its record, else Snakemake's
     reason.
     """
@@ -105,7 +105,7 @@ def _why(plan: Any, job: ToMake, memories: Mapping[str, stale.Memory]) -> str:
         except Exception:  # whatever stands in the log
             recorded = None
         _, why = stale.state(
-            folder, planned.spec, recorded, planned.manifest, memories.get(job.name), stale.COMMAND
+            folder, planned.spec, recorded, planned.manifest, metadata.get(job.name), stale.COMMAND
         )
     return why or words
 

@@ -201,8 +201,8 @@ class Start:
 
     @cached_property
     def _states(self) -> dict[str, str]:
-        memories = stale.memories(self.plan.runs)
-        rows = bill.rows(self.plan, self.given.images, layout.RESULTS, memories, stale.COMMAND)
+        metadata = stale.metadata_of(self.plan.runs)
+        rows = bill.rows(self.plan, self.given.images, layout.RESULTS, metadata, stale.COMMAND)
         return {row.run: row.state for row in rows}
 
     def keep_limit(self) -> None:

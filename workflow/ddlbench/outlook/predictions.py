@@ -19,7 +19,7 @@ from ddlbench.core.formatting import around, count_of, digits, duration
 from ddlbench.core.program import IMAGES
 from ddlbench.outlook import NoAnswerError
 from ddlbench.outlook.series import Series, all_series
-from ddlbench.outlook.study import given
+from ddlbench.outlook.study import read_study
 from ddlbench.settings.machine import Machine
 from ddlbench.show.predicted import MEASURED, RATES, draw, save
 
@@ -36,14 +36,14 @@ def make(config: Mapping[str, Any], folders: Sequence[Path], results: Path = lay
 
     Raises NoAnswerError, ConfigError.
     """
-    study = given(config, folders, results)
+    study = read_study(config, folders, results)
     runs = study.tables["runs"]
     series = all_series(runs, study.plan.machine.workers_per_node)
-    with study.named():
+    with study.with_context():
         if not series:
             raise NoAnswerError("no finished timed run of a series over worker counts; train first")
     table = rows(series, study.plan.machine, study.planned_workers())
-    written, drawn = study.table(NAME, table), study.figure(NAME)
+    written, drawn = study.write_table(NAME, table), study.figure(NAME)
     save(draw(table, study.options()), drawn)
     how = (
         f"All numbers: {written}; the first series drawn: {drawn}.png; how they are computed:"

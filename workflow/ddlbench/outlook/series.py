@@ -24,8 +24,8 @@ class Series:
     None where unknown.
 
     `points` are rows of `analysis/scaling.py`; `images` of an epoch, `epochs` of the whole
-    training. `apart` are the settings that its name says, because the series beside it differ in
-    them; `whole` and `draws` as in `prediction_series.Scaling`.
+    training. `distinguished_by` are the settings that its name says, because series differ in
+    them; `global_batch` and `draws` as in `prediction_series.Scaling`.
     """
 
     settings: dict[str, Any]
@@ -33,8 +33,8 @@ class Series:
     points: tuple[dict[str, Any], ...]
     images: float
     epochs: float
-    apart: tuple[str, ...] = ()
-    whole: int | None = None
+    distinguished_by: tuple[str, ...] = ()
+    global_batch: int | None = None
     draws: tuple[Draw, ...] = ()
     runs: tuple[str, ...] = ()
 
@@ -47,8 +47,10 @@ class Series:
         """Return the images per step of one worker: what was measured with so many workers, else
         with the most workers; under strong scaling, its share of the global batch.
         """
-        beyond = self.whole / workers if self.whole else self.measured.batch_per_worker[-1]
-        return self.batches.get(workers, beyond)
+        fallback = (
+            self.global_batch / workers if self.global_batch else self.measured.batch_per_worker[-1]
+        )
+        return self.batches.get(workers, fallback)
 
     def at(self, workers: int) -> dict[str, Any]:
         """Return the point that was measured with so many workers; empty if none was."""
@@ -60,24 +62,24 @@ class Series:
         keys = ("model", "framework", "loader", "precision")
         words = [
             *dict.fromkeys(self.settings[key] for key in keys if self.settings[key]),
-            *self.apart,
+            *self.distinguished_by,
         ]
         if not self.settings["loader"]:  # for others' records, the machine distinguishes the series
             words.append(str(self.settings["machine"]))
         batches = sorted(set(self.measured.batch_per_worker))
         span = " to ".join(f"{batch:g}" for batch in dict.fromkeys((batches[0], batches[-1])))
-        if self.whole:
-            return f"{', '.join(map(str, words))}, batch {self.whole} of all workers"
+        if self.global_batch:
+            return f"{', '.join(map(str, words))}, batch {self.global_batch} of all workers"
         return f"{', '.join(map(str, words))}, batch {span} per worker"
 
 
 def all_series(runs: pd.DataFrame, workers_per_node: int | None) -> list[Series]:
     """Return all series in `runs`, the table of `collect`, whose batches are known.
 
-    `workers_per_node` is the machine's; others' records say theirs.
+    `workers_per_node` is the machine's; records of others have their own.
     """
     lines = list(prediction_series.lines(runs)) if len(runs) else []
-    differ = (
+    varying = (
         [
             name
             for name in varying_settings(pd.concat([line.points for line in lines]))
@@ -87,7 +89,7 @@ def all_series(runs: pd.DataFrame, workers_per_node: int | None) -> list[Series]
         else []
     )
     return [
-        _of_line(line, batches, differ, workers_per_node)
+        _of_line(line, batches, varying, workers_per_node)
         for line in lines
         if (batches := line.batches)
     ]
@@ -96,7 +98,7 @@ def all_series(runs: pd.DataFrame, workers_per_node: int | None) -> list[Series]
 def _of_line(
     line: prediction_series.Scaling,
     batches: tuple[float, ...],
-    differ: Sequence[str],
+    varying: Sequence[str],
     workers_per_node: int | None,
 ) -> Series:
     epochs, seen = _median(line.runs, "of_epochs"), _median(line.runs, "images_seen")
@@ -110,8 +112,8 @@ def _of_line(
         ),
         images=line.images,
         epochs=epochs or (seen or line.images) / line.images,
-        apart=tuple(setting_titles(line.first.to_dict(), differ)) if line.ours else (),
-        whole=line.whole,
+        distinguished_by=tuple(setting_titles(line.first.to_dict(), varying)) if line.ours else (),
+        global_batch=line.global_batch,
         draws=line.draws,
         runs=tuple(sorted(line.runs["run"])),
     )

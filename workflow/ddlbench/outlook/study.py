@@ -37,8 +37,8 @@ class StudyData:
     results: Path
 
     @contextmanager
-    def named(self) -> Iterator[None]:
-        """Add to an error of the block which study and machine it is about."""
+    def with_context(self) -> Iterator[None]:
+        """Add the names of study and machine to an error of the block."""
         try:
             yield
         except NoAnswerError as error:
@@ -50,14 +50,14 @@ class StudyData:
         """Return the worker counts of the plan."""
         return sorted({run.spec.workers for run in self.plan.runs.values()})
 
-    def table(self, name: str, rows: Sequence[Mapping[str, Any]]) -> Path:
+    def write_table(self, name: str, rows: Sequence[Mapping[str, Any]]) -> Path:
         """Write `<results>/<study>/<machine>/tables/<name>.csv`; the file appears complete or not
         at all.
         """
         path = self.results / self.plan.home / "tables" / f"{name}.csv"
         path.parent.mkdir(parents=True, exist_ok=True)
-        with files.aside(path) as hidden:
-            pd.DataFrame(rows).to_csv(hidden, index=False)
+        with files.aside(path) as temporary:
+            pd.DataFrame(rows).to_csv(temporary, index=False)
         return path
 
     def figure(self, name: str) -> Path:
@@ -76,7 +76,7 @@ class StudyData:
         )
 
 
-def given(
+def read_study(
     config: Mapping[str, Any], folders: Sequence[Path], results: Path = layout.RESULTS
 ) -> StudyData:
     """Read the plan and the tables of a checked configuration; `folders` are those of the runs.

@@ -17,7 +17,7 @@ from ddlbench.core import files, kinds, layout, registry
 from ddlbench.core.formatting import amount
 from ddlbench.plan.estimate import Estimate, Estimator, read_all, read_published
 from ddlbench.plan.kinds import Books
-from ddlbench.plan.stale import Memory
+from ddlbench.plan.stale import JobMetadata
 from ddlbench.plan.values import Job, Plan, Row
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import Machine
@@ -80,15 +80,15 @@ def rows(
     plan: Plan,
     images: Mapping[str, int],
     results: Path,
-    memories: Mapping[str, Memory] | None = None,
+    metadata: Mapping[str, JobMetadata] | None = None,
     command: str | None = None,
 ) -> list[Row]:
-    """Return one row per job, kind by kind in the plan's order; `memories` by run and `command` are
-    for `stale.state`.
+    """Return one row per job, kind by kind in the plan's order; `metadata` by run and `command`
+    are for `stale.state`.
     """
     records = read_all(Path(layout.runs(results=results)))
     estimator = Estimator(plan.machine, records.values(), read_published())
-    books = Books(plan, images, results, records, estimator, memories or {}, command)
+    books = Books(plan, images, results, records, estimator, metadata or {}, command)
     table: list[Row] = []
     for name, jobs in plan.by_kind().items():
         table += registry.member("kinds", name).rows(jobs, books, table)

@@ -7,19 +7,18 @@ for `max_gpu_hours`.
 estimate = images / (rate x workers) + what a run needs to begin and to end; `rate` is the images
 per second of one worker, validation included. Where the rate and its interval come from:
 
-- Records that are alike (`alike`) with as many workers: measured. The interval reaches from the
-  slowest to the fastest repeat; a single repeat is widened by ONE_RUN.
-- Records that are alike with other numbers of workers: predicted, with its interval, by the members
-  of `analysis/prediction/`, the first that can; `snakemake predict` asks the same.
-- Where that refuses (beyond a node from points within one), and from records of the same model with
-  another framework, loader or batch, which are widened by ANOTHER: guessed. Between two measured
-  numbers of workers the rate is interpolated linearly over log2(workers), which is how efficiency
-  falls. Beyond them a doubling of workers costs nothing at best, and at worst what the worst
-  published efficiency lost.
-- No record: the machine's `images_per_s` on a full node, and published efficiencies beyond it. The
-  interval reaches from no loss to the worst published loss, widened by GUESS. Where nothing is said
-  of the model either, its operations beside those of models of which something is known
-  (`first_guess.py`).
+  - Records that are alike (`matching_keys`) with as many workers: measured. The interval reaches
+  from the slowest to the fastest repeat; a single repeat is widened by ONE_RUN. - Records that are
+  alike with other numbers of workers: predicted, with its interval, by the members of
+  `analysis/prediction/`, the first that can; `snakemake predict` asks the same. - Where that
+  refuses (beyond a node from points within one), and from records of the same model with another
+  framework, loader or batch, which are widened by ANOTHER: guessed. Between two measured numbers of
+  workers the rate is interpolated linearly over log2(workers), which is how efficiency falls.
+  Beyond them a doubling of workers costs nothing at best, and at worst what the worst published
+  efficiency lost. - No record: the machine's `images_per_s` on a full node, and published
+  efficiencies beyond it. The interval reaches from no loss to the worst published loss, widened by
+  GUESS. Where nothing is said of the model either, its operations beside those of models of which
+  something is known (`first_guess.py`).
 """
 
 import json
@@ -111,14 +110,14 @@ class Estimate:
     by: str | None = None
 
 
-def taken(s: float | None) -> Estimate:
-    """Return the time that a finished job took by its record [s]; None where the record does not
-    say it.
+def recorded_time(took_s: float | None) -> Estimate:
+    """Return the recorded time of a finished job [s] as an estimate; None where the record has no
+    time.
     """
     return (
-        Estimate(s, s, s, "its record", MEASURED)
-        if s
-        else Estimate(s, s, s, f"{UNKNOWN}: its record has no times")
+        Estimate(took_s, took_s, took_s, "its record", MEASURED)
+        if took_s
+        else Estimate(took_s, took_s, took_s, f"{UNKNOWN}: its record has no times")
     )
 
 
@@ -127,7 +126,7 @@ def from_times(took: Sequence[float], wider: float, basis: str, by: str) -> Esti
     return Estimate(min(took) / wider, fmean(took), max(took) * wider, basis, by)
 
 
-def alike(spec: dict[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+def matching_keys(spec: dict[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Return the exact and the coarse matching key of a RunSpec's fields, by which similar records
     are found.
     """
@@ -208,7 +207,7 @@ class Estimator:
         same, near = defaultdict(list), defaultdict(list)
         for record in measured:
             if record.spec["machine"] == machine.name:
-                same_kind, least = alike(record.spec)
+                same_kind, least = matching_keys(record.spec)
                 same[same_kind].append(record)
                 near[least].append(record)
         self._same = {key: record_group(records) for key, records in same.items()}
@@ -222,7 +221,7 @@ class Estimator:
 
     def like(self, spec: RunSpec) -> tuple[RecordGroup | None, bool]:
         """Return (the records like this run, whether they match exactly)."""
-        same_kind, least = alike({**vars(spec), "recipe": vars(spec.recipe)})
+        same_kind, least = matching_keys({**vars(spec), "recipe": vars(spec.recipe)})
         return (
             (self._same[same_kind], True)
             if same_kind in self._same

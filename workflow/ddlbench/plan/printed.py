@@ -53,9 +53,9 @@ def answer(plan: Plan, table: Sequence[Row], limit: float | None) -> list[str]:
     return text
 
 
-def shows(plan: Plan, spread: tuple[float, int] | None) -> list[str]:
-    """Describe which difference the study's repeats can show on this machine, whose runs vary by
-    `spread` (`estimate.spread`).
+def detectable_difference(plan: Plan, spread: tuple[float, int] | None) -> list[str]:
+    """Describe the smallest difference that the study's repeats can show on this machine, whose
+    runs vary by `spread` (`estimate.spread`).
     """
     from ddlbench.analysis import (
         over_settings,
@@ -89,25 +89,25 @@ def _difference(ratio: float) -> str:
     return f"{two_digits(100 * ratio - 100)} %" if ratio < 2 else f"{two_digits(ratio)} times"
 
 
-def until(
-    plan: Plan, table: Sequence[Row], every: Sequence[Row], looks: Sequence[rounds.Look]
+def cost_until_decided(
+    plan: Plan, table: Sequence[Row], with_all_repeats: Sequence[Row], looks: Sequence[rounds.Look]
 ) -> list[str]:
-    """Describe the least and the most that a study costs which makes repeats until it is decided.
+    """Describe the range of costs of a study with `until: decided`; nothing for other studies.
 
-    `table` has the jobs of the plan, `every` those with all repeats that there may be.
+    `table` has the jobs of the plan, `with_all_repeats` those with all repeats that there may be.
     """
-    said = plan.study.until
-    if said is None:
+    limits = plan.study.until
+    if limits is None:
         return []
     further = {*plan.further}
-    least = [row for row in table if row.run not in further]
-    most = total(row.gpu_hours for row in every)
-    most += f", or {amount(said.gpu_hours)} (gpu_hours)" if said.gpu_hours else ""
+    at_least = [row for row in table if row.run not in further]
+    at_most = total(row.gpu_hours for row in with_all_repeats)
+    at_most += f", or {amount(limits.gpu_hours)} (gpu_hours)" if limits.gpu_hours else ""
     text = (
-        f"until decided: at least {counted(least)}, {total(row.gpu_hours for row in least)} GPU"
-        " hours"
+        f"until decided: at least {counted(at_least)},"
+        f" {total(row.gpu_hours for row in at_least)} GPU hours"
     )
-    return [f"{text}; at most {counted(every)}, {most}.", *rounds.told(looks, said)]
+    return [f"{text}; at most {counted(with_all_repeats)}, {at_most}.", *rounds.told(looks, limits)]
 
 
 def lines(plan: Plan, table: Sequence[Row], forms: Sequence[PlannedForm]) -> list[str]:

@@ -33,12 +33,14 @@ class PlannedForm:
 
 
 def plan_of(
-    config: Mapping[str, Any], every: bool = False, only: Collection[str] | None = None
+    config: Mapping[str, Any], all_repeats: bool = False, only: Collection[str] | None = None
 ) -> tuple[Plan, dict[str, int]]:
-    """The plan of a checked configuration, whose sources then name people's own data sets too;
-    images of an epoch by data set. `every`: with all repeats that may be made until it is decided,
-    not only those that rounds asked for. `only`: the runs of which jobs are wanted; None: all.
-    Raises ConfigError.
+    """Return the plan of a checked configuration, and the images of an epoch by data set.
+
+    The configuration's sources get the data sets that people describe themselves. With
+    `all_repeats`, the plan has all repeats that may be made until the study is decided, not only
+    those that rounds asked for. `only` are the runs (ids) whose jobs are wanted; None: all. Raises
+    ConfigError.
     """
     study, machine, sources = (
         load_study(config["study"]),
@@ -51,7 +53,7 @@ def plan_of(
         sources[name] = load_dataset(name).to_json()
     counts = images(study, machine, sources)
     looks = rounds.read(Path(layout.rounds(f"{study.name}/{machine.name}"))) if study.until else []
-    more = None if every else rounds.asked(looks)
+    more = None if all_repeats else rounds.asked(looks)
     return make_plan(study, machine, config["account"], counts, more, only), counts
 
 

@@ -58,15 +58,15 @@ class Look:
 
 
 def looks(until: Until) -> tuple[int, ...]:
-    """Return after how many repeats the study is looked at."""
+    """Return after how many repeats there may be an interim analysis of the study, a look."""
     first, last = until.at_least, until.at_most
     count = min(MOST_LOOKS, last - first + 1)
     return tuple(round(first + (last - first) * k / (count - 1)) for k in range(count))
 
 
-def looked(plan: Plan) -> int:
-    """Return which look the plan's runs are for, counted from 1; 0 if the study makes a fixed
-    number of repeats.
+def look_number(plan: Plan) -> int:
+    """Return the number of the look (interim analysis) that the plan's runs are for, counted from
+    1; 0 if the study makes a fixed number of repeats.
     """
     if plan.study.until is None:
         return 0
@@ -85,33 +85,37 @@ def runs_by_setting(plan: Plan) -> dict[str, dict[int, str]]:
 
 
 def replay(
-    until: Until, every: Settings, made: Collection[str], hours: Mapping[str, float], ask: Ask
+    until: Until, all_runs: Settings, made: Collection[str], hours: Mapping[str, float], ask: Ask
 ) -> list[Look]:
     """Return all looks so far. The last one determines what follows.
 
-    `every` has all runs that may be made, `made` the study's existing runs (ids), also those of
-    settings with a fixed number of repeats. `hours` are GPU hours by run, made or not. `ask`
-    answers from a part of the runs: it returns the open runs by question.
+    `all_runs` are those that may be made, by setting and repeat; `made` are the study's existing
+    runs (ids), also of settings with a fixed number of repeats. `hours` are GPU hours by run, made
+    or not. `ask` asks the questions of the first screen about a part of the runs: it returns the
+    undecided runs by question.
     """
-    may = {run: setting for setting, runs in every.items() for run in runs.values()}
-    have = {run for run in made if run not in may}
-    have |= {
-        run for runs in every.values() for repeat, run in runs.items() if repeat <= until.at_least
+    setting_of = {run: setting for setting, runs in all_runs.items() for run in runs.values()}
+    runs_so_far = {run for run in made if run not in setting_of}
+    runs_so_far |= {
+        run
+        for runs in all_runs.values()
+        for repeat, run in runs.items()
+        if repeat <= until.at_least
     }
     found: list[Look] = []
     at = looks(until)
     for number, repeats in enumerate(at):
-        spent = sum(hours.get(run, 0.0) for run in have)
-        asked = ask(have)
+        spent = sum(hours.get(run, 0.0) for run in runs_so_far)
+        asked = ask(runs_so_far)
         undecided = tuple(question for question, runs in asked.items() if runs)
-        look = Look(repeats, len(have), spent, Why.DECIDED, undecided)
+        look = Look(repeats, len(runs_so_far), spent, Why.DECIDED, undecided)
         up_to = at[number + 1] if number + 1 < len(at) else 0
-        wanted = {may[run] for runs in asked.values() for run in runs if run in may}
+        wanted = {setting_of[run] for runs in asked.values() for run in runs if run in setting_of}
         more = [
             run
             for setting in sorted(wanted)
-            for repeat, run in sorted(every[setting].items())
-            if repeat <= up_to and run not in have
+            for repeat, run in sorted(all_runs[setting].items())
+            if repeat <= up_to and run not in runs_so_far
         ]
         if undecided:
             look = replace(look, why=Why.OPEN if more else Why.AT_MOST, more=tuple(more))
@@ -124,7 +128,7 @@ def replay(
         found.append(look)
         if not {*look.more} or not {*look.more} <= {*made}:
             break
-        have |= {*more}
+        runs_so_far |= {*more}
     return found
 
 

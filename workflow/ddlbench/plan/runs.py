@@ -73,7 +73,7 @@ def make_plan(
     jobs = {name: job for kind in kinds.every() for name, job in kind.jobs(basis).items()}
     non_training = {name: job for name, job in jobs.items() if not kinds.trains(job.rule)}
     runs = {run: jobs[run] for run in specs if basis.has_job(run)}
-    places = tuple(spec.id for spec in mixed(study.name, [specs[run] for run in runs]))
+    places = tuple(spec.id for spec in in_random_order(study.name, [specs[run] for run in runs]))
     if only is not None:
         blocks = {name: tuple(run for run in ids if run in runs) for name, ids in blocks.items()}
     return Plan(study, machine, runs, blocks, tuple(sorted(left_out)), places, non_training)
@@ -286,9 +286,9 @@ def device(plan: Plan) -> str:
     return "accelerator" if plan.study.records else plan.machine.device
 
 
-def mixed(study: str, specs: Iterable[RunSpec]) -> list[RunSpec]:
-    """Return the runs in the order in which they are made: mixed at random, so that a machine that
-    drifts favours no side.
+def in_random_order(study: str, specs: Iterable[RunSpec]) -> list[RunSpec]:
+    """Return the runs in the random order in which they are made, so that a machine that drifts
+    favours no side.
 
     All first repeats come before all second ones. Each odd repeat's runs are in an order of their
     own, and each even one's in that order reversed. Repeats with one number are compared as pairs

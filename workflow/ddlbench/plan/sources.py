@@ -17,8 +17,8 @@ from ddlbench.core import registry
 from ddlbench.core.registry import PACKAGE
 
 SCRIPTS = PACKAGE.parent / "scripts"
-# Rooms through which imports are followed. The others say what is trained, where, and how: records
-# are of that.
+# Rooms (packages of ddlbench) through which imports are followed. The others say what is trained,
+# where, and how: records are of that.
 ROOMS = ("core", "analysis", "audit", "records", "show")
 MEASURED = "ddlbench.train.measure"  # columns of what ranks measure
 # Modules of core that find, open and name files, and decide no value in them.
@@ -47,13 +47,16 @@ _IMPORT = re.compile(
 
 
 def of_script(
-    name: str, *more: Path | str | None, rooms: Collection[str] = ROOMS, without: Iterable[str] = ()
+    name: str,
+    *more: Path | str | None,
+    packages: Collection[str] = ROOMS,
+    without: Iterable[str] = (),
 ) -> str:
     """Return the digest of a script of `workflow/scripts`, of all that it imports, and of further
     files with what they import. `without` are files of the package that are left out.
     """
     files = [SCRIPTS / f"{name}.py", *(Path(file) for file in more if file is not None)]
-    return digest(files, rooms, [PACKAGE / file for file in without])
+    return digest(files, packages, [PACKAGE / file for file in without])
 
 
 def of_figure(plot: str, *more: Path | str | None, script: str = "figure") -> str:
@@ -74,18 +77,21 @@ def of_figure(plot: str, *more: Path | str | None, script: str = "figure") -> st
 
 
 def digest(
-    files: Iterable[Path], rooms: Collection[str] = ROOMS, without: Collection[Path] = ()
+    files: Iterable[Path], packages: Collection[str] = ROOMS, without: Collection[Path] = ()
 ) -> str:
-    """Return 16 hexadecimal digits of these files' contents, and of what those in Python import."""
-    found = sorted((_name(path), path) for path in closure(files, rooms, without))
+    """Return 16 hexadecimal digits of these files' contents, and of the modules that they import.
+
+    Imports are followed into these packages of ddlbench. `without` are files that are left out.
+    """
+    found = sorted((_name(path), path) for path in closure(files, packages, without))
     text = "\0".join(f"{name}\0{_contents(path)}" for name, path in found)
     return sha256(text.encode()).hexdigest()[:16]
 
 
 def closure(
-    files: Iterable[Path], rooms: Collection[str] = ROOMS, without: Collection[Path] = ()
+    files: Iterable[Path], packages: Collection[str] = ROOMS, without: Collection[Path] = ()
 ) -> set[Path]:
-    """Return these files and all of the package that they import, directly or not.
+    """Return these files and all modules of these packages that they import, directly or not.
 
     Those that are not there are left out: where another workflow uses this one, it has no scripts.
     """
@@ -95,7 +101,7 @@ def closure(
         path = left.pop()
         if path not in found and path not in without:
             found.add(path)
-            left += [file for module, file in _imports(path) if _is_followed(module, rooms)]
+            left += [file for module, file in _imports(path) if _is_followed(module, packages)]
     return found
 
 
@@ -104,9 +110,9 @@ def plain(code: str) -> str:
     return _TOKEN.sub(lambda found: found[1] or "", f"\n{code}").strip("\n") + "\n"
 
 
-def _is_followed(module: str, rooms: Collection[str]) -> bool:
+def _is_followed(module: str, packages: Collection[str]) -> bool:
     room = module.split(".")[1] if "." in module else ""
-    return module == MEASURED or (room in rooms and module not in PLUMBING)
+    return module == MEASURED or (room in packages and module not in PLUMBING)
 
 
 def _name(path: Path) -> str:

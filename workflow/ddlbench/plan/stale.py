@@ -30,9 +30,9 @@ DONE, STALE, FAILED, STOPPED, MISSING = "done", "stale", "failed", "stopped", "m
 
 
 @dataclass(frozen=True)
-class Memory:
-    """The memory that Snakemake has of the job that made a record: its inputs with their checksums,
-    its shell command.
+class JobMetadata:
+    """Snakemake's metadata about the job that made a record: its inputs with their checksums, its
+    shell command.
     """
 
     inputs: tuple[str, ...] | None
@@ -40,10 +40,10 @@ class Memory:
     command: str | None
 
 
-def memories(runs: Iterable[str]) -> dict[str, Memory]:
-    """Return Snakemake's memory of each run that has a record.
+def metadata_of(runs: Iterable[str]) -> dict[str, JobMetadata]:
+    """Return Snakemake's metadata about each run that has a record.
 
-    Where there is none, or Snakemake keeps its memory in another place, a run is judged by its
+    Where there is none, or Snakemake keeps its metadata in another place, a run is judged by its
     record alone.
     """
     if not NOTES.is_dir():
@@ -51,10 +51,10 @@ def memories(runs: Iterable[str]) -> dict[str, Memory]:
     found = {}
     for run in runs:
         log = layout.run_log(run)
-        note = remembered(log) if Path(log).exists() else None
+        note = read_metadata(log) if Path(log).exists() else None
         if note:
             inputs = note.get("input")
-            found[run] = Memory(
+            found[run] = JobMetadata(
                 inputs if inputs is None else tuple(inputs),
                 note.get("input_checksums") or {},
                 note.get("code"),
@@ -62,9 +62,9 @@ def memories(runs: Iterable[str]) -> dict[str, Memory]:
     return found
 
 
-def remembered(output: str) -> dict[str, Any] | None:
-    """Return the entry in Snakemake's own file about the job that made an output; None if there is
-    no readable entry.
+def read_metadata(output: str) -> dict[str, Any] | None:
+    """Return Snakemake's metadata about the job that made an output; None if there is none that can
+    be read.
     """
     name = urlsafe_b64encode(
         output.encode()
@@ -84,7 +84,7 @@ def state(
     spec: RunSpec,
     recorded: Mapping[str, Any] | None,
     manifest: str | None,
-    memory: Memory | None = None,
+    metadata: JobMetadata | None = None,
     command: str | None = None,
 ) -> tuple[str, str]:
     """Return (DONE, STALE, FAILED, STOPPED or MISSING; why) of a run's folder.
@@ -104,16 +104,18 @@ def state(
         return (DONE, why) if why else (STALE, "its record is incomplete")
     reasons = changes(recorded, json.loads(spec.to_json()))
     if (
-        memory
-        and memory.inputs is not None
-        and list(memory.inputs) != [manifest] * (manifest is not None)
+        metadata
+        and metadata.inputs is not None
+        and list(metadata.inputs) != [manifest] * (manifest is not None)
     ):
         reasons.append(
-            f"reads {manifest or 'nothing'}, read {', '.join(memory.inputs) or 'nothing'}"
+            f"reads {manifest or 'nothing'}, read {', '.join(metadata.inputs) or 'nothing'}"
         )
     elif manifest:
-        reasons += _of_data(Path(manifest), min(path.stat().st_mtime for path in outputs), memory)
-    if memory and command is not None and memory.command not in (None, command):
+        reasons += _data_changes(
+            Path(manifest), min(path.stat().st_mtime for path in outputs), metadata
+        )
+    if metadata and command is not None and metadata.command not in (None, command):
         reasons.append("rule train has a changed command")
     # What a changed log says of its settings is no reason to make the run again: a person removes
     # it, or finds out why.
@@ -133,7 +135,7 @@ def unfinished(folder: Path, missing: str = "") -> tuple[str, str]:
 def is_of_other_settings(log: Path, spec: RunSpec) -> bool:
     """Return whether a sealed record exists and belongs to another run.
 
-    Snakemake's memory cannot show this: it holds no run that a SLURM job finished after its
+    Snakemake's metadata cannot show this: it holds no run that a SLURM job finished after its
     Snakemake was killed, and none at all once `.snakemake` is gone. The first lines of the record
     name its run. A record that was changed since is refused, and not made again.
     """
@@ -176,7 +178,7 @@ def is_same_run(before: str, now: str) -> bool:
     """
     try:
         return not changes(json.loads(before), json.loads(now))
-    except (ValueError, AttributeError):  # Snakemake's memory, in which anything may stand
+    except (ValueError, AttributeError):  # Snakemake's metadata, in which anything may stand
         return False
 
 
@@ -196,14 +198,14 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any], under: str =
     return differ
 
 
-def _of_data(manifest: Path, since: float, memory: Memory | None) -> list[str]:
+def _data_changes(manifest: Path, since: float, metadata: JobMetadata | None) -> list[str]:
     """Return a line if the data set was prepared as another one since (contents count, as they do
     for Snakemake). Data that are gone, as old files on scratch file systems are, say nothing
     against a run that is done.
     """
     if not manifest.exists() or manifest.stat().st_mtime <= since:
         return []
-    before = memory.checksums.get(str(manifest)) if memory else None
+    before = metadata.checksums.get(str(manifest)) if metadata else None
     now = files.sha256(manifest)
     return (
         [] if before and before.removeprefix("sha256:") == now else [f"{manifest} was made again"]

@@ -82,7 +82,7 @@ def summary(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
     return [*lines, f"free: {free}"]
 
 
-def execute(promised: dict[str, Any], output: Path, argv: list[str]) -> int:
+def execute(expected: dict[str, Any], output: Path, argv: list[str]) -> int:
     """Start the ranks, judge what they saw and write it to `output`.
 
     Returns 0 if training may start. With errors it is written to a file beside it (`FAILED`)
@@ -91,23 +91,23 @@ def execute(promised: dict[str, Any], output: Path, argv: list[str]) -> int:
     folder = output.with_suffix(".partial")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    write_json(folder / PROMISED, promised)
-    wrong = environment_modules.complaint(promised["machine"], promised["modules"], os.environ)
+    write_json(folder / PROMISED, expected)
+    wrong = environment_modules.complaint(expected["machine"], expected["modules"], os.environ)
     if wrong:
         ranks, problems = [], [Problem(True, wrong)]  # ranks would look at other software
     else:
-        argv, hidden = reveal([*argv, str(folder)], promised["machine"])
+        argv, hidden = reveal([*argv, str(folder)], expected["machine"])
         seen = watch(argv, folder, hidden)
         by_rank = notes.read(folder, "rank")
         ranks = [by_rank[rank] for rank in sorted(by_rank)]
-        slurms = squeue.nodes_of_this_job() if promised["launcher"] == "slurm" else []
+        slurms = squeue.nodes_of_this_job() if expected["launcher"] == "slurm" else []
         allocated = [node.name for node in slurms]
-        problems = judge(ranks, promised, allocated)
-        said = srun_messages.end(seen.printed, promised["workers"]) if not ranks else None
+        problems = judge(ranks, expected, allocated)
+        said = srun_messages.end(seen.printed, expected["workers"]) if not ranks else None
         if said is not None:  # no rank was started: what else is wrong comes of that
             problems = [Problem(True, f"the launcher started no rank: {said.message}")]
         if slurms:
-            problems += judge_nodes(load_machine(promised["machine"]), slurms)
+            problems += judge_nodes(load_machine(expected["machine"]), slurms)
         if seen.code and not any(problem.error for problem in problems):
             problems.insert(
                 0,
@@ -117,7 +117,7 @@ def execute(promised: dict[str, Any], output: Path, argv: list[str]) -> int:
             )
     result = {
         "time": time.time(),
-        "promised": promised,
+        "promised": expected,
         "problems": [asdict(problem) for problem in problems],
     }
     result["ranks"] = ranks

@@ -30,19 +30,19 @@ class Problem:
 
 
 def judge(
-    ranks: Sequence[Mapping[str, Any]], promised: Mapping[str, Any], allocated: Sequence[str] = ()
+    ranks: Sequence[Mapping[str, Any]], expected: Mapping[str, Any], allocated: Sequence[str] = ()
 ) -> list[Problem]:
     """Return the problems, errors first.
 
     `ranks` is what `scout.py` left of each rank that came so far. `allocated` are the nodes of the
     SLURM job. A problem of several ranks is reported once, with their nodes.
     """
-    everyone = len(ranks) == promised["workers"]
+    everyone = len(ranks) == expected["workers"]
     found = (
-        (*wrong, facts["host"]) for facts in ranks for wrong in _of_rank(facts, promised, everyone)
+        (*wrong, facts["host"]) for facts in ranks for wrong in _of_rank(facts, expected, everyone)
     )
     problems = _once_each(found, len(ranks) if everyone else 0)
-    problems += [Problem(error, what) for error, what in _of_all(ranks, promised, allocated)]
+    problems += [Problem(error, what) for error, what in _of_all(ranks, expected, allocated)]
     return sorted(problems, key=lambda problem: not problem.error)
 
 
@@ -100,27 +100,27 @@ def _once_each(found: Iterable[tuple[bool, str, str]], all_ranks: int = 0) -> li
 
 
 def _of_rank(
-    facts: Mapping[str, Any], promised: Mapping[str, Any], everyone: bool
+    facts: Mapping[str, Any], expected: Mapping[str, Any], complete: bool
 ) -> Iterable[tuple[bool, str]]:
     """Yield (is an error, what) for each thing that is wrong on one rank; `everyone`: all ranks
     have reported.
     """
-    file = f"config/machines/{promised['machine']}.yaml"
+    file = f"config/machines/{expected['machine']}.yaml"
     if "cores" not in facts:  # it did not get as far as looking around
         yield True, facts.get("error") or "a rank ended before it could report"
         return
     wrong = environment_modules.complaint(
-        promised["machine"], promised["modules"], facts["modules"]
+        expected["machine"], expected["modules"], facts["modules"]
     )
     if wrong:
         yield True, wrong
     if facts.get("node_check"):
-        yield True, f"{file}: node_check: `{promised['node_check']}` {facts['node_check']}"
+        yield True, f"{file}: node_check: `{expected['node_check']}` {facts['node_check']}"
     for package in facts["lacks"]:
-        yield True, f"Python package {package} is not installed ({promised['packages'][package]})"
+        yield True, f"Python package {package} is not installed ({expected['packages'][package]})"
     for complaint in (*facts["elsewhere"], *facts.get("unable", ())):
         yield True, complaint
-    absent = list(_absent_interfaces(facts["interfaces"], promised["environment"]))
+    absent = list(_absent_interfaces(facts["interfaces"], expected["environment"]))
     if absent:
         there = ", ".join(facts["interfaces"])
         yield (
@@ -137,8 +137,8 @@ def _of_rank(
                 full and place == "results",
                 f"the disk of folder {place} is {'full' if full else 'nearly full'}",
             )
-    if promised["manifests"] and "data" not in facts["free_bytes"]:
-        yield True, f"{file}: data: folder {promised['data']} is not there"
+    if expected["manifests"] and "data" not in facts["free_bytes"]:
+        yield True, f"{file}: data: folder {expected['data']} is not there"
     if "gpus" in facts and facts["gpu"] is None:
         cuda = "" if facts["cuda"] else "; this PyTorch was built without CUDA"
         yield (
@@ -150,13 +150,13 @@ def _of_rank(
         )
     elif (
         "gpus" in facts
-        and promised["gpu_name"]
-        and promised["gpu_name"] not in facts["gpu"]["name"]
+        and expected["gpu_name"]
+        and expected["gpu_name"] not in facts["gpu"]["name"]
     ):
         yield (
             True,
             (
-                f"{file}: gpu_name: {promised['gpu_name']} was expected, the GPU is"
+                f"{file}: gpu_name: {expected['gpu_name']} was expected, the GPU is"
                 f" {facts['gpu']['name']}"
             ),
         )
@@ -168,7 +168,7 @@ def _of_rank(
         yield False, busy
     if facts.get("nccl"):
         yield False, facts["nccl"]
-    if len(facts["cores"]) < promised["cores_per_worker"]:
+    if len(facts["cores"]) < expected["cores_per_worker"]:
         has = f"a rank may use {count_of(len(facts['cores']), 'core')}"
         if facts.get("hardware_threads", 0) > len(facts["cores"]):
             has += (
@@ -178,20 +178,20 @@ def _of_rank(
             has += " [--hint=nomultithread]"
         yield (
             False,
-            f"{file}: cores_per_worker: {promised['cores_per_worker']} were promised, {has}",
+            f"{file}: cores_per_worker: {expected['cores_per_worker']} expected, {has}",
         )
     if facts.get("error") or (
-        facts["doing"] and everyone
+        facts["doing"] and complete
     ):  # else it waited for those that did not come
-        yield True, _explain(facts, promised)
+        yield True, _explain(facts, expected)
 
 
 def _of_all(
-    ranks: Sequence[Mapping[str, Any]], promised: Mapping[str, Any], allocated: Sequence[str]
+    ranks: Sequence[Mapping[str, Any]], expected: Mapping[str, Any], allocated: Sequence[str]
 ) -> Iterable[tuple[bool, str]]:
     """Yield (is an error, what) for each thing that is wrong between ranks."""
     numbers = {facts["rank"] for facts in ranks}
-    silent = [rank for rank in range(promised["workers"]) if rank not in numbers]
+    silent = [rank for rank in range(expected["workers"]) if rank not in numbers]
     if silent:
         met = next((facts["met"] for facts in ranks if facts["met"]), None)
         why = "they did not start, or do not see this folder"
@@ -205,7 +205,7 @@ def _of_all(
         yield True, f"no report from ranks {', '.join(map(str, silent))}{where}: {why}; {advice}"
     looked = [facts for facts in ranks if "cores" in facts]
     versions: dict[str, Any] = {
-        name: lambda facts, name=name: facts["versions"][name] for name in promised["versions"]
+        name: lambda facts, name=name: facts["versions"][name] for name in expected["versions"]
     }
     for package, version in (versions | {"Python": lambda facts: facts["python"]}).items():
         if text := _differ(looked, version):
@@ -219,9 +219,9 @@ def _of_all(
     for host in sorted({facts["host"] for facts in looked}):
         there = [facts for facts in looked if facts["host"] == host]
         cores = {core for facts in there for core in facts["cores"]}
-        wanted = len(there) * promised["cores_per_worker"]
+        wanted = len(there) * expected["cores_per_worker"]
         if len(cores) < wanted and all(
-            len(facts["cores"]) >= promised["cores_per_worker"] for facts in there
+            len(facts["cores"]) >= expected["cores_per_worker"] for facts in there
         ):
             yield (
                 False,
@@ -239,20 +239,21 @@ def _of_all(
             off = f"{clock['offset_s']:+.3f} +- {clock['uncertainty_s']:.3f} s"
             yield False, f"the clock of {host} differs from that of {first['host']} by {off}"
     for name, done in (first.get("all_reduce") or {}).items():
-        if done["sum"] != promised["workers"]:
+        if done["sum"] != expected["workers"]:
             yield (
                 True,
-                f"an all-reduce of ones over {promised['workers']} ranks by {name} gave {done['sum']}",
+                f"an all-reduce of ones over {expected['workers']} ranks by {name} gave"
+                f" {done['sum']}",
             )
     nodes = len({facts["host"] for facts in ranks})
     wanted = (
-        1 if promised["launcher"] == "namespaces" else promised["nodes"]
+        1 if expected["launcher"] == "namespaces" else expected["nodes"]
     )  # nodes of one host, by its name
     if not silent and nodes != wanted:
         yield True, f"ranks run on {count_of(nodes, 'node')}; expected {wanted}"
 
 
-def _explain(facts: Mapping[str, Any], promised: Mapping[str, Any]) -> str:
+def _explain(facts: Mapping[str, Any], expected: Mapping[str, Any]) -> str:
     """Explain why a rank did not come to its end."""
     error = facts.get("error") or "it did not answer, and was ended"
     # A clear message of our own is enough; a library's needs to be led up to.
@@ -261,17 +262,17 @@ def _explain(facts: Mapping[str, Any], promised: Mapping[str, Any]) -> str:
     if not (facts["doing"] or "").startswith(("meeting", "an all-reduce")):
         return f"{facts['doing']}: {error}"
     names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
-    set_to = ", ".join(f"{name}={promised['environment'].get(name, '(not set)')}" for name in names)
-    where = f"config/machines/{promised['machine']}.yaml: environment: {set_to}, host_suffix: "
+    set_to = ", ".join(f"{name}={expected['environment'].get(name, '(not set)')}" for name in names)
+    where = f"config/machines/{expected['machine']}.yaml: environment: {set_to}, host_suffix: "
     hint = (
-        f"{where}{json.dumps(promised['host_suffix'])}"
-        if promised["nodes"] > 1
+        f"{where}{json.dumps(expected['host_suffix'])}"
+        if expected["nodes"] > 1
         else "all ranks are on this node"
     )
     return f"ranks do not reach each other ({facts['doing']}; {hint}): {error[:300]}"
 
 
-def _absent_interfaces(there: Sequence[str], environment: Mapping[str, str]) -> Iterable[str]:
+def _absent_interfaces(interfaces: Sequence[str], environment: Mapping[str, str]) -> Iterable[str]:
     """Yield the variables whose network interfaces all do not exist.
 
     Gloo's value is names, separated by commas. NCCL's is beginnings of names; after = complete
@@ -279,7 +280,7 @@ def _absent_interfaces(there: Sequence[str], environment: Mapping[str, str]) -> 
     https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-socket-ifname
     """
     gloo = environment.get("GLOO_SOCKET_IFNAME")
-    if gloo and not set(gloo.split(",")) <= set(there):
+    if gloo and not set(gloo.split(",")) <= set(interfaces):
         yield "GLOO_SOCKET_IFNAME"
     nccl = environment.get("NCCL_SOCKET_IFNAME", "^")
     names = nccl.removeprefix("=").split(",")
@@ -288,17 +289,17 @@ def _absent_interfaces(there: Sequence[str], environment: Mapping[str, str]) -> 
         if nccl.startswith("=")
         else (lambda name: name.startswith(tuple(names)))
     )
-    if not nccl.startswith("^") and not any(map(fits, there)):
+    if not nccl.startswith("^") and not any(map(fits, interfaces)):
         yield "NCCL_SOCKET_IFNAME"
 
 
-def _differ(ranks: Sequence[Mapping[str, Any]], get: Any) -> str | None:
+def _differ(ranks: Sequence[Mapping[str, Any]], value_of: Any) -> str | None:
     """Describe how ranks differ: '2.13.0 on node1, node2; 2.12.0 on node3'; return None if they
     agree.
     """
     hosts: dict[str, set[str]] = defaultdict(set)
     for facts in ranks:
-        hosts[str(get(facts))].add(facts["host"])
+        hosts[str(value_of(facts))].add(facts["host"])
     if len(hosts) < 2:
         return None
     return "; ".join(

@@ -21,7 +21,7 @@ FAILED = ".failed.json"  # beside a preflight: what it leaves if training must n
 
 
 @dataclass(frozen=True)
-class Trial:
+class PreflightRanks:
     """The ranks of a preflight, for `launch`: PyTorch's launcher starts them on one machine."""
 
     workers: int
@@ -36,28 +36,28 @@ class Trial:
         return -(-self.workers // self.workers_per_node)
 
 
-def trial(plan: Plan) -> Trial:
-    """Return the ranks of the preflight: two nodes, or one if the study uses no more, with as many
-    workers on each as the study has. On a machine without a queue: two workers, or one if it has no
-    more.
+def preflight_ranks(plan: Plan) -> PreflightRanks:
+    """Return the ranks of the preflight's test job: on two nodes, or one if the study uses no more,
+    with as many workers on each as the study has. On a machine without a queue: two workers, or one
+    if it has no more.
     """
     if plan.machine.launcher == "local":
         workers = min(2, plan.machine.workers)
-        return Trial(workers, workers)
+        return PreflightRanks(workers, workers)
     specs = [job.spec for job in plan.runs.values()]
     if not specs:  # a study of others' records: nothing will run
-        return Trial(1, 1)
+        return PreflightRanks(1, 1)
     per_node = max(spec.workers_per_node for spec in specs)
-    return Trial(min(2, max(spec.nodes for spec in specs)) * per_node, per_node)
+    return PreflightRanks(min(2, max(spec.nodes for spec in specs)) * per_node, per_node)
 
 
-def promised(plan: Plan) -> dict[str, Any]:
-    """Return what the study expects of its machine, as plain values.
+def expected_settings(plan: Plan) -> dict[str, Any]:
+    """Return the settings that the study expects of its machine, as plain values.
 
     If one changes, a new preflight is made. The values are written to files that everybody may
     read: those of variables that might be secrets are hidden.
     """
-    machine, ranks = plan.machine, trial(plan)
+    machine, ranks = plan.machine, preflight_ranks(plan)
     specs = [job.spec for job in plan.runs.values()]
     trained = [job for job in plan.runs.values() if kinds.uses_built_in_loop(job.spec)]
     uses = {(job.spec.adapter, job.spec.options): job.spec.all_options() for job in trained}
@@ -120,20 +120,21 @@ def path(plan: Plan) -> str:
 
 
 def is_current(plan: Plan) -> bool:
-    """Tell whether the last preflight was made for just what the study expects now."""
+    """Tell whether the last preflight was made for the settings that the study expects now."""
     try:
         return bool(
-            json.loads(Path(path(plan)).read_text(encoding="utf-8"))["promised"] == promised(plan)
+            json.loads(Path(path(plan)).read_text(encoding="utf-8"))["promised"]
+            == expected_settings(plan)
         )
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
 
 def resources(plan: Plan, account: str | None) -> dict[str, str | int | None]:
-    """Return what Snakemake requests from the machine for the preflight, like `launch.resources`
-    for a run.
+    """Return the resources that Snakemake requests for the preflight's test job, as
+    `launch.resources` does for a run.
     """
-    machine, ranks = plan.machine, trial(plan)
+    machine, ranks = plan.machine, preflight_ranks(plan)
     minutes = MINUTES
     if machine.node_check:
         minutes += math.ceil(machine.node_check_timeout_s / 60)

@@ -33,7 +33,7 @@ from ddlbench.preflight import node_check
 from ddlbench.settings import environment_modules
 from ddlbench.train import counters, place
 
-PROMISED = "promised.json"  # what `promise.py` says of the machine, left for all ranks
+PROMISED = "promised.json"  # the settings of `promise.expected_settings`, left for all ranks
 LOOK_S = 110  # a rank that takes longer, beside waiting for the others, hangs and is ended
 READ_BYTES = 256 << 20  # read at most of each form, by one process per node
 READ_S = 5.0
@@ -44,22 +44,22 @@ CHUNK = 4 << 20
 PACKAGES = ("torch", "numpy", "horovod", "nvidia")  # whose place is looked at
 
 
-def here(promised: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Collect what a rank sees on its own, before it meets the others."""
-    threads, places = os.sched_getaffinity(0), {"results": folder, "data": Path(promised["data"])}
+def own_facts(expected: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the facts that a rank sees on its own, before it meets the others."""
+    threads, places = os.sched_getaffinity(0), {"results": folder, "data": Path(expected["data"])}
     # For frameworks that are not installed here, `lacks` gives the reason. The others may not
     # support what the study requests.
     members = [
-        (registry.member("frameworks", name), options) for name, options in promised["frameworks"]
+        (registry.member("frameworks", name), options) for name, options in expected["frameworks"]
     ]
     members = [
         (member, options) for member, options in members if registry.importable(member.PACKAGE)
     ]
     return {
         "python": platform.python_version(),
-        "versions": {name: registry.release(name) for name in promised["versions"]},
-        "lacks": [package for package in promised["packages"] if not registry.importable(package)],
-        "elsewhere": elsewhere(),
+        "versions": {name: registry.release(name) for name in expected["versions"]},
+        "lacks": [package for package in expected["packages"] if not registry.importable(package)],
+        "elsewhere": outside_environment(),
         "torch_from": site_torch.origin(),
         "modules": {name: os.environ.get(name, "") for name in environment_modules.KEPT},
         "cores": cores(threads),
@@ -67,7 +67,7 @@ def here(promised: dict[str, Any], folder: Path) -> dict[str, Any]:
         "unable": [
             text
             for member, options in members
-            if (text := member.lacks(promised["device"], options))
+            if (text := member.lacks(expected["device"], options))
         ],
         "interfaces": [name for _, name in socket.if_nameindex()],
         "free_bytes": {
@@ -133,7 +133,7 @@ def gpus(local_rank: int) -> dict[str, Any]:
     }
 
 
-def reduce(device: str, group: Any = None) -> dict[str, Any]:
+def time_all_reduce(device: str, group: Any = None) -> dict[str, Any]:
     """Time all-reduces of a tensor of ones: return the sum that came out, and the median time of
     five [s].
     """
@@ -192,7 +192,7 @@ def clocks(
     return offsets
 
 
-def read(folder: Path) -> dict[str, Any]:
+def read_rate(folder: Path) -> dict[str, Any]:
     """Measure how fast one process reads a part of a prepared form.
 
     Before the measurement, the system is requested to drop the part from its cache. `cached_share`
@@ -254,7 +254,7 @@ def _cached(file: int, length: int) -> float | None:
 
 
 def meet(
-    promised: dict[str, Any], who: place.Rank, facts: dict[str, Any], tell: Callable[[str], None]
+    expected: dict[str, Any], who: place.Rank, facts: dict[str, Any], tell: Callable[[str], None]
 ) -> None:
     """Fill in the results that ranks get together. `tell` writes down what is tried next, in case
     it hangs.
@@ -263,35 +263,35 @@ def meet(
 
     tell("meeting the other ranks by Gloo")
     timeout = timedelta(
-        seconds=promised["start_timeout_s"] + promised.get("node_check_timeout_s", 0)
+        seconds=expected["start_timeout_s"] + expected.get("node_check_timeout_s", 0)
     )
     dist.init_process_group("gloo", timeout=timeout)
     seen: list[Any] = [None] * who.world
-    usable = promised["device"] == "cuda" and facts["gpu"] is not None
+    usable = expected["device"] == "cuda" and facts["gpu"] is not None
     dist.all_gather_object(seen, (socket.gethostname(), usable))
     hosts = [host for host, _ in seen]
     firsts = {host: hosts.index(host) for host in dict.fromkeys(hosts)}
     if who.rank in list(firsts.values())[:2]:  # two, in case one node cannot write
         facts["met"] = hosts
     tell("an all-reduce by Gloo")
-    facts["all_reduce"] = {"gloo": reduce("cpu")}
+    facts["all_reduce"] = {"gloo": time_all_reduce("cpu")}
     tell("comparing clocks")
     facts["clocks"] = clocks(who.rank, firsts)
     if all(cuda for _, cuda in seen):
         tell("an all-reduce by NCCL")
         place.take_device(who.local_rank)
         group = dist.new_group(backend="nccl", timeout=timeout)
-        facts["all_reduce"]["nccl"] = reduce("cuda", group)
+        facts["all_reduce"]["nccl"] = time_all_reduce("cuda", group)
     if who.rank in firsts.values():  # the other ranks of its node wait
         tell("measuring the load of its node")
-        facts["others_cores"] = others_cores()
+        facts["others_cores"] = busy_cores()
         tell("reading prepared data")
-        facts["read"] = [read(Path(manifest).parent) for manifest in promised["manifests"]]
+        facts["read"] = [read_rate(Path(manifest).parent) for manifest in expected["manifests"]]
     dist.barrier()
     dist.destroy_process_group()
 
 
-def others_cores(seconds: float = BUSY_S) -> float:
+def busy_cores(seconds: float = BUSY_S) -> float:
     """Measure the CPU cores that other processes keep busy on this node, while this one does
     nothing.
     """
@@ -301,26 +301,27 @@ def others_cores(seconds: float = BUSY_S) -> float:
     return max(0.0, others_s / (time.monotonic() - began))
 
 
-def elsewhere(packages: Sequence[str] = PACKAGES) -> list[str]:
-    """List packages that are imported from outside of this Python's own folders, each with where it
-    lies: a module's or a user's variable can put packages of another Python first. The site's
-    PyTorch is meant to be there (TORCH=site).
+def outside_environment(packages: Sequence[str] = PACKAGES) -> list[str]:
+    """List packages that are imported from outside of this Python's environment, each with its
+    folder. PYTHONPATH, set by an environment module or by the user, puts other packages first. The
+    site's PyTorch is meant to be used (TORCH=site).
     """
-    places = [
+    site_folders = [
         *site.getsitepackages(),
         *([site.getusersitepackages()] if site.ENABLE_USER_SITE else []),
     ]
-    ours = [Path(place).resolve() for place in places]
+    own_folders = [Path(place).resolve() for place in site_folders]
     site_packages = site_torch.folder()
-    ours += [site_packages] if site_packages else []
+    own_folders += [site_packages] if site_packages else []
     specs = ((package, find_spec(package)) for package in packages)
     # Several folders of a package in parts, none if it is not there.
     places_of = {package: spec.submodule_search_locations or () for package, spec in specs if spec}
     return [
-        f"{package} would be imported from {found}, which is not this environment's {ours[0]}"
+        f"{package} would be imported from {found}, which is not this environment's"
+        f" {own_folders[0]}"
         for package, folders in places_of.items()
         for found in folders
-        if not any(Path(found).resolve().is_relative_to(place) for place in ours)
+        if not any(Path(found).resolve().is_relative_to(place) for place in own_folders)
     ]
 
 
@@ -367,9 +368,9 @@ def main() -> None:
     launcher.
     """
     folder = Path(sys.argv[1])
-    promised = json.loads((folder / PROMISED).read_text(encoding="utf-8"))
-    check_s = promised.get("node_check_timeout_s", 0)
-    faulthandler.dump_traceback_later(LOOK_S + promised["start_timeout_s"] + check_s, exit=True)
+    expected = json.loads((folder / PROMISED).read_text(encoding="utf-8"))
+    check_s = expected.get("node_check_timeout_s", 0)
+    faulthandler.dump_traceback_later(LOOK_S + expected["start_timeout_s"] + check_s, exit=True)
     rank = place.number()
     facts: dict[str, Any] = {
         "rank": rank,
@@ -385,28 +386,28 @@ def main() -> None:
         notes.introduce(folder, rank, local_rank, facts)
 
     try:
-        facts |= here(promised, folder)
+        facts |= own_facts(expected, folder)
         tell("reading its rank number and host")
-        who = place.here(promised["workers"])
+        who = place.here(expected["workers"])
         rank, local_rank = who.rank, who.local_rank
         facts |= {"rank": rank, "world": who.world}
-        if "node_check" in promised:
+        if "node_check" in expected:
             facts["node_check"] = None  # the same keys in every rank
             if local_rank == 0:
                 tell("checking its node")
-                facts["node_check"] = node_check.failure(promised["node_check"], check_s, folder)
-        mine = promised["models"][
+                facts["node_check"] = node_check.failure(expected["node_check"], check_s, folder)
+        own_models = expected["models"][
             rank :: who.world
         ]  # each takes a second or two, and ranks wait for each other
-        if mine and registry.importable("timm"):  # else training says so
+        if own_models and registry.importable("timm"):  # else training says so
             facts["unable"] = [
                 *facts["unable"],
-                *complaints(mine, promised["start_timeout_s"], tell),
+                *complaints(own_models, expected["start_timeout_s"], tell),
             ]
-        if promised["device"] == "cuda":
+        if expected["device"] == "cuda":
             tell("looking for GPUs")
             facts |= gpus(local_rank)
-        meet(promised, who, facts, tell)
+        meet(expected, who, facts, tell)
     except Exception as error:
         facts["error"] = " ".join(f"{type(error).__name__}: {error}".split())
         tell(facts["doing"])

@@ -14,7 +14,7 @@ WARNING_S = 120
 class Ranks(Protocol):
     """The ranks of a job: how many are started, and whose launcher starts them on one machine.
 
-    A RunSpec, or `preflight.Trial`.
+    A RunSpec, or `preflight.promise.PreflightRanks`.
     """
 
     @property

@@ -18,17 +18,23 @@ def run(call: Call) -> int:
     from ddlbench.plan import bill, estimate, printed, reads, rounds, stale
 
     config, images, planned = call.settings
-    rows = bill.rows(planned, images, layout.RESULTS, stale.memories(planned.runs), stale.COMMAND)
+    rows = bill.rows(
+        planned, images, layout.RESULTS, stale.metadata_of(planned.runs), stale.COMMAND
+    )
     folder, sources = Path(layout.tables(planned.home)), config["data"]["sources"]
     # Obstacles to the runs are printed first.
     answer = reads.remarks(planned, sources, [row.run for row in rows if row.state != stale.DONE])
     answer += printed.answer(planned, rows, config["max_gpu_hours"])
     if planned.study.until:
-        every, _ = reads.plan_of(config, every=True)
+        every, _ = reads.plan_of(config, all_repeats=True)
         looks = rounds.read(Path(layout.rounds(planned.home)))
-        answer += printed.until(planned, rows, bill.rows(every, images, layout.RESULTS), looks)
+        answer += printed.cost_until_decided(
+            planned, rows, bill.rows(every, images, layout.RESULTS), looks
+        )
     records = estimate.read_all(Path(layout.runs()))
-    answer += printed.shows(planned, estimate.spread(records.values(), planned.machine.name))
+    answer += printed.detectable_difference(
+        planned, estimate.spread(records.values(), planned.machine.name)
+    )
     lines = printed.lines(planned, rows, reads.forms(planned, sources))
     lines.append(f"One row per run: {folder}/plan.csv")
     changed = any(row.state == stale.STALE for row in rows)

@@ -21,7 +21,7 @@ from ddlbench.settings.study import Block, Study
 
 if TYPE_CHECKING:
     from ddlbench.plan.estimate import Estimator, RecordedTime
-    from ddlbench.plan.stale import Memory
+    from ddlbench.plan.stale import JobMetadata
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class PlanBasis:
 
 @dataclass(frozen=True)
 class Books:
-    """The basis of the rows of the bill: `records` are those of runs, by run; `memories` and
+    """The basis of the rows of the bill: `records` are those of runs, by run; `metadata` and
     `command` are for `stale.state`.
     """
 
@@ -57,7 +57,7 @@ class Books:
     results: Path
     records: Mapping[str, RecordedTime]
     estimator: Estimator
-    memories: Mapping[str, Memory]
+    metadata: Mapping[str, JobMetadata]
     command: str | None
 
 

@@ -32,7 +32,7 @@ from ddlbench.plan.estimate import (
     Estimate,
     Estimator,
     from_times,
-    taken,
+    recorded_time,
 )
 from ddlbench.plan.kinds import Books, PlanBasis
 from ddlbench.plan.kinds.training import manifest
@@ -173,13 +173,13 @@ def read(path: Path) -> Asked | None:
         took_s = (
             float(took_s) if isinstance(took_s, int | float) and 0 < took_s < math.inf else None
         )
-        _alike(record["spec"])
+        _matching_keys(record["spec"])
         return Asked(record["spec"], took_s, path.stat().st_size)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
-def _alike(spec: Mapping[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+def _matching_keys(spec: Mapping[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Return the exact and the coarse matching key of an InferSpec's fields, by which similar
     records are found.
     """
@@ -206,7 +206,7 @@ def rows(jobs: Sequence[Job[InferSpec]], books: Books, before: Sequence[Row]) ->
     }
     records = {name: record for name, record in all_records.items() if record}
     asking, done = (
-        Asking(records.values(), books.estimator),
+        InferenceEstimator(records.values(), books.estimator),
         {row.run for row in before if row.state == DONE},
     )
     table = []
@@ -221,7 +221,7 @@ def rows(jobs: Sequence[Job[InferSpec]], books: Books, before: Sequence[Row]) ->
         row = make_row(
             job,
             books.estimator.machine,
-            taken(record.took_s) if is_now == DONE and record else asking.estimate(spec),
+            recorded_time(record.took_s) if is_now == DONE and record else asking.estimate(spec),
             block=RULE.table,
             place=place,
             state=is_now,
@@ -243,24 +243,24 @@ def progress(folder: Path, row: Row) -> str:
     return ""
 
 
-class Asking:
-    """Estimates for jobs of inference, from records of other such jobs and from how fast models
-    train.
+class InferenceEstimator:
+    """Estimates for jobs of inference, from records of other such jobs and from estimates of
+    training.
     """
 
-    def __init__(self, asked: Iterable[Asked], trains: Estimator) -> None:
-        self.trains = trains
+    def __init__(self, records: Iterable[Asked], training: Estimator) -> None:
+        self.trains = training
         self._same: dict[tuple[Any, ...], list[float]] = defaultdict(list)
         self._near: dict[tuple[Any, ...], list[float]] = defaultdict(list)
-        for record in asked:
+        for record in records:
             if record.took_s is not None:
-                same_kind, least = _alike(record.spec)
+                same_kind, least = _matching_keys(record.spec)
                 self._same[same_kind].append(record.took_s)
                 self._near[least].append(record.took_s)
 
     def estimate(self, spec: InferSpec) -> Estimate:
         """Estimate how long this job takes if it is made (again)."""
-        same_kind, least = _alike(json.loads(spec.to_json()))
+        same_kind, least = _matching_keys(json.loads(spec.to_json()))
         if took := self._same.get(same_kind):
             wider = 1.0 if len(took) > 1 else ONE_RUN
             return from_times(took, wider, count_of(len(took), "measured job"), MEASURED)

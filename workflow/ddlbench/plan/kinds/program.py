@@ -19,9 +19,9 @@ from ddlbench.core.registry import OWN
 from ddlbench.core.spec import RunSpec, of_program
 from ddlbench.plan import fits, launch
 from ddlbench.plan.bill import make_row
-from ddlbench.plan.estimate import MEASURED, ONE_RUN, UNKNOWN, Estimate, from_times, taken
+from ddlbench.plan.estimate import MEASURED, ONE_RUN, UNKNOWN, Estimate, from_times, recorded_time
 from ddlbench.plan.kinds import Books, PlanBasis
-from ddlbench.plan.kinds.training import FILES, judged
+from ddlbench.plan.kinds.training import FILES, with_common_columns
 from ddlbench.plan.kinds.training import RULE as RULE
 from ddlbench.plan.values import Job, Resources, Row
 from ddlbench.settings.machine import Machine
@@ -116,18 +116,18 @@ def rows(jobs: Sequence[Job[RunSpec]], books: Books, before: Sequence[Row]) -> l
     took: dict[str, list[float]] = {}
     energies_j: dict[str, list[float]] = {}
     for measured in books.records.values():
-        alike = _alike(measured.spec)
-        took.setdefault(alike, []).append(measured.took_s)
+        key = _matching_key(measured.spec)
+        took.setdefault(key, []).append(measured.took_s)
         if measured.energy_j is not None:
-            energies_j.setdefault(alike, []).append(measured.energy_j)
+            energies_j.setdefault(key, []).append(measured.energy_j)
     table = []
-    for job, done, columns in judged(jobs, books):
-        alike = _alike(json.loads(job.spec.to_json()))
-        of_like_j = fmean(energies_j[alike]) if alike in energies_j else None
+    for job, done, columns in with_common_columns(jobs, books):
+        key = _matching_key(json.loads(job.spec.to_json()))
+        of_like_j = fmean(energies_j[key]) if key in energies_j else None
         row = make_row(
             job,
             books.estimator.machine,
-            taken(done.took_s) if done else _estimate(job.spec, took.get(alike)),
+            recorded_time(done.took_s) if done else _estimate(job.spec, took.get(key)),
             done.energy_j if done and done.energy_j is not None else of_like_j,
             **columns,
             disk_bytes=sum(
@@ -139,7 +139,7 @@ def rows(jobs: Sequence[Job[RunSpec]], books: Books, before: Sequence[Row]) -> l
     return table
 
 
-def _alike(spec: Mapping[str, Any]) -> str:
+def _matching_key(spec: Mapping[str, Any]) -> str:
     """Return the key of runs that should take equally long: all settings but the repeat and whether
     it is timed.
     """

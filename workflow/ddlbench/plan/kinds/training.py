@@ -16,7 +16,7 @@ from ddlbench.core.spec import RunSpec
 from ddlbench.data import datasets
 from ddlbench.plan import first_guess, fits, launch, stale
 from ddlbench.plan.bill import make_row
-from ddlbench.plan.estimate import RecordedTime, taken
+from ddlbench.plan.estimate import RecordedTime, recorded_time
 from ddlbench.plan.kinds import Books, PlanBasis
 from ddlbench.plan.values import Job, Resources, Row
 from ddlbench.settings.machine import Machine
@@ -131,22 +131,24 @@ def guess_minutes(
 
 def rows(jobs: Sequence[Job[RunSpec]], books: Books, before: Sequence[Row]) -> list[Row]:
     """Return one row per run: the time it took if it is done, else the estimate."""
-    return [_row(job, books, done, columns) for job, done, columns in judged(jobs, books)]
+    return [
+        _row(job, books, done, columns) for job, done, columns in with_common_columns(jobs, books)
+    ]
 
 
-def judged(
+def with_common_columns(
     jobs: Sequence[Job[RunSpec]], books: Books
 ) -> Iterator[tuple[Job[RunSpec], RecordedTime | None, dict[str, Any]]]:
-    """Yield each run with its record if it is done, and the columns that all kinds of runs fill
-    alike. Its block is the first that names it.
+    """Yield each run with its recorded time if it is done, and with the columns that are the same
+    for all kinds of runs. Its block is the first that names it.
     """
     block = {run: block for block, named in reversed([*books.plan.blocks.items()]) for run in named}
     for job in jobs:
         spec, run = job.spec, job.spec.id
-        record, memory = books.records.get(run), books.memories.get(run)
+        record, metadata = books.records.get(run), books.metadata.get(run)
         recorded = record.spec if record else None
         is_now, why = stale.state(
-            job.folder(books.results), spec, recorded, job.manifest, memory, books.command
+            job.folder(books.results), spec, recorded, job.manifest, metadata, books.command
         )
         columns = {
             "block": block[run],
@@ -164,7 +166,7 @@ def _row(
 ) -> Row:
     spec, estimator, images = job.spec, books.estimator, books.images[job.spec.dataset]
     if done:
-        took, energy_j = taken(done.took_s), done.energy_j
+        took, energy_j = recorded_time(done.took_s), done.energy_j
     else:
         limit = job.resources.get("runtime")
         took = estimator.estimate(spec, images, limit if isinstance(limit, int) else None)

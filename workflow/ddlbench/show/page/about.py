@@ -136,7 +136,7 @@ def from_plan(
         tariff=tariff(machine),
         goal=study.goal,
         looks=len(rounds.looks(study.until)) if study.until else 1,
-        looked=rounds.looked(plan),
+        looked=rounds.look_number(plan),
     )
 
 
