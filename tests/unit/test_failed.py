@@ -28,7 +28,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def test_the_reason_takes_the_place_of_the_one_before(run: Path) -> None:
-    job.keep(run, run / ".partial", FAILURE)
+    job.keep_failure(run, run / ".partial", FAILURE)
     told = json.loads((run / "failed" / job.FAILURE).read_text())
     assert {key: told[key] for key in FAILURE} == FAILURE
     assert (run / "failed" / "run.mllog").exists()
@@ -41,7 +41,7 @@ def test_an_older_reason_never_stands_for_this_one(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(job, "write_json", full)
-    said = job.keep(run, run / ".partial", FAILURE)
+    said = job.keep_failure(run, run / ".partial", FAILURE)
     assert not (run / "failed" / job.FAILURE).exists()
     assert (run / "failed" / "run.mllog").exists()
     assert missing(said, "failure.json", "No space left") == []
@@ -51,7 +51,7 @@ def test_what_cannot_be_moved_hides_no_reason(run: Path) -> None:
     """The folder cannot be renamed (read-only, another's): the line with the cause is still to be
     printed.
     """
-    said = job.keep(run, run / "nowhere", FAILURE)
+    said = job.keep_failure(run, run / "nowhere", FAILURE)
     assert missing(said, "failure.json", "No such file") == []
 
 

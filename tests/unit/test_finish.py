@@ -208,7 +208,7 @@ def test_a_disk_that_is_full_when_training_is_over(tmp_path: Path) -> None:
             outcomes.append(failure is None)
             if failure is not None:
                 assert failure["cause"] == "disk full" and "disk space" in failure["message"], pages
-                assert job.ended("run", run, run / ".partial", 0, failure) == 1
+                assert job.report_failure("run", run, run / ".partial", 0, failure) == 1
                 assert (
                     json.loads((run / job.FOLDER / job.FAILURE).read_text())["cause"] == "disk full"
                 ), pages
@@ -367,7 +367,7 @@ def test_a_run_dies_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> N
         == note
     )
     for text in ("{", '{"note": {}, "spec": 3}'):  # cut off: it dies again, and nothing is lost
-        (folder / finish.KEPT).write_text(text)
+        (folder / finish.INTERRUPTION_NOTE).write_text(text)
         assert finish.interruption_of(KILLED, folder) is None
 
 

@@ -318,7 +318,9 @@ def run(folder: Path, *launcher: str, **environment: str) -> subprocess.Popen[by
     """`ddlbench.run` as rule train starts it, with what Snakemake does to the log before."""
     log = folder / "train.log"
     if log.exists():
-        log.rename(hold.earlier(log)) if not hold.earlier(log).exists() else log.unlink()
+        log.rename(hold.displaced_log(log)) if not hold.displaced_log(
+            log
+        ).exists() else log.unlink()
     command = [
         sys.executable,
         "-m",
@@ -367,7 +369,7 @@ def test_whether_a_run_is_made_is_asked_when_its_folder_is_held(tmp_path: Path) 
         return True
 
     with pytest.raises(SystemExit) as ended:
-        job.alone(
+        job.run_alone(
             "one",
             tmp_path,
             tmp_path / "train.log",
@@ -407,6 +409,6 @@ def test_snakemake_still_removes_where_it_did() -> None:
     arguments.
     """
     for _ in range(2):
-        snakemake_outputs.apply(("train",), hold.earlier, hold.print_refusals)
+        snakemake_outputs.apply(("train",), hold.displaced_log, hold.print_refusals)
     assert [*signature(Job.remove_existing_output).parameters] == ["self"]
     assert [*signature(Job.cleanup).parameters] == ["self", "skip_outputs"]

@@ -567,7 +567,7 @@ def test_commands_do_not_wait_for_what_is_no_regular_file(
     assert estimate.read_measured(folder) is None
     stale.state(folder, SPEC, None, None)
     assert not stale.is_of_other_settings(folder / MLLOG, SPEC)
-    assert hold.sound(folder, SPEC) is None
+    assert hold.sound_events(folder, SPEC) is None
     _, count, said = slow_nodes.records("here", tmp_path / "runs")
     assert count == 0 and len(said) == 1
 

@@ -55,7 +55,7 @@ class Start:
         with complaints():
             snakemake_python.apply()
             reason.patch_errors()
-            snakemake_outputs.apply(kinds.rules(), hold.earlier, hold.print_refusals)
+            snakemake_outputs.apply(kinds.rules(), hold.displaced_log, hold.print_refusals)
             snakemake_params.apply(kinds.rules(), stale.is_same_run)
             snakemake_scripts.apply()
             if workflow.is_main_process:
@@ -89,7 +89,9 @@ class Start:
         if self.workflow.is_main_process:
 
             def is_sound(run: str) -> bool:
-                return hold.sound(Path(layout.run(run)), self.plan.runs[run].spec) is not None
+                return (
+                    hold.sound_events(Path(layout.run(run)), self.plan.runs[run].spec) is not None
+                )
 
             outputs = {run: (layout.run_log(run), layout.run_steps(run)) for run in self._there}
             snakemake_until.apply(self.workflow.dag)

@@ -84,7 +84,7 @@ def main() -> None:
                 code = supervisor.execute(spec, a.folder, data, a.command, cited, **options)
         return code
 
-    job.alone(spec.id, a.folder, log, is_made, make)
+    job.run_alone(spec.id, a.folder, log, is_made, make)
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ def diagnose(folder: Path, workers: int, seen: WatchResult) -> dict[str, Any]:
 
 
 def data_are_damaged(facts: Facts) -> Cause | None:
-    """The ranks were not started."""
+    """Blame the data, which are damaged: the ranks were not started."""
     damaged = facts.seen.damaged
     if not damaged:
         return None
@@ -78,7 +78,7 @@ def data_are_damaged(facts: Facts) -> Cause | None:
 
 
 def a_rank_stopped_answering(facts: Facts) -> Cause | None:
-    """A rank stopped sending heartbeats, and gave no reason."""
+    """Blame a rank that stopped sending heartbeats, and gave no reason."""
     silent = {rank: why for rank, why in facts.seen.silent.items() if rank not in facts.failures}
     for rank, why in silent.items():
         return Cause("stopped answering", f"rank {rank} {why}", rank)
@@ -86,8 +86,8 @@ def a_rank_stopped_answering(facts: Facts) -> Cause | None:
 
 
 def a_rank_failed(facts: Facts) -> Cause | None:
-    """A rank said why it failed: the first one that did. A loss that is no number spoils the
-    weights of all ranks by the next step, and all say so at once: there the first step decides.
+    """Blame the first rank that said why it failed. A loss that is no number spoils the weights of
+    all ranks by the next step, and all say so at once: there the first step decides.
     """
     failures = facts.failures
     first = min(facts.to_blame, key=lambda rank: failures[rank]["time"], default=None)
@@ -105,8 +105,8 @@ def a_rank_failed(facts: Facts) -> Cause | None:
 
 
 def ranks_did_not_come(facts: Facts) -> Cause | None:
-    """Ranks waited in a collective, in vain; unless they were told to stop, or SLURM says what it
-    did to the others.
+    """Blame ranks that others waited for in a collective, in vain; unless they were told to stop,
+    or SLURM says what it did to them.
     """
     absent = _absent(facts)
     if (
@@ -124,8 +124,8 @@ def ranks_did_not_come(facts: Facts) -> Cause | None:
 
 
 def srun_says_why(facts: Facts) -> Cause | None:
-    """SLURM or its launcher ended the step. Consequences of a signal that requested us to stop are
-    not a cause.
+    """Blame SLURM or its launcher, which ended the step. Consequences of a signal that requested us
+    to stop are not a cause.
     """
     ended = facts.ended
     if ended is None or (
@@ -137,7 +137,7 @@ def srun_says_why(facts: Facts) -> Cause | None:
 
 
 def told_to_stop(facts: Facts) -> Cause | None:
-    """A signal requested us to stop, and the ranks did not end with a checkpoint."""
+    """Blame a signal that requested us to stop; the ranks did not end with a checkpoint."""
     number = facts.seen.signal
     return (
         None
@@ -147,7 +147,7 @@ def told_to_stop(facts: Facts) -> Cause | None:
 
 
 def a_rank_was_killed(facts: Facts) -> Cause | None:
-    """A rank is gone that left no note."""
+    """Blame a rank that is gone and left no note."""
     workers, seen, failures = facts.workers, facts.seen, facts.failures
     quiet = [rank for rank in seen.gone if rank not in failures]
     if workers == 1 and facts.ranks and not failures and seen.code:
@@ -162,7 +162,7 @@ def a_rank_was_killed(facts: Facts) -> Cause | None:
 
 
 def the_launcher_failed(facts: Facts) -> Cause:
-    """Nothing else is known."""
+    """Blame the launcher: nothing else is known."""
     return Cause("launcher failed", f"the launcher ended with exit code {facts.seen.code}")
 
 

@@ -64,8 +64,8 @@ def facts(
         "python": platform.python_version(),
         "kernel": platform.release(),
         "slurm_job_id": step.job(),
-        "gpu": _first(NVIDIA.glob("gpus/*/information"), "Model:"),
-        "driver": _first([NVIDIA / "version"], "NVRM version:"),
+        "gpu": _text_after(NVIDIA.glob("gpus/*/information"), "Model:"),
+        "driver": _text_after([NVIDIA / "version"], "NVRM version:"),
         "data_sha256": _digest(data),
         "data_cached_share": cached_share(data),
         "validation": _validation(data),
@@ -119,15 +119,15 @@ def _validation(data: Path | None) -> str | None:
     return None
 
 
-def _first(files: Iterable[Path], begins: str) -> str | None:
-    """Return what follows these words in the first of the files that has such a line; None without
-    one.
+def _text_after(files: Iterable[Path], words: str) -> str | None:
+    """Return the rest of the line that begins with these words, in the first file that has one;
+    None without one.
     """
     for file in sorted(files):
         with suppress(OSError):
             for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
-                if line.startswith(begins):
-                    return " ".join(line.removeprefix(begins).split())
+                if line.startswith(words):
+                    return " ".join(line.removeprefix(words).split())
     return None
 
 
@@ -184,11 +184,11 @@ def _sample(folder: Path, most: int) -> Iterator[Path]:
         if not is_folder and not path.endswith((".json", ".idx"))
     ]
     folders = [Path(path) for path, is_folder in paths if is_folder]
-    yield from _spread(files, most)
-    for inner in _spread(folders, most):
+    yield from _evenly_spaced(files, most)
+    for inner in _evenly_spaced(folders, most):
         yield from _sample(inner, max(1, most // min(len(folders), most)))
 
 
-def _spread(things: Sequence[T], most: int) -> Sequence[T]:
+def _evenly_spaced(items: Sequence[T], most: int) -> Sequence[T]:
     """Return at most so many of them, evenly from first to last."""
-    return things if len(things) <= most else [things[i * len(things) // most] for i in range(most)]
+    return items if len(items) <= most else [items[i * len(items) // most] for i in range(most)]

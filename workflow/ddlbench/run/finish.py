@@ -26,15 +26,16 @@ from ddlbench.train.assignment import Assignment
 # For a run that its study interrupts (`train/interruption.py`): the note of its ranks stays in its
 # folder until the record is complete. So a supervisor that is killed meanwhile does not interrupt
 # the run a second time.
-KEPT = ".interruption.json"
+INTERRUPTION_NOTE = ".interruption.json"
 AGAIN = -1  # in place of an exit code: the run is to be started again
 
 
-def trained(
+def adopt_trained(
     folder: Path, partial: Path, spec: RunSpec, data: Path | None, keep_weights: bool
 ) -> float | None:
-    """Return when the last rank ended [s since 1970], if an earlier call trained this very run to
-    its end and made no record of it; what it left is moved to `partial`.
+    """Move to `partial` what an earlier call left that trained this very run to its end and made no
+    record of it. Return when its last rank ended [s since 1970]; None if there is nothing of the
+    kind.
     """
     for place in (partial, folder / job.FOLDER):
         try:
@@ -53,7 +54,7 @@ def trained(
             continue
         same = before.spec.trains_like(spec) and before.data == data
         if whole and same and before.keep_weights >= keep_weights:
-            job.take(place, partial)
+            job.take_over(place, partial)
             return max(ended)
     return None
 
@@ -99,7 +100,7 @@ def make_record(
         return {"cause": cause, "rank": None, "host": socket.gethostname(), "message": message}
     shutil.rmtree(partial, ignore_errors=True)
     shutil.rmtree(folder / job.FOLDER, ignore_errors=True)
-    (folder / KEPT).unlink(missing_ok=True)
+    (folder / INTERRUPTION_NOTE).unlink(missing_ok=True)
     summarise(folder)
     return None
 
@@ -172,16 +173,16 @@ def was_interrupted(spec: RunSpec, folder: Path, partial: Path) -> bool:
         note = json.loads((partial / interruption.NOTE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
-    write_json(folder / KEPT, {"spec": json.loads(spec.to_json()), "note": note})
+    write_json(folder / INTERRUPTION_NOTE, {"spec": json.loads(spec.to_json()), "note": note})
     return True
 
 
 def interruption_of(spec: RunSpec, folder: Path) -> dict[str, Any] | None:
-    """Return what ranks of an earlier try of this run left when they died: step, checkpoint_s,
-    time_s.
+    """Return the note that ranks of an earlier try of this run wrote when they died as planned:
+    step, checkpoint_s, time_s. None without one, or if the settings that matter were others.
     """
     try:
-        kept = json.loads((folder / KEPT).read_text(encoding="utf-8"))
+        kept = json.loads((folder / INTERRUPTION_NOTE).read_text(encoding="utf-8"))
         note: dict[str, Any] = kept["note"]
         return (
             note

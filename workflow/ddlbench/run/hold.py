@@ -91,7 +91,7 @@ def _is_being_written(holder: Path) -> bool:
     return young
 
 
-def _take_over(holder: Path, aside: Path) -> None:
+def _take_over(holder: Path, moved: Path) -> None:
     """Remove a dead process's file. Raises HeldError if it lives or nobody knows."""
     other = read(holder)
     if other is not None:
@@ -108,11 +108,11 @@ def _take_over(holder: Path, aside: Path) -> None:
     # Only the process that moves the file away removes it. If it was a new holder's by then, it is
     # put back.
     with suppress(FileNotFoundError):
-        holder.rename(aside)
-        if read(aside) != other:
+        holder.rename(moved)
+        if read(moved) != other:
             with suppress(FileExistsError):
-                link_new(aside, holder)
-        aside.unlink()
+                link_new(moved, holder)
+        moved.unlink()
 
 
 def finished(folder: Path, spec: RunSpec) -> bool:
@@ -121,7 +121,7 @@ def finished(folder: Path, spec: RunSpec) -> bool:
     no Snakemake requested leaves every sound record unchanged: its script was submitted once more,
     by hand.
     """
-    last = sound(folder, spec)
+    last = sound_events(folder, spec)
     if last is None or ASKED not in os.environ:
         return last is not None
     job = step.requeued_job()
@@ -129,8 +129,8 @@ def finished(folder: Path, spec: RunSpec) -> bool:
     return by_this_job or last["run_stop"].time_s > asked_s()
 
 
-def sound(folder: Path, spec: RunSpec) -> dict[str, Event] | None:
-    """Return the last event of each key of a run's record. None if the record is incomplete,
+def sound_events(folder: Path, spec: RunSpec) -> dict[str, Event] | None:
+    """Return the last event of each key of a sound record. None if the record is incomplete,
     differs from its seal, or has other settings.
     """
     log = folder / MLLOG
@@ -163,23 +163,23 @@ def asked_s() -> float:
         return float("inf")
 
 
-def step_aside(log: Path) -> None:
-    """Give the name of a job's log back to the job that it belongs to; what this process says is in
-    another file.
+def restore_log(log: Path) -> None:
+    """Restore the log of the earlier job of this run, which this job came too late to repeat; the
+    lines of this process go to another file.
     """
     with suppress(OSError):
-        if earlier(log).exists() and os.path.samestat(os.fstat(1), log.stat()):
+        if displaced_log(log).exists() and os.path.samestat(os.fstat(1), log.stat()):
             log.rename(log.with_name(f"refused-{socket.gethostname()}-{os.getpid()}.log"))
-            earlier(log).rename(log)
+            displaced_log(log).rename(log)
 
 
-def begin(log: Path) -> None:
-    """Remove the log of an earlier process, because this process makes the run now.
+def remove_displaced_log(log: Path) -> None:
+    """Remove the log of an earlier job, because this process makes the run now.
 
     Raises nothing.
     """
     with suppress(OSError):
-        earlier(log).unlink()
+        displaced_log(log).unlink()
 
 
 def print_refusals(logs: Sequence[Path]) -> None:
@@ -195,6 +195,8 @@ def refusals(logs: Sequence[Path]) -> list[str]:
     return [f"{file}: {file.read_text(errors='replace').strip()}" for file in new]
 
 
-def earlier(log: Path) -> Path:
-    """Return where the log of a job lies while a later job of the same run may have its name."""
+def displaced_log(log: Path) -> Path:
+    """Return the path of an earlier job's log while a later job of the same run writes one of its
+    name.
+    """
     return log.with_name(f".{log.name}")

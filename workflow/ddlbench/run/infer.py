@@ -98,7 +98,9 @@ def execute(
         )
         code = 1
     if code:
-        return job.ended(spec.id, folder, partial, code, diagnose(partial, spec.workers, seen))
+        return job.report_failure(
+            spec.id, folder, partial, code, diagnose(partial, spec.workers, seen)
+        )
     record = json.loads((partial / RECORD).read_text(encoding="utf-8"))
     write_json(folder / RECORD, record | {"took_s": time.monotonic() - began})
     for folder_left in (partial, folder / FAILED):
@@ -145,7 +147,7 @@ def main() -> None:
             return execute(spec, a.folder, a.manifest.parent, trained, a.command, silent_s)
 
     made = json.loads(a.spec)
-    job.alone(spec.id, a.folder, a.folder / LOG, lambda: is_made(a.folder / RECORD, made), make)
+    job.run_alone(spec.id, a.folder, a.folder / LOG, lambda: is_made(a.folder / RECORD, made), make)
 
 
 if __name__ == "__main__":

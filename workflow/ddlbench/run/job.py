@@ -29,27 +29,27 @@ from ddlbench.slurm import step
 FOLDER, FAILURE = FAILED, REPORT  # of a failed try
 
 
-def alone(
+def run_alone(
     name: str, folder: Path, log: Path, is_made: Callable[[], bool], execute: Callable[[], int]
 ) -> NoReturn:
-    """Hold the folder of a job, execute it unless another job `is_made` it, and end this process
-    with its exit code.
+    """Hold the folder of a job, execute it unless its record `is_made`, and end this process with
+    its exit code.
     """
     try:
         with held(folder):
             if is_made():
                 print(f"{name}: has a record already, which is kept", flush=True)
-                hold.step_aside(log)
+                hold.restore_log(log)
                 sys.exit(0)
-            hold.begin(log)
-            code = _made(name, folder, execute)
+            hold.remove_displaced_log(log)
+            code = _exit_code(name, folder, execute)
     except HeldError as error:
-        hold.step_aside(log)
+        hold.restore_log(log)
         sys.exit(str(error))
     sys.exit(code)
 
 
-def _made(name: str, folder: Path, execute: Callable[[], int]) -> int:
+def _exit_code(name: str, folder: Path, execute: Callable[[], int]) -> int:
     """Return the exit code of `execute`.
 
     Whatever it raises becomes the reason why the job failed, and ends this process.
@@ -67,43 +67,43 @@ def _made(name: str, folder: Path, execute: Callable[[], int]) -> int:
                 stopped.touch()
         return code
     except ConfigError as error:
-        said = str(error)
-        reason.leave(folder, "configuration", said)
+        message = str(error)
+        reason.leave(folder, "configuration", message)
     except living.UnendedError as error:
-        said = f"{name} failed: {error}"
-        reason.leave(folder, "process does not end", said)
+        message = f"{name} failed: {error}"
+        reason.leave(folder, "process does not end", message)
     except OSError as error:  # a full disk, or one that can only be read
         todo = "; free disk space, and start again" if notes.cause(error) == notes.DISK_FULL else ""
-        said = f"{name} failed: {notes.cause(error)}: {error}{todo}"
-        reason.leave(folder, notes.cause(error), said)
+        message = f"{name} failed: {notes.cause(error)}: {error}{todo}"
+        reason.leave(folder, notes.cause(error), message)
     except Exception as error:
         reason.leave(
             folder, notes.cause(error), "".join(traceback.format_exception_only(error)).strip()
         )
         raise
-    sys.exit(said)
+    sys.exit(message)
 
 
-def take(former: Path, partial: Path) -> None:
-    """Make what an earlier try left the folder of this one."""
+def take_over(former: Path, partial: Path) -> None:
+    """Make the folder that an earlier try left the folder of this one."""
     if former != partial:
         shutil.rmtree(partial, ignore_errors=True)
         former.rename(partial)
 
 
-def go_on(former: Path, partial: Path, assignment: str) -> None:
-    """Move what an earlier try left to this one, as `take` does, but without notes of processes
-    that are gone. The file `assignment` will be replaced: killed before that, the run can still
-    resume.
+def take_over_to_resume(former: Path, partial: Path, assignment: str) -> None:
+    """Make the folder that an earlier try left the folder of this one, without notes of processes
+    that are gone, so that the run can resume. The file `assignment` stays until it is replaced:
+    killed before that, the run can still resume.
     """
-    take(former, partial)
-    for stale in [
+    take_over(former, partial)
+    for old_note in [
         path
         for name in ("*.json", "beat-*", notes.STOPPED_NOTE, ASKED)
         for path in partial.glob(name)
     ]:
-        if stale.name != assignment:
-            stale.unlink()
+        if old_note.name != assignment:
+            old_note.unlink()
 
 
 def watch_with_data(
@@ -127,13 +127,15 @@ def watch_with_data(
     return seen
 
 
-def ended(name: str, folder: Path, partial: Path, code: int, failure: dict[str, Any] | None) -> int:
-    """Return the exit code of a job that failed, and print and keep the failure; return 0 if it did
-    not fail.
+def report_failure(
+    name: str, folder: Path, partial: Path, code: int, failure: dict[str, Any] | None
+) -> int:
+    """Print and keep the failure of a job, if there is one; return the job's exit code, 0 without a
+    failure.
     """
     if failure is None:
         return 0
-    where = keep(folder, partial, failure)
+    where = keep_failure(folder, partial, failure)
     with suppress(OSError):  # a full disk; the reason is already saved
         print(
             f"{name} failed: {failure['message']}; exit code {code or 1}; {where}", file=sys.stderr
@@ -141,7 +143,7 @@ def ended(name: str, folder: Path, partial: Path, code: int, failure: dict[str, 
     return code or 1
 
 
-def keep(folder: Path, partial: Path, failure: dict[str, Any]) -> str:
+def keep_failure(folder: Path, partial: Path, failure: dict[str, Any]) -> str:
     """Save what a failed attempt left, with the reason; replace what the attempt before left.
 
     Return a sentence that names the place.

@@ -88,7 +88,7 @@ def execute(
         (folder / name).unlink(missing_ok=True)
     if ENDED in task:
         print(f"{spec.id} came to its end in an earlier call; its record is made now", flush=True)
-        return job.ended(
+        return job.report_failure(
             spec.id,
             folder,
             partial,
@@ -160,7 +160,7 @@ def execute(
         if (partial / LINES).exists():
             write_json(partial / ASSIGNMENT, task | {ENDED: time.time(), ORIGIN: origin})
         failure = _record(spec, folder, partial, task, lines, printed.last, origin)
-    return job.ended(spec.id, folder, partial, seen.code, failure)
+    return job.report_failure(spec.id, folder, partial, seen.code, failure)
 
 
 def _prepare(folder: Path, partial: Path, spec: RunSpec) -> dict[str, Any]:
@@ -182,7 +182,7 @@ def _prepare(folder: Path, partial: Path, spec: RunSpec) -> dict[str, Any]:
         if not goes_on:
             continue
         if ended:
-            job.take(former, partial)
+            job.take_over(former, partial)
             for name in (FOLDER, WORK):
                 if not (partial / name).exists() and (folder / name).exists():
                     (folder / name).rename(partial / name)
@@ -191,7 +191,7 @@ def _prepare(folder: Path, partial: Path, spec: RunSpec) -> dict[str, Any]:
                 | {"began_s": began}
                 | {name: task[name] for name in (ENDED, ORIGIN) if name in task}
             )
-        job.go_on(former, partial, ASSIGNMENT)
+        job.take_over_to_resume(former, partial, ASSIGNMENT)
         _lay_out(partial, spec.program)
         return new | {"began_s": began, "resumes": True}
     shutil.rmtree(partial, ignore_errors=True)
@@ -264,7 +264,7 @@ def _record(
     except UnreadError as error:
         return _unread(error, folder)
     for name in (FOLDER, WORK):  # the program's output stays beside its record
-        if any((partial / name).glob("*")) and work.written(partial / name):
+        if any((partial / name).glob("*")) and work.remove_unchanged(partial / name):
             shutil.rmtree(folder / name, ignore_errors=True)
             (partial / name).rename(folder / name)
     with suppress(OSError):
@@ -364,11 +364,11 @@ def read_again(spec: RunSpec, folder: Path) -> str | None:
         task = json.loads((former / ASSIGNMENT).read_text(encoding="utf-8"))
         if ENDED not in task or task["spec"] != json.loads(spec.to_json()) or ORIGIN not in task:
             return None
-        job.take(former, partial)
+        job.take_over(former, partial)
         failure = _record(
             spec, folder, partial, task, _printed_before(partial / LINES), [], task[ORIGIN]
         )
-        job.ended(spec.id, folder, partial, 0, failure)
+        job.report_failure(spec.id, folder, partial, 0, failure)
         return f"not read: {failure['message']}" if failure else "read: its record is made"
 
 

@@ -51,12 +51,12 @@ def execute(
     command_line = [*command, str(partial)]
     argv, hidden = reveal(command_line, spec.machine)
     end_survivors(partial)
-    if ended_s := finish.trained(folder, partial, spec, data, keep_weights):
+    if ended_s := finish.adopt_trained(folder, partial, spec, data, keep_weights):
         print(
             f"{spec.id} was trained to its end by an earlier call; its record is made now",
             flush=True,
         )
-        return job.ended(
+        return job.report_failure(
             spec.id, folder, partial, 0, finish.make_record(spec, folder, partial, ended_s)
         )
     saved = _prepare_folder(folder, partial, spec, data)
@@ -94,7 +94,7 @@ def execute(
         if seen.code
         else finish.make_record(spec, folder, partial)
     )
-    return job.ended(spec.id, folder, partial, seen.code, failure)
+    return job.report_failure(spec.id, folder, partial, seen.code, failure)
 
 
 def _prepare_folder(folder: Path, partial: Path, spec: RunSpec, data: Path | None) -> Path | None:
@@ -112,7 +112,7 @@ def _prepare_folder(folder: Path, partial: Path, spec: RunSpec, data: Path | Non
             continue
         checkpoint.set_damaged_aside(former)
         if checkpoint.latest(former) and before.spec.trains_like(spec) and before.data == data:
-            job.go_on(former, partial, FILE)
+            job.take_over_to_resume(former, partial, FILE)
             return checkpoint.latest(partial)
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)

@@ -35,26 +35,25 @@ def turn(what: str, timed: bool = True) -> Iterator[None]:
 
     Waits while another process has it, and says so in one line.
     """
-    path = _file() if timed and not step.job() else None
-    lock = _acquired(what, path) if path else None
+    path = _lock_file() if timed and not step.job() else None
+    lock = _acquire(what, path) if path else None
     if path is None or lock is None:
         yield
         return
     try:
         with suppress(OSError):
-            _about(path).write_text(
+            _holder_file(path).write_text(
                 json.dumps({"pid": os.getpid(), "what": what, "where": str(Path.cwd())})
             )
         yield
     finally:
         with suppress(OSError):
-            _about(path).unlink()
+            _holder_file(path).unlink()
         lock.release()
 
 
-def _acquired(what: str, path: Path) -> FileLock | None:
-    """Return the lock, as soon as nobody else has it; None where it cannot be made: a run is not
-    worth less for it.
+def _acquire(what: str, path: Path) -> FileLock | None:
+    """Wait for the lock and return it; None where it cannot be made: the run is made all the same.
     """
     from filelock import FileLock, Timeout
 
@@ -93,10 +92,12 @@ def notice(other: Mapping[str, Any]) -> str:
 
 
 def holder() -> dict[str, Any]:
-    """Return who has the computer now; empty if nobody has, or does not say."""
+    """Return which process has the computer now, and for what; empty if none has, or it does not
+    say.
+    """
     from filelock import FileLock, Timeout
 
-    path = _file()
+    path = _lock_file()
     if path is None or not path.exists():
         return {}
     try:
@@ -107,9 +108,9 @@ def holder() -> dict[str, Any]:
     except OSError:
         return {}
     with suppress(OSError, ValueError):
-        said = json.loads(read_bytes(_about(path)))
-        if isinstance(said, dict) and {"pid", "what", "where"} <= said.keys():
-            return said
+        holder_facts = json.loads(read_bytes(_holder_file(path)))
+        if isinstance(holder_facts, dict) and {"pid", "what", "where"} <= holder_facts.keys():
+            return holder_facts
     return {}
 
 
@@ -117,7 +118,7 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _file() -> Path | None:
+def _lock_file() -> Path | None:
     """Return the lock's file: of this user on this computer.
 
     A home folder is shared by the nodes of a cluster.
@@ -128,5 +129,6 @@ def _file() -> Path | None:
     return Path(folder) / f"timed-{socket.gethostname()}.lock"
 
 
-def _about(lock: Path) -> Path:
+def _holder_file(lock: Path) -> Path:
+    """Return the file that says who holds the lock."""
     return lock.with_suffix(".json")

@@ -45,16 +45,16 @@ def of_the_run(work: Path) -> Iterator[Path]:
         yield from (Path(top) / name for name in names if not Path(top, name).is_symlink())
 
 
-def written(work: Path) -> bool:
-    """Remove the links, and folders in which nothing else lies. Returns whether the run left
-    anything.
+def remove_unchanged(work: Path) -> bool:
+    """Remove the links, and folders in which nothing else lies: what the run did not write. Return
+    whether it wrote anything.
     """
     left = False
     for entry in [*work.iterdir()]:
         if entry.is_symlink():
             entry.unlink()
         elif entry.is_dir():
-            if written(entry):
+            if remove_unchanged(entry):
                 left = True
             else:
                 entry.rmdir()
