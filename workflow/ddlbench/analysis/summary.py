@@ -68,8 +68,8 @@ def columns() -> dict[str, tuple[Column, ...]]:
 
 
 def make(record: Record) -> Summary:
-    """The summary: plain values, as JSON has them. Only what a machine file says (its peaks) is
-    still to come.
+    """Return the summary: plain values, as JSON has them. Only what a machine file says (its peaks)
+    is still to come.
 
     `run`: columns of table `runs` that are no measures. `values`: its measures, by name; `why`: the
     reasons of those that are null. `epochs`, `learning_rates`: columns of these tables without the

@@ -45,8 +45,8 @@ def frame(name: str, rows: Rows) -> pd.DataFrame:
 
 @cache
 def _empty(names: tuple[str, ...], columns: tuple[tuple[str, str], ...]) -> pd.DataFrame:
-    """A table without rows, made once: most tables of a study are empty, and columns are typed one
-    by one.
+    """Return a table without rows, made once: most tables of a study are empty, and columns are
+    typed one by one.
     """
     return pd.DataFrame([], columns=[*names, *dict(columns)]).astype(dict(columns))
 

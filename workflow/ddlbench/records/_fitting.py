@@ -90,7 +90,7 @@ def check_times(
     resumed = {int(event.value["step"]) for event in events if event.key == "ddlbench_resumed"}
     elapsed_s = last["ddlbench_elapsed_s"].value if "ddlbench_elapsed_s" in last else None
     if elapsed_s is not None:
-        _check_room(
+        _check_agrees(
             log,
             "ddlbench_elapsed_s",
             elapsed_s,
@@ -103,7 +103,7 @@ def check_times(
     if not kinds.uses_built_in_loop(
         spec
     ):  # a program may do anything before, between and after its steps
-        _check_room(path, "the last step's end", ends_s, "the run", run_s, STEPS_LONGER, None)
+        _check_agrees(path, "the last step's end", ends_s, "the run", run_s, STEPS_LONGER, None)
         return
     took = steps[[*STEP_PARTS]].fillna(0.0).sum(axis=1)
     begins = (steps["end_s"] - took).groupby([steps["epoch"], steps["rank"]]).min()
@@ -125,7 +125,7 @@ def check_times(
     for number, epoch_s in logged.items():
         shorter = STEPS_SHORTER if number in whole else None
         epoch = f"epoch {number}"
-        _check_room(
+        _check_agrees(
             path,
             f"steps of {epoch}",
             float(spans[number - 1]),
@@ -138,11 +138,11 @@ def check_times(
         sum(float(of[number - first]) for number in whole)
         for of, first in ((logged, 0), (spans, 1))
     )
-    _check_room(path, "all steps", steps_s, "the epochs", epochs_s, STEPS_LONGER, STEPS_SHORTER)
+    _check_agrees(path, "all steps", steps_s, "the epochs", epochs_s, STEPS_LONGER, STEPS_SHORTER)
     if (elapsed_s is not None or not resumed) and not spec.profiled:
         tail_s = (run_s if elapsed_s is None else elapsed_s) - ends_s
         after_s = stop_s - at["epoch_stop", spec.epochs]
-        _check_room(
+        _check_agrees(
             path,
             "what comes after the last step",
             tail_s,
@@ -154,7 +154,7 @@ def check_times(
     _check_filled(log, at, run_s, spec.epochs, _pauses_after(events, an_epoch))
 
 
-def _check_room(
+def _check_agrees(
     path: Path,
     what: str,
     took_s: float,
@@ -163,8 +163,8 @@ def _check_room(
     longer: tuple[float, float],
     shorter: tuple[float, float] | None,
 ) -> None:
-    """Check that a time agrees with that of the log within what clocks differ; `shorter` is None
-    where it may be as short as it likes.
+    """Check that a time agrees with that of the log, as far as clocks may differ; `shorter` is None
+    where the time may be of any shorter length.
     """
     room = [
         seconds + share * abs(logged_s) for seconds, share in (longer, shorter or (math.inf, 0.0))

@@ -89,33 +89,34 @@ class Marks:
     """
 
     def __init__(self) -> None:
-        self.rows, self.in_samples, self._room = array("d"), False, ROWS
+        self.rows, self.in_samples, self._capacity = array("d"), False, ROWS
         self._last: tuple[float, float, float] | None = None
 
-    def add(self, ms: float, count: float, amount: float, in_samples: bool = False) -> None:
-        row = (ms, count, amount)
+    def add(self, ms: float, count: float, value: float, in_samples: bool = False) -> None:
+        """Add an event, unless it repeats the last one, as other ranks write it."""
+        row = (ms, count, value)
         if row != self._last:  # else another rank's
             self._last = row
             self.rows.extend(row)
             self.in_samples |= in_samples
-            if len(self.rows) > self._room:
-                self._once()
+            if len(self.rows) > self._capacity:
+                self._drop_repeats()
 
     def extend(self, other: Marks) -> None:
         """Add the events of another part of the log."""
         self.rows.extend(other.rows)
         self.in_samples |= other.in_samples
-        if len(self.rows) > self._room:
-            self._once()
+        if len(self.rows) > self._capacity:
+            self._drop_repeats()
 
-    def _once(self) -> None:
-        """Remove repeated events: a log of a gigabyte repeats the same events many times."""
+    def _drop_repeats(self) -> None:
+        """Drop repeated events: a log of a gigabyte has the same events many times."""
         import numpy as np
 
         # As whole numbers of the same bits, so that NaN equals NaN; times stay in their order.
         kept = np.unique(np.frombuffer(self.rows, dtype=np.int64).reshape(-1, 3), axis=0)
         self.rows = array("d", kept.tobytes())
-        self._room = max(ROWS, 2 * len(self.rows))
+        self._capacity = max(ROWS, 2 * len(self.rows))
 
 
 @dataclass
@@ -140,7 +141,7 @@ class Log:
     damaged: int = 0
 
     def join(self, other: Log) -> None:
-        """Add what stands behind in the same file."""
+        """Add the contents of the part of the same file that comes later."""
         self.keys = other.keys | {
             key: value for key, value in self.keys.items() if value is not None
         }

@@ -132,7 +132,7 @@ def times(log: Log, benchmark: str, fixed: int | None = None) -> Times:
         if in_samples and name != "evaluations":
             continue
         better = len(rows) > len(spans) and (len(spans) < 2 or name == "epochs")
-        if better or (clocks and len(rows) and _filled(spans, evaluations, end) < FILLED):
+        if better or (clocks and len(rows) and _filled_share(spans, evaluations, end) < FILLED):
             clocks, spans = name, rows
     if clocks and not in_samples and benchmark in OTHER_EPOCHS:
         clocks, spans, why = (
@@ -144,13 +144,13 @@ def times(log: Log, benchmark: str, fixed: int | None = None) -> Times:
         clocks, spans, why = None, np.empty((0, 3)), "the log has no train_samples"
     unit = 1.0 if in_samples else samples or 0.0
     epochs = np.column_stack(
-        [spans[:, 0], spans[:, 1], _without(spans, evaluations, clocks), spans[:, 2] * unit]
+        [spans[:, 0], spans[:, 1], _seconds_without(spans, evaluations, clocks), spans[:, 2] * unit]
     )
     timed = (
         epochs[1:] if len(epochs) > 2 else epochs
     )  # the first one starts up, as warm-up is cut of our own
     timed = timed[timed[:, 2] > 0]
-    reached = _reached(log, begin)
+    reached = _accuracies(log, begin)
     validated = reached[np.isfinite(reached[:, :2]).all(axis=1), 0]
     seen = float(validated.max()) * unit if len(validated) else None
     train_s = None if begin is None or end is None else (end - begin) / 1e3
@@ -161,13 +161,13 @@ def times(log: Log, benchmark: str, fixed: int | None = None) -> Times:
             if len(timed) and timed[:, 3].sum()
             else None
         ),
-        said_rate=_said(log),
+        said_rate=_median_logged_rate(log),
         run_rate=seen / train_s if seen and train_s and train_s > 0 else None,
         clocks=clocks,
         said_samples=count,
         samples=samples,
         seen_samples=seen,
-        back_s=_back(log, begin, end),
+        back_s=_largest_step_back(log, begin, end),
         several=several,
         intervals=epochs,
         reached=reached,
@@ -268,14 +268,14 @@ def _pairs(log: Log, interval: str, amount: Callable[[float], float]) -> Floats:
     return intervals[(intervals[:, 1] > intervals[:, 0]) & ~np.isnan(intervals[:, 2])]
 
 
-def _without(intervals: Floats, evaluations: Floats, clocks: str | None) -> Floats:
+def _seconds_without(intervals: Floats, evaluations: Floats, clocks: str | None) -> Floats:
     """Return how long each interval is without the evaluations that begin in it [s]; an earlier one
     runs beside training.
     """
     took: Floats = intervals[:, 1] - intervals[:, 0]
     if clocks == "evaluations" or not len(evaluations):
         return took
-    for start, end in _joined(evaluations):
+    for start, end in _merged(evaluations):
         took -= np.where(
             intervals[:, 0] <= start,
             np.clip(np.minimum(intervals[:, 1], end) - start, 0.0, None),
@@ -284,7 +284,7 @@ def _without(intervals: Floats, evaluations: Floats, clocks: str | None) -> Floa
     return took
 
 
-def _filled(intervals: Floats, evaluations: Floats, end: float | None) -> float:
+def _filled_share(intervals: Floats, evaluations: Floats, end: float | None) -> float:
     """Return the share of the training, from the first interval's start to the run's end, that
     intervals take; evaluations count for neither.
     """
@@ -292,12 +292,12 @@ def _filled(intervals: Floats, evaluations: Floats, end: float | None) -> float:
         return 1.0
     whole = np.array([[intervals[:, 0].min(), end / 1e3, 0.0]])
     return float(
-        _without(intervals, evaluations, None).sum()
-        / max(1e-9, _without(whole, evaluations, None)[0])
+        _seconds_without(intervals, evaluations, None).sum()
+        / max(1e-9, _seconds_without(whole, evaluations, None)[0])
     )
 
 
-def _joined(evaluations: Floats) -> list[list[float]]:
+def _merged(evaluations: Floats) -> list[list[float]]:
     """Return the times of evaluations, merging those that overlap."""
     joined: list[list[float]] = []
     for start, end, _ in sorted(evaluations.tolist()):
@@ -308,7 +308,7 @@ def _joined(evaluations: Floats) -> list[list[float]]:
     return joined
 
 
-def _reached(log: Log, begin: float | None) -> Floats:
+def _accuracies(log: Log, begin: float | None) -> Floats:
     """Return accuracies as rows of what was trained by then, the value, when [s since `begin`]; of
     several ranks the first.
     """
@@ -324,7 +324,7 @@ def _reached(log: Log, begin: float | None) -> Floats:
     return np.column_stack([kept[:, 1] + shift, kept[:, 2], (kept[:, 0] - begin) / 1e3])
 
 
-def _back(log: Log, begin: float | None, end: float | None) -> float:
+def _largest_step_back(log: Log, begin: float | None, end: float | None) -> float:
     """Return how far times go back from one number to the next, at most [s].
 
     The order of lines does not matter.
@@ -343,7 +343,7 @@ def _back(log: Log, begin: float | None, end: float | None) -> float:
     return max(0.0, worst / 1e3)
 
 
-def _said(log: Log) -> float | None:
+def _median_logged_rate(log: Log) -> float | None:
     """Return the median of the rates in the log, of the first kind of rate that it has."""
     for name in (*RATES, *(f"tracked_stats.{name}" for name in RATES)):
         rates = np.array(log.rates.get(name, ()))

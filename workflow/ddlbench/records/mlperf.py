@@ -51,7 +51,7 @@ NUMBERS = {
 
 def find(folder: Path, benchmarks: Sequence[str] = ()) -> list[Path]:
     """Find the logs of a checkout of results, and files that may be logs under another name: `read`
-    reports those. `result_N.txt` in other places is no result.
+    reports those. `result_N.txt` in other places is ignored.
     """
     logs = [
         path
@@ -157,8 +157,7 @@ def _names(place: Path) -> tuple[str, str, str]:
 
 
 def _run(place: Path, log: Log, system: System, times: Times) -> dict[str, Any]:
-    """Return the settings of a run, as table `runs` has them; null where no log of others says
-    one.
+    """Return the settings of a run, as table `runs` has them; null where the log lacks a setting.
     """
     org, name, benchmark = _names(place)
     return dict.fromkeys(spec.COLUMNS) | {

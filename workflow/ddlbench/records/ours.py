@@ -61,10 +61,10 @@ def read(place: Path, wanted: str | None = None) -> Summary | None:
     stamps = _stamps(
         place
     )  # before the record is read: a change during the reading then invalidates the summary at once
-    summary = _kept(place, stamps)
+    summary = _read_summary(place, stamps)
     if summary is None:
         summary = make(record(place))
-        _keep(place, stamps, json.dumps(summary))
+        _write_summary(place, stamps, json.dumps(summary))
     return summary
 
 
@@ -171,7 +171,7 @@ def _table(path: Path, columns: Iterable[str], most_rows: int) -> pd.DataFrame:
         raise RefusedError(path, f"cannot be read ({first})") from error
 
 
-def _kept(folder: Path, stamps: Stamps) -> Summary | None:
+def _read_summary(folder: Path, stamps: Stamps) -> Summary | None:
     """Read the summary beside the record. None if there is none, if it is damaged, or if it belongs
     to other files or to another version.
     """
@@ -183,7 +183,8 @@ def _kept(folder: Path, stamps: Stamps) -> Summary | None:
         if not hmac.compare_digest(str(head["code"]), _code(head) or ""):
             return None
         if not all(
-            _same(folder / name, stamp, head["files"].get(name)) for name, stamp in stamps.items()
+            _is_unchanged(folder / name, stamp, head["files"].get(name))
+            for name, stamp in stamps.items()
         ):
             return None
         summary: Summary = json.loads(body)
@@ -193,11 +194,11 @@ def _kept(folder: Path, stamps: Stamps) -> Summary | None:
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     if any(stamp and stamp != head["files"][name][:2] for name, stamp in stamps.items()):
-        _keep(folder, stamps, body)  # copied: next time its times will do
+        _write_summary(folder, stamps, body)  # copied: next time its times will do
     return summary
 
 
-def _keep(folder: Path, stamps: Stamps, body: str) -> None:
+def _write_summary(folder: Path, stamps: Stamps, body: str) -> None:
     with suppress(OSError):  # somebody else's records, which we may only read; or a full disk
         files = {
             name: [*stamp, sha256(folder / name)] if stamp else None
@@ -208,7 +209,7 @@ def _keep(folder: Path, stamps: Stamps, body: str) -> None:
         write_text(folder / SUMMARY, f"{json.dumps(head)}\n{body}\n")
 
 
-def _same(path: Path, stamp: list[int] | None, former: Any) -> bool:
+def _is_unchanged(path: Path, stamp: list[int] | None, former: Any) -> bool:
     """Tell whether it is still the record's file.
 
     One of the same size and time is not read; others are compared.
