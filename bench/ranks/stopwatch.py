@@ -97,4 +97,4 @@ def cpu_clock(pid: int) -> int:
 
 def rank() -> int:
     """This process's, from its launcher's variables."""
-    return place.number()
+    return place.rank_number()

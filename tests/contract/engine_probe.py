@@ -162,7 +162,7 @@ def main() -> None:
     torch.set_num_threads(1)
     (folder / phase).mkdir(exist_ok=True)
     os.environ["DDLBENCH_FOLDER"] = str(folder / phase)
-    rank = place.number()
+    rank = place.rank_number()
     framework = registry.member("frameworks", CASES[wanted[0]].adapter)
     framework.start("cpu")
     for name in wanted:

@@ -192,7 +192,7 @@ def test_a_rank_takes_the_gpu_of_its_place_on_its_node(
         taken.append(number)
         raise InterruptedError
 
-    monkeypatch.setattr(setup.place, "here", lambda workers: setup.place.Rank(6, workers, 2))
+    monkeypatch.setattr(setup.place, "own_rank", lambda workers: setup.place.Rank(6, workers, 2))
     monkeypatch.setattr(setup.place, "take_device", take)
     assignment: Any = SimpleNamespace(
         spec=run_spec(device="cuda", workers=8, workers_per_node=4), folder=tmp_path

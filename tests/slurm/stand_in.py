@@ -39,7 +39,7 @@ def main() -> None:
     folder = Path(sys.argv[1])
     told = json.loads((folder / "assignment.json").read_text(encoding="utf-8"))
     spec = RunSpec.from_json(json.dumps(told["spec"]))
-    rank = place.here(spec.workers).rank
+    rank = place.own_rank(spec.workers).rank
     tried = folder.parent / "tried"
     if fails_first(spec.id) and not tried.exists():
         tried.touch()

@@ -67,7 +67,7 @@ def test_each_rank_of_two_nodes_is_told_its_node_and_its_place_there() -> None:
 def test_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"}.items():
         monkeypatch.setenv(name, value)
-    assert place.here(2) == place.Rank(1, 2, 1)
+    assert place.own_rank(2) == place.Rank(1, 2, 1)
 
 
 def test_horovodrun_within_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,8 +77,8 @@ def test_horovodrun_within_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
     said = {"HOROVOD_RANK": "1", "HOROVOD_SIZE": "2", "HOROVOD_LOCAL_RANK": "1"}
     for name, value in (SRUN | {"SLURM_PROCID": "0"} | said).items():
         monkeypatch.setenv(name, value)
-    assert place.number() == 1
-    assert place.here(2) == place.Rank(1, 2, 1)
+    assert place.rank_number() == 1
+    assert place.own_rank(2) == place.Rank(1, 2, 1)
 
 
 def test_another_world_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,12 +89,12 @@ def test_another_world_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     }.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(place.WorldError, match=r"expected 2 ranks.* 1$"):
-        place.here(2)
+        place.own_rank(2)
 
 
 def test_no_launcher_is_said() -> None:
     with pytest.raises(place.WorldError, match="no launcher"):
-        place.here(1)
+        place.own_rank(1)
 
 
 @pytest.mark.parametrize(

@@ -371,7 +371,7 @@ def main() -> None:
     expected = json.loads((folder / PROMISED).read_text(encoding="utf-8"))
     check_s = expected.get("node_check_timeout_s", 0)
     faulthandler.dump_traceback_later(LOOK_S + expected["start_timeout_s"] + check_s, exit=True)
-    rank = place.number()
+    rank = place.rank_number()
     facts: dict[str, Any] = {
         "rank": rank,
         "world": None,
@@ -388,7 +388,7 @@ def main() -> None:
     try:
         facts |= own_facts(expected, folder)
         tell("reading its rank number and host")
-        who = place.here(expected["workers"])
+        who = place.own_rank(expected["workers"])
         rank, local_rank = who.rank, who.local_rank
         facts |= {"rank": rank, "world": who.world}
         if "node_check" in expected:

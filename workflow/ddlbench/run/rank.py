@@ -121,7 +121,7 @@ def become(partial: Path) -> None:
     program = spec.program
     assert program is not None
     alone = program.ranks == OWN
-    who = place.Rank(0, 1, 0) if alone else place.here(spec.workers)
+    who = place.Rank(0, 1, 0) if alone else place.own_rank(spec.workers)
     notes.introduce(partial, who.rank, who.local_rank)
     values = {name: getattr(spec, name) for name in PLACEHOLDERS if name != "folder"}
     recorded = partial.resolve()

@@ -53,8 +53,7 @@ def turn(what: str, timed: bool = True) -> Iterator[None]:
 
 
 def _acquire(what: str, path: Path) -> FileLock | None:
-    """Wait for the lock and return it; None where it cannot be made: the run is made all the same.
-    """
+    """Wait for the lock and return it; None where it cannot be had: the run goes on without it."""
     from filelock import FileLock, Timeout
 
     try:

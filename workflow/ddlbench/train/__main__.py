@@ -28,7 +28,7 @@ def main() -> None:
     )
     folder: Path = parser.parse_args().folder
     nsys = profiler.nsys_prefix(
-        Assignment.read(folder).spec, shutil.which("nsys"), folder, place.number()
+        Assignment.read(folder).spec, shutil.which("nsys"), folder, place.rank_number()
     )
     if nsys and process.UNDER_NSYS not in os.environ:
         os.environ[process.UNDER_NSYS] = "1"

@@ -128,7 +128,7 @@ def _ask(name: str, classes: int, image_size: int, device: str) -> None:
         raise RefusedError(str(_explained(source, TypeError(refused), model)))
     try:
         scores = model(pictures)
-        wrong = _wrong(model, pictures, scores, classes)
+        wrong = _output_fault(model, pictures, scores, classes)
         if wrong is None:
             scores.sum().backward()
             unused = [
@@ -172,7 +172,9 @@ def unfit(model: nn.Module) -> str | None:
     return None
 
 
-def _wrong(model: nn.Module, pictures: torch.Tensor, scores: Any, classes: int) -> str | None:
+def _output_fault(
+    model: nn.Module, pictures: torch.Tensor, scores: Any, classes: int
+) -> str | None:
     """Return what is wrong with the scores of a batch of pictures, and with what the model did to
     it.
     """

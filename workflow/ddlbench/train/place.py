@@ -43,20 +43,20 @@ class WorldError(RuntimeError):
 def under_srun() -> bool:
     """Tell whether srun started this process and no framework's launcher did.
 
-    `here` does not change the answer.
+    `own_rank` does not change the answer.
     """
     e = os.environ
     launched = not {"TORCHELASTIC_RUN_ID", "HOROVOD_RANK"}.isdisjoint(e)
     return TRANSLATED in e or (step.TASK in e and not launched)
 
 
-def number() -> int:
-    """Return this process's rank, before `here` was called; 0 if no launcher has set it."""
+def rank_number() -> int:
+    """Return this process's rank, before `own_rank` was called; 0 if no launcher has set it."""
     names = [names[0] for names in LAUNCHERS] + [step.TASK]
     return next((int(os.environ[name]) for name in names if name in os.environ), 0)
 
 
-def here(workers: int) -> Rank:
+def own_rank(workers: int) -> Rank:
     """Return this process's rank.
 
     Raises WorldError if the number of ranks is not `workers`, or if no launcher has set this

@@ -25,7 +25,7 @@ def run(folder: Path, work: Callable[[], None]) -> None:
     """
     # a crash in compiled code (SIGSEGV, SIGABRT) leaves in the log where Python was
     faulthandler.enable()
-    rank = place.number()
+    rank = place.rank_number()
     try:
         work()
         heartbeats.end(folder, rank, well=True)

@@ -43,7 +43,7 @@ class StartingPoint:
 
 
 @dataclass(frozen=True)
-class Arrived:
+class RankContext:
     """A rank that knows who it is and what it trains, before its loaders and its framework run."""
 
     assignment: Assignment
@@ -62,7 +62,7 @@ class Arrived:
 
 
 @dataclass(frozen=True)
-class Setup(Arrived):
+class Setup(RankContext):
     """The parts that a rank has before its first step."""
 
     loaders: dict[str, Loader]
@@ -109,13 +109,13 @@ def set_up(assignment: Assignment) -> Setup:
     Raises WorldError if the launcher started another number of ranks than promised, or shows this
     one no GPU; RuntimeError if the framework as it is installed cannot train this run.
     """
-    arrived, saved = arrive(assignment)
+    context, saved = arrive(assignment)
     asked = time.monotonic()
-    loaders, ahead = open_loaders(arrived, saved)
-    framework, guard = join_others(arrived)
-    model, engine, clock = wrap_model(arrived, framework, saved)
+    loaders, ahead = open_loaders(context, saved)
+    framework, guard = join_others(context)
+    model, engine, clock = wrap_model(context, framework, saved)
     setup = Setup(
-        **vars(arrived),
+        **vars(context),
         loaders=loaders,
         ahead=ahead,
         framework=framework,
@@ -123,21 +123,21 @@ def set_up(assignment: Assignment) -> Setup:
         model=model,
         engine=engine,
         clock=clock,
-        meter=Meter(arrived.spec.device, arrived.place.local_rank),
+        meter=Meter(context.spec.device, context.place.local_rank),
         profiled_step=profiler.start(
-            arrived.spec, arrived.rank, assignment.folder, arrived.steps, arrived.start.step
+            context.spec, context.rank, assignment.folder, context.steps, context.start.step
         ),
     )
     begin(setup, asked)
     return setup
 
 
-def arrive(assignment: Assignment) -> tuple[Arrived, Saved]:
+def arrive(assignment: Assignment) -> tuple[RankContext, Saved]:
     """Run the first stage: take a place among the ranks and a device, read the checkpoint, open the
     log.
     """
     spec, folder = assignment.spec, assignment.folder
-    who = place.here(spec.workers)
+    who = place.own_rank(spec.workers)
     notes.introduce(folder, who.rank, who.local_rank)
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     if spec.device == "cuda":
@@ -155,7 +155,7 @@ def arrive(assignment: Assignment) -> tuple[Arrived, Saved]:
             spec, seen_here(assignment.facts, spec.device), images["train"], images["val"]
         )
     return (
-        Arrived(
+        RankContext(
             assignment, spec, who, torch.device(spec.device), images, classes, steps, start, log
         ),
         saved,
@@ -163,67 +163,67 @@ def arrive(assignment: Assignment) -> tuple[Arrived, Saved]:
 
 
 def open_loaders(
-    arrived: Arrived, saved: Saved
+    context: RankContext, saved: Saved
 ) -> tuple[dict[str, Loader], dict[str, Iterator[Batch]]]:
     """Run the second stage: open the loaders and ask for their first epoch, while there are no
     threads; then start the heartbeat.
     """
-    assignment, spec, rank = arrived.assignment, arrived.spec, arrived.rank
+    assignment, spec, rank = context.assignment, context.spec, context.rank
     member, kept = registry.member("loaders", spec.loader), saved["loaders"] if saved else {}
     loaders: dict[str, Loader] = {}
     for split in ("train", "val"):
-        source = PictureSet(assignment.data, split, arrived.images[split], arrived.classes)
+        source = PictureSet(assignment.data, split, context.images[split], context.classes)
         loaders[split] = member.Loader(source, spec, rank, kept.get(split))
-    epoch, done = divmod(arrived.start.step, arrived.steps)
+    epoch, done = divmod(context.start.step, context.steps)
     ahead = {"train": loaders["train"].epoch(epoch, done), "val": loaders["val"].epoch(epoch)}
     heartbeats.keep_beating(
-        assignment.folder, rank, arrived.place.local_rank, spec.nodes, assignment.silent_s
+        assignment.folder, rank, context.place.local_rank, spec.nodes, assignment.silent_s
     )
     return loaders, ahead
 
 
-def join_others(arrived: Arrived) -> tuple[Framework, Guard]:
+def join_others(context: RankContext) -> tuple[Framework, Guard]:
     """Run the third stage: join the other ranks.
 
     Raises RuntimeError if the framework lacks what the run needs.
     """
-    spec, assignment = arrived.spec, arrived.assignment
+    spec, assignment = context.spec, context.assignment
     framework: Framework = registry.member("frameworks", spec.adapter)
     if wrong := framework.lacks(spec.device, spec.all_options()):
         raise RuntimeError(wrong)
     framework.start(spec.device)
-    gather = _gathering(framework, arrived.device)
-    return framework, Guard(gather, assignment.checkpoint_minutes, arrived.start.step)
+    gather = _gathering(framework, context.device)
+    return framework, Guard(gather, assignment.checkpoint_minutes, context.start.step)
 
 
 def wrap_model(
-    arrived: Arrived, framework: Framework, saved: Saved
+    context: RankContext, framework: Framework, saved: Saved
 ) -> tuple[torch.nn.Module, Engine, Clock]:
     """Run the fourth stage: make the model, the same on all ranks, and hand it to the framework."""
     spec, recipe, log, folder = (
-        arrived.spec,
-        arrived.spec.recipe,
-        arrived.log,
-        arrived.assignment.folder,
+        context.spec,
+        context.spec.recipe,
+        context.log,
+        context.assignment.folder,
     )
     precision.set_precision(spec)
     torch.manual_seed(spec.seed)  # every rank makes the same model
     model = models.build(
-        spec.model, arrived.classes, recipe.image_size, recipe.zero_init_last, spec.model_sha256
+        spec.model, context.classes, recipe.image_size, recipe.zero_init_last, spec.model_sha256
     )
-    if arrived.rank == 0 and saved is None:
+    if context.rank == 0 and saved is None:
         log.event("ddlbench_flops_per_image", models.flops_per_image(model, recipe.image_size))
         log.event("ddlbench_initial_weights_sha256", weights_sha256(model))
         if spec.all_options().get("flops_profiler"):
             write_json(folder / FLOPS_COUNTED, models.forward_flops(model, recipe.image_size))
-    model.to(arrived.device)
-    clock = Clock(spec.device, arrived.start.elapsed_s)
+    model.to(context.device)
+    clock = Clock(spec.device, context.start.elapsed_s)
     if recipe.sync_batch_norm and spec.workers > 1:
-        _all_have_images(arrived)
+        _all_have_images(context)
         batch_norm.synchronise(model, framework.sync_batch_norm())
     precision.prepare(model, spec)
     torch.manual_seed(
-        spec.seed * 100_003 + arrived.rank
+        spec.seed * 100_003 + context.rank
     )  # from here on, ranks draw different numbers
     engine = framework.Engine(model, partial(optimizers.build, recipe), spec, clock)
     if saved is None:
@@ -234,11 +234,11 @@ def wrap_model(
     return model, engine, clock
 
 
-def _all_have_images(arrived: Arrived) -> None:
+def _all_have_images(context: RankContext) -> None:
     """Raise RuntimeError if a rank computes a part of a step without images, which statistics would
     count.
     """
-    spec, images = arrived.spec, arrived.images["train"]
+    spec, images = context.spec, context.images["train"]
     least, parts = smallest_share(images, spec.global_batch, spec.workers), spec.recipe.accumulation
     if least < parts:
         raise RuntimeError(

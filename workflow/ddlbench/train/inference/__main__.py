@@ -79,7 +79,7 @@ def serve(
     from ddlbench.train.inference import _measure
     from ddlbench.train.setup import weights_sha256
 
-    who = place.here(spec.workers)
+    who = place.own_rank(spec.workers)
     notes.introduce(watched.folder, who.rank, who.local_rank)
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     way: Way = registry.member("inference", spec.member)
