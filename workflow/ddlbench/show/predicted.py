@@ -16,8 +16,8 @@ RATES = ("images_per_s", "images_per_s_low", "images_per_s_high")
 
 
 def draw(rows: Sequence[Mapping[str, Any]], options: Options) -> Figure:
-    """The rate of one worker over worker counts, of the series with the largest measured count; the
-    others are in the table.
+    """Draw the rate of one worker over worker counts, of the series with the largest measured
+    count; the others are in the table.
 
     Filled markers are measured; the line with hollow markers is predicted, with its interval.
     """

@@ -83,7 +83,7 @@ def finished(
     return _style.finished(figure, x, f"framework, {_style.worker_label(options)}", result)
 
 
-def reach(axes: Axes, x: float) -> None:
+def extend_axes(axes: Axes, x: float) -> None:
     """Extend the axes, which panels share, at least so far."""
     axes.set_xlim(right=max(axes.get_xlim()[1], x))
 
@@ -94,13 +94,13 @@ def label_bars(axes: Axes, rows: pd.DataFrame, words: Sequence[str]) -> None:
     for word, end, place in zip(words, ends, rows["bar"], strict=True):
         _style.label_point(axes, word, end, place, fontsize=_style.SMALL)
     width = 3.4 if _style.grid(axes).ncols == 1 else 1.1  # inches, about
-    reach(
+    extend_axes(
         axes,
         float(ends.max()) / max(0.3, 1 - (0.1 + 0.07 * max(map(len, words), default=0)) / width),
     )
 
 
-def unknown(axes: Axes, label: str) -> None:
+def explain_unknown(axes: Axes, label: str) -> None:
     """Explain in the legend what a question mark beside a bar means."""
     axes.plot([], [], marker="$?$", color="black", linestyle="none", label=label)
 
@@ -173,7 +173,7 @@ def stacks(
         panels[0][0].set_xlim(
             1.08 * min(left for left, _ in ends), 1.08 * max(right for _, right in ends) or 1
         )
-        _style.heights(figure, [float(group["bar"].max()) + 1.4 for _, group in panels], BAR)
+        _style.set_heights(figure, [float(group["bar"].max()) + 1.4 for _, group in panels], BAR)
     return figure, panels
 
 
@@ -257,6 +257,8 @@ def whiskers(axes: Axes, rows: pd.DataFrame, low: str = "", high: str = "") -> N
             )
             if left != "low":
                 drawn[2][0].set_linestyle(":")
-            reach(axes, 1.05 * min(float(group[right].max()), _style.BEYOND * most))
+            extend_axes(axes, 1.05 * min(float(group[right].max()), _style.BEYOND * most))
     bar = _style.INTERVAL if rows["low"].notna().any() else ""
-    _style.say_bars(axes, rows["repeats"], bar, _style.SPREAD if len(single) else "", lying=True)
+    _style.explain_bars(
+        axes, rows["repeats"], bar, _style.SPREAD if len(single) else "", lying=True
+    )

@@ -97,7 +97,7 @@ def draw(
     ]
     columns = sorted(set(table["column"]))
     for axes, rows in panels:
-        rows = rows.assign(says=[_says(row, number) for row in rows.to_dict("records")])
+        rows = rows.assign(says=[_cell_text(row, number) for row in rows.to_dict("records")])
         values, says, decided = (
             rows.pivot(index="model", columns="column", values=name).reindex(
                 flops.index, columns=columns
@@ -155,7 +155,7 @@ def draw(
     return figure
 
 
-def _says(row: Mapping[Any, Any], number: str) -> str:
+def _cell_text(row: Mapping[Any, Any], number: str) -> str:
     """Format the text of a cell: the value and, of several repeats, its confidence interval."""
     value, low, high = (number.format(row[name]) for name in ("value", "low", "high"))
     return value if pd.isna(row["low"]) else f"{value}\n{low} to {high}"

@@ -138,7 +138,7 @@ def one_count(table: pd.DataFrame, options: Options) -> bool:
     return measured and len(counts) == 1
 
 
-def lying(
+def horizontal_bars(
     figure: _style.Drawing,
     places: Panels,
     measure: str,
@@ -146,7 +146,7 @@ def lying(
     options: Options,
     quantity: str = "",
 ) -> None:
-    """Draw one lying bar per line, the best first, with its runs and its confidence interval;
+    """Draw one horizontal bar per line, the best first, with its runs and its confidence interval;
     published numbers are hollow bars.
     """
     heights = []
@@ -171,7 +171,7 @@ def lying(
         if len(theirs):
             figure.note("Hollow bars are published numbers.")
         _bars.label_bars(axes, rows, [rounded(value, 3) for value in rows[measure]])
-    _style.heights(figure, heights, _bars.BAR)
+    _style.set_heights(figure, heights, _bars.BAR)
     count = count_of(int(places[0][1]["workers"].iloc[0]), worker(options.device))
     how = (
         "Bars are medians, dots single runs, lines at their ends 95 % confidence intervals; the"
@@ -219,11 +219,13 @@ def lines(axes: Axes, rows: pd.DataFrame, measure: str, x: str = "workers") -> N
         _style.bars(axes, at, middle, low, high, style, steps=True)
     bar = _style.INTERVAL if rows[f"{measure}_low"].notna().any() else ""
     single = _style.SPREAD if rows["spread_low"].notna().any() else ""
-    _style.say_bars(axes, rows["repeats"], bar, single, dot="pair" if measure in RATIOS else "run")
+    _style.explain_bars(
+        axes, rows["repeats"], bar, single, dot="pair" if measure in RATIOS else "run"
+    )
 
 
 def result(places: Panels, measure: str, unit: str, options: Options) -> str:
-    """Describe the middle values at the most workers, from the highest on."""
+    """Describe the medians at the most workers, from the highest on."""
     most = max((int(rows["workers"].max()) for _, rows in places), default=0)
     values = {}
     for axes, rows in places:
@@ -245,7 +247,7 @@ def draw(
     unit = y_label.partition("[")[2].rstrip("]") or ("of 1" if measure == "efficiency" else "times")
     words = result(places, measure, unit, options)
     if places and one_count(data, options):
-        lying(figure, places, measure, y_label, options, quantity)
+        horizontal_bars(figure, places, measure, y_label, options, quantity)
         return _style.finished(figure, y_label, "", words, shared)
     for axes, rows in places:
         lines(axes, rows, measure)

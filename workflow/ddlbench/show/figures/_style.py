@@ -98,7 +98,9 @@ class Drawing(Figure):
     result = ""
     instead = ""  # of the words of its kind on how to read it
     notes: tuple[str, ...] = ()
-    published: tuple[Annotation, ...] = ()  # labels of published points, which `apart` moves
+    published: tuple[
+        Annotation, ...
+    ] = ()  # labels of published points, which `separate_labels` moves
 
     def note(self, *sentences: str) -> None:
         """Add sentences about how to read it, each once."""
@@ -136,12 +138,12 @@ def panels(
         axes.set_title(", ".join(titles), wrap=across == 1)
         axes.tick_params(labelbottom=place + across >= len(groups) or not share_x)
     if rows.empty:
-        nothing(places[0])
+        write_empty(places[0])
         return figure, []
     return figure, [(axes, group) for axes, (_, group) in zip(places, groups, strict=False)]
 
 
-def nothing(axes: Axes) -> None:
+def write_empty(axes: Axes) -> None:
     """Write into a panel that there is nothing to show."""
     axes.text(0.5, 0.5, NOTHING, transform=axes.transAxes, ha="center", va="center")
     axes.set(xticks=[], yticks=[])
@@ -247,7 +249,7 @@ def grid(axes: Axes) -> GridSpecBase:
     return place.get_gridspec()
 
 
-def heights(figure: Figure, bars: Sequence[float], each: float) -> None:
+def set_heights(figure: Figure, bars: Sequence[float], each: float) -> None:
     """Make panels as high as the most bars that one of their row has, of so many inches each."""
     spec = grid(figure.axes[0])
     rows = [max(bars[n * spec.ncols : (n + 1) * spec.ncols]) for n in range(spec.nrows)]
@@ -343,7 +345,7 @@ def curves(panels: Sequence[tuple[Axes, pd.DataFrame]], x: str, y: str) -> dict[
             end = points.loc[points[x] == points[x].max(), y]
             last[", ".join(filter(None, (str(name), axes.get_title())))] = float(end.median())
         axes.set(xlabel="", ylabel="")
-        say_bars(axes, rows.groupby("line")["run"].nunique(), RANGE)
+        explain_bars(axes, rows.groupby("line")["run"].nunique(), RANGE)
     return last
 
 
@@ -354,7 +356,7 @@ INTERVAL, SPREAD, RANGE = (
 )
 
 
-def say_bars(
+def explain_bars(
     axes: Axes,
     repeats: Iterable[int],
     bar: str = "",
@@ -392,8 +394,8 @@ def say_bars(
 
 
 def ranked(values: Mapping[Any, float], unit: str) -> str:
-    """Format middle values from the highest on, as `3 (a), 2 (b) and 1 (c) images/s`; of many, both
-    ends.
+    """Format medians from the highest on, as `3 (a), 2 (b) and 1 (c) images/s`; of many, only the
+    highest and the lowest.
     """
     order = [
         f"{rounded(values[name], 3)} ({name})"
@@ -435,7 +437,7 @@ def label_point(axes: Axes, text: str, x: Any, y: Any, aside: float = 4, **look:
     return axes.annotate(text, (x, y), (aside, 0), textcoords="offset points", va="center", **look)
 
 
-def apart(figure: Drawing) -> None:
+def separate_labels(figure: Drawing) -> None:
     """Move labels of published points that would lie on one another or on such a point: to the
     other side, or some lines up or down, then with a thin line to their point. Where nothing is
     free, a label stays.
@@ -541,7 +543,7 @@ def finished(figure: Drawing, x: str, y: str, result: str = "", shared: str = ""
     figure.result = result
     labels(figure, x, y)
     legend(figure)
-    apart(figure)
+    separate_labels(figure)
     return figure
 
 

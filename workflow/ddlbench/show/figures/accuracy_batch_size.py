@@ -55,7 +55,7 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
             style = _looks.schedule_style(str(schedule))
             axes.plot(points.index, points["median"], label=schedule, **style)
             _style.dots(axes, points.index, points["list"], style)
-        _style.say_bars(axes, rows.groupby(["schedule", "global_batch"])["run"].nunique())
+        _style.explain_bars(axes, rows.groupby(["schedule", "global_batch"])["run"].nunique())
         published = references(options, "top1", rows[["model", "schedule"]])
         if not published.empty:
             # If a source has only one schedule, the legend names it.

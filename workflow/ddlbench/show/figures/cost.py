@@ -42,5 +42,5 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
         axes.locator_params(axis="x", nbins=4)  # small costs have long numbers
         if rows["loss_percent"].isna().any():
             figure.note("At a question mark the loss is not known, which is not zero.")
-            _bars.unknown(axes, "loss not known")
+            _bars.explain_unknown(axes, "loss not known")
     return _bars.finished(figure, f"cost [{unit}]", options, PARTS, panels)

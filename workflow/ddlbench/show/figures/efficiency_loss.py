@@ -52,11 +52,11 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
         axes.axvline(1.0, **_style.IDEAL)
         axes.axvline(0.0, color="black", linewidth=0.8)
     return _bars.finished(
-        figure, "share of workers' time", options, parts, panels, lost(panels, parts)
+        figure, "share of workers' time", options, parts, panels, largest_losses(panels, parts)
     )
 
 
-def lost(panels: Sequence[tuple[Axes, pd.DataFrame]], parts: Mapping[str, str]) -> str:
+def largest_losses(panels: Sequence[tuple[Axes, pd.DataFrame]], parts: Mapping[str, str]) -> str:
     """Describe which parts took most of the workers' time, over all bars."""
     sums = (
         pd.concat([rows[list(parts)] for _, rows in panels]).mean()

@@ -57,7 +57,7 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     figure.suptitle(options.title, wrap=True)
     if measured.empty:
         axes = figure.subplots()
-        _style.nothing(axes)
+        _style.write_empty(axes)
         axes.set(xlabel="pictures in a request", ylabel="latency [ms]")
         return figure
     places = figure.subplots(2, len(groups), squeeze=False, sharex=True, sharey="row")
@@ -67,7 +67,7 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
         for number, (member, workers) in enumerate(ways):
             mine = rows[(rows["member"] == member) & (rows["workers"] == workers)]
             name = f"{member}, {workers} workers" if workers > 1 else str(member)
-            _way(above, below, mine.dropna(subset=[P50]), name, _looks.nth_style(number))
+            _draw_line(above, below, mine.dropna(subset=[P50]), name, _looks.nth_style(number))
             if len(mine) and mine[P50].isna().all():
                 figure.note(f"{name} of {', '.join(map(str, names))} could not be measured.")
         below.set_xlabel("pictures in a request")
@@ -99,17 +99,19 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     return figure
 
 
-def _way(above: Axes, below: Axes, rows: pd.DataFrame, name: str, style: dict[str, Any]) -> None:
-    """Draw one line in the panel of latencies and in that of rates."""
+def _draw_line(
+    above: Axes, below: Axes, rows: pd.DataFrame, name: str, style: dict[str, Any]
+) -> None:
+    """Draw the line of one way to serve, in the panel of latencies and in that of rates."""
     at = rows.assign(p50=1e3 * rows[P50], p95=1e3 * rows[P95]).groupby("batch")
     medians = at[["p50", "p95", RATE]].median()
     above.plot(medians.index, medians["p50"], label=name, **style)
     below.plot(medians.index, medians[RATE], label=name, **style)
-    ends = (0.0 * medians["p50"], medians["p95"] - medians["p50"])
+    error_bars = (0.0 * medians["p50"], medians["p95"] - medians["p50"])
     above.errorbar(
         medians.index,
         medians["p50"],
-        ends,
+        error_bars,
         fmt="none",
         ecolor=style["color"],
         elinewidth=1,
@@ -119,7 +121,7 @@ def _way(above: Axes, below: Axes, rows: pd.DataFrame, name: str, style: dict[st
 
 
 def _hardware(rows: pd.DataFrame, options: Options) -> str:
-    """Describe the devices and the precision that served."""
+    """Describe the devices and the precision with which inference ran."""
     names = sorted({str(name) for column in ("gpu", "cpu") for name in rows[column].dropna()})
     precisions = ", ".join(sorted({*rows["precision"]}))
     return f"{precisions}; one {options.device_name} per worker; {', '.join(names)}"

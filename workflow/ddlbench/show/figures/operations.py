@@ -87,7 +87,7 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.grid(False, axis="y")
     if panels:
-        _style.heights(figure, [len(rows) + 0.2 for _, rows in panels], 0.27)
+        _style.set_heights(figure, [len(rows) + 0.2 for _, rows in panels], 0.27)
     models = (
         data[data["depth"] == 0]
         .drop_duplicates("model")

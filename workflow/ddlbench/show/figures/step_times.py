@@ -38,5 +38,5 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
                 "At a question mark communication was not measured; it is within the other parts."
             )
             _bars.label_bars(axes, rows, ["?" if missing else "" for missing in unknown])
-            _bars.unknown(axes, "communication not measured")
+            _bars.explain_unknown(axes, "communication not measured")
     return _bars.finished(figure, "median step [ms]", options, PARTS, panels)

@@ -41,13 +41,13 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
             figure.note("Colourless hollow markers are published times for so many workers.")
             points["bar"] = points["workers"].map(
                 rows.groupby("workers")["bar"].mean()
-            )  # amid those of as many
+            )  # at the centre of the bars of that worker count
             points = points.dropna(subset="bar")
             _style.reference_points(axes, points, "time", "bar")
-            _bars.reach(axes, 1.05 * points["time"].max())
+            _bars.extend_axes(axes, 1.05 * points["time"].max())
     if (data["epochs"] < data["of_epochs"]).any():
         figure.note(
-            "Of runs that trained some of their epochs (extrapolated), the others are added at"
-            " their rate."
+            "Of runs that trained only some of their epochs, the missing ones are extrapolated at"
+            " the same rate."
         )
     return _bars.finished(figure, f"training time [{unit}]", options, PARTS, panels)

@@ -93,7 +93,7 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
         axes.grid(False, axis="y")
     _style.logarithmic(figure, "x")
     if panels:
-        _style.heights(figure, [float(rows["model"].nunique()) for _, rows in panels], 0.7)
+        _style.set_heights(figure, [float(rows["model"].nunique()) for _, rows in panels], 0.7)
         axes = figure.axes[0]
         axes.plot(
             [],
