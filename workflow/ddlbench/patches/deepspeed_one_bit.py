@@ -21,7 +21,7 @@ ERRORS = (
 
 
 def guard() -> None:
-    """Raises ReleaseError if DeepSpeed has no one-bit optimizers, or others."""
+    """Raise ReleaseError if DeepSpeed has no one-bit optimizers, or others."""
     patches.only_for("deepspeed", ("0.19.6",), "deepspeed_one_bit")
 
 

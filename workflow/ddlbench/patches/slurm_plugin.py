@@ -386,7 +386,7 @@ KEPT_OF_SLURM = {
 
 
 def _is_of_submission(variable: str) -> bool:
-    """Whether the plugin hides a variable from what a job starts."""
+    """Tell whether the plug-in removes a variable from the environment of what a job starts."""
     return variable.startswith(("SRUN_", "SBATCH_")) or (
         variable.startswith("SLURM_") and variable not in KEPT_OF_SLURM
     )
@@ -426,8 +426,8 @@ def patch_submission(plugin: Any) -> None:
                 most = sbatch_refusals.most_jobs(this.refused)
                 limit = this.refused + (f": at most {most}" if most else "")
                 words = (
-                    f"SLURM takes no more jobs for now ({limit}); the others are submitted when it"
-                    " does"
+                    f"SLURM takes no more jobs for now ({limit}); the others are submitted as soon"
+                    " as it takes more"
                 )
                 print(words, file=sys.stderr, flush=True)
             before = squeue.jobs_of_mine()

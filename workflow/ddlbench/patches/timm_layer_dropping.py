@@ -13,7 +13,7 @@ from ddlbench import patches
 
 
 def guard() -> None:
-    """Raises ReleaseError if DeepSpeed has no progressive layer dropping, or another one."""
+    """Raise ReleaseError if DeepSpeed has no progressive layer dropping, or another one."""
     patches.only_for("deepspeed", ("0.19.6",), "timm_layer_dropping")
 
 

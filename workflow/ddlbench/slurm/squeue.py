@@ -66,8 +66,8 @@ def marked(*fields: str) -> str:
 
 
 def rows(printed: str, fields: int) -> list[list[str]]:
-    """Parse the jobs in what squeue printed for `marked`; all that is not between marks is passed
-    over.
+    """Parse the jobs that squeue printed with the format of `marked`; text that is not between
+    marks is ignored.
     """
     found = re.findall(f"{re.escape(_OPEN)}(.*?){re.escape(_SHUT)}", printed, re.S)
     split = (text.split(_NEXT, fields - 1) for text in found)

@@ -6,8 +6,8 @@ from ddlbench.slurm.sbatch import Ranks
 
 def srun(spec: Ranks, machine: Machine, program: tuple[str, ...]) -> list[str]:
     """Return the argv that starts all ranks of a run within its job: one task per worker."""
-    # Every count is said: inside a job SLURM_NTASKS is not always what was asked for, and srun then
-    # starts fewer ranks without an error.
+    # Every count is given explicitly: inside a job SLURM_NTASKS is not always what was asked for,
+    # and srun then starts fewer ranks without an error.
     argv = [
         "srun",
         f"--nodes={spec.nodes}",

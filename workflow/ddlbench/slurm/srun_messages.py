@@ -42,7 +42,7 @@ def log_position() -> tuple[Path, int] | None:
 
 
 def written_since(position: tuple[Path, int] | None) -> str:
-    """Return what was written there since; "" where that cannot be known."""
+    """Return what was written into the log since `log_position`; "" where that cannot be known."""
     if position is None:
         return ""
     path, start = position
