@@ -286,12 +286,12 @@ def test_the_clone_that_one_stands_in_answers(
     monkeypatch.setattr(os, "execve", lambda *arguments: called.append(arguments))
     monkeypatch.setattr(sys, "argv", ["ddlbench", "plan"])
     monkeypatch.chdir(ROOT)
-    main.of_this_clone()
+    main.use_package_of_clone()
     assert called == []
     (tmp_path / "workflow/ddlbench").mkdir(parents=True)
     (tmp_path / "workflow/ddlbench/__init__.py").touch()
     monkeypatch.chdir(tmp_path)
-    main.of_this_clone()
+    main.use_package_of_clone()
     ((program, command, environment),) = called
     assert (program, command[1], command[3:]) == (sys.executable, "-c", ["plan"])
     assert environment["PYTHONPATH"].split(os.pathsep)[0] == str(tmp_path / "workflow")

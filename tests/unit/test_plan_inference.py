@@ -151,7 +151,7 @@ def test_a_job_that_is_done_wants_no_data_that_are_gone(
     spec, other = one(plan, "plain"), one(plan, "int8")
     write(Path("results"), spec)
     start: Any = object.__new__(Start)
-    start.plan, start.kept = plan, [spec.run.id]
+    start.plan, start.with_weights = plan, [spec.run.id]
     dag = SimpleNamespace(forcerules=[], forcefiles=set(), targetfiles=set())
     start.workflow, start.waits = (
         SimpleNamespace(is_main_process=True, dag=dag, executor_plugin=None),

@@ -108,7 +108,7 @@ onsuccess:
         *terminal.page(PLAN, snakefile.STARTED),
     ]
     print(*said, sep="\n", end="\n" * bool(said), file=sys.stderr)
-    next_round.go_on(workflow, PLAN)
+    next_round.continue_with_round(workflow, PLAN)
 
 
 onerror:

@@ -40,8 +40,8 @@ class Settings(NamedTuple):
 
 
 def read(config: Mapping[str, Any], only: Collection[str] | None = None) -> Settings:
-    """The study and the machine that the configuration names, and all runs, or `only` these (ids).
-    Raises ConfigError.
+    """Read the study and the machine that the configuration names, with all runs, or `only` these
+    (ids). Raises ConfigError.
     """
     # A mapping of numbers: on the command line Snakemake reads its values as text.
     numbers = {"checkpoint": typed(config["checkpoint"])} if "checkpoint" in config else {}
@@ -66,7 +66,7 @@ def of_command_line(profile: str | None, entries: Sequence[str]) -> dict[str, An
     if not DEFAULT.exists():
         raise ConfigError(f"{DEFAULT}: is not here; run this in the project's folder")
 
-    def listed(value: Any) -> list[str]:
+    def as_list(value: Any) -> list[str]:
         return (
             []
             if value is None
@@ -75,14 +75,14 @@ def of_command_line(profile: str | None, entries: Sequence[str]) -> dict[str, An
 
     options = _profile(profile) if profile not in (None, "none") else {}
     config = load(DEFAULT)
-    for path in listed(options.get("configfile")):
+    for path in as_list(options.get("configfile")):
         config = merge(config, load(Path(path)))
     # As in Snakemake, --config on the command line takes the place of all of the profile's.
-    written = options.get("config")
+    profile_config = options.get("config")
     others = (
-        [f"{key}={value}" for key, value in written.items()]
-        if isinstance(written, dict)
-        else listed(written)
+        [f"{key}={value}" for key, value in profile_config.items()]
+        if isinstance(profile_config, dict)
+        else as_list(profile_config)
     )
     for entry in entries or others:
         key, equals, value = entry.partition("=")

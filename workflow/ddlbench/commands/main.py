@@ -87,25 +87,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
         waiting.cancel()
 
 
-def of_this_clone() -> None:
-    """Go on with the package of the clone that one stands in, as Snakemake does, where that is
-    another one. Several clones may share an environment, whose `ddlbench` is installed from one of
-    them.
+def use_package_of_clone() -> None:
+    """Re-execute this command with the package of the clone in whose folder it was called, if it
+    runs another package. Several clones may share an environment, whose `ddlbench` is installed
+    from one of them; Snakemake, too, uses the clone that it is called in.
     """
     here = Path("workflow").resolve()
     if (here / "ddlbench" / "__init__.py").exists() and here != registry.PACKAGE.parent.resolve():
         path = os.pathsep.join(filter(None, [str(here), os.environ.get("PYTHONPATH")]))
-        answer = "from ddlbench.commands.main import main; main()"
+        code = "from ddlbench.commands.main import main; main()"
         os.execve(
             sys.executable,
-            [sys.executable, "-c", answer, *sys.argv[1:]],
+            [sys.executable, "-c", code, *sys.argv[1:]],
             os.environ | {"PYTHONPATH": path},
         )
 
 
 def script() -> None:
     """Run the program `ddlbench`, as it is installed."""
-    of_this_clone()
+    use_package_of_clone()
     main()
 
 

@@ -13,10 +13,10 @@ from ddlbench.plan import rounds
 from ddlbench.plan.values import Plan
 
 
-def go_on(workflow: Any, plan: Plan) -> None:
-    """Say what the last look at a study says that makes repeats until it is decided; and if it asks
-    for another round, go on with it: the same command line again, in this process, with the plan
-    that now has these runs.
+def continue_with_round(workflow: Any, plan: Plan) -> None:
+    """Print the result of the last look at a study that makes repeats until it is decided. If the
+    look asks for another round, execute the same command line again in this process, whose plan
+    then has the runs of that round.
 
     A call that forces jobs would force them in each round, and another program's call of Snakemake
     is not ours to repeat: both are told how to go on.

@@ -49,7 +49,7 @@ class Start:
         self._settled = False
         self._done: dict[str, bool] = {}
         self._begun = layout.begun()
-        self.kept = self.plan.weights
+        self.with_weights = self.plan.weights
         self.parts = runs.parts(self.plan)
         queue = self.plan.machine.partitions
         with complaints():
@@ -136,11 +136,11 @@ class Start:
 
     @property
     def _there(self) -> list[str]:
-        """Runs of which anything is there."""
+        """Return the runs of which anything is there."""
         return [run for run in self.plan.runs if run in self._begun]
 
     def _is_there(self, name: str, job: Job[Any]) -> bool:
-        """Whether a job has left its record."""
+        """Tell whether a job has left its record."""
         return (name not in self.plan.runs or name in self._begun) and job.outputs()[0].exists()
 
     @property
@@ -150,7 +150,7 @@ class Start:
         options = [f"--checkpoint-{key}={value}" for key, value in checkpoints if value is not None]
         machine = self.plan.machine
         options += [f"--silent-s={machine.silent_s:g}", f"--grace-s={machine.grace_s:g}"]
-        options += [f"--keep-weights-of={run}" for run in self.kept]
+        options += [f"--keep-weights-of={run}" for run in self.with_weights]
         return shlex.join([f"--preflight={self.preflight}", *options])
 
     def _is_made_again(self, run: str) -> bool:
@@ -158,7 +158,7 @@ class Start:
         miss, or the weights that another job wants.
         """
         log = Path(layout.run_log(run))
-        beside = [STEPS, *([WEIGHTS] if run in self.kept else [])]
+        beside = [STEPS, *([WEIGHTS] if run in self.with_weights else [])]
         return log.exists() and (
             stale.is_of_other_settings(log, self.plan.runs[run].spec)
             or not all(log.with_name(name).exists() for name in beside)
@@ -196,7 +196,7 @@ class Start:
         wanted = {rule.name for rule in dag.forcerules} | {
             str(file) for file in (*dag.forcefiles, *dag.targetfiles)
         }
-        lacks_weights = name in self.kept and not record.with_name(WEIGHTS).exists()
+        lacks_weights = name in self.with_weights and not record.with_name(WEIGHTS).exists()
         if lacks_weights or wanted & {job.rule, *map(str, outputs)}:
             return False
         return self._states[name] == stale.DONE

@@ -41,8 +41,8 @@ class Lines:
     def __init__(
         self, workflow: Any, starts: Callable[[], bool], whole: bool, sums_up: bool = False
     ) -> None:
-        """`starts` says whether jobs are started by this call; `whole`: all lines of Snakemake are
-        wanted too; `sums_up`: this is a dry run, of which a summary is wanted.
+        """Make it. `starts` tells whether this call starts jobs. With `whole`, all lines of
+        Snakemake are shown too; with `sums_up`, this is a dry run that gets a summary.
         """
         self.workflow, self.starts, self.whole, self.sums_up = workflow, starts, whole, sums_up
         self.rules = {rule.name: rule.wildcard for rule in kinds.job_rules()}
@@ -83,8 +83,8 @@ class Lines:
         return self.whole or line.what in ("error", "ending")
 
     def _shown_where_none_starts(self, line: Message) -> bool:
-        """Whether Snakemake's line is shown where no jobs are started. The first count of jobs
-        becomes ours.
+        """Tell whether Snakemake's line is shown where no jobs are started. Our summary is printed
+        in place of the first count of jobs.
         """
         if self.whole or not self.sums_up:
             return self.whole or line.what != "early"
@@ -94,8 +94,8 @@ class Lines:
         return line.what in ("error", "warning", "nothing")
 
     def _to_make(self) -> list[dry_run.ToMake]:
-        """The jobs that would run, in the order of the rules; targets alone, as rule all, do
-        nothing.
+        """Return the jobs that would run, in the order of the rules, without rules such as all,
+        which do nothing.
         """
         places = {rule.name: place for place, rule in enumerate(self.workflow.rules)}
         jobs = [job for job in self.workflow.dag.needrun_jobs() if not job.is_norun]
