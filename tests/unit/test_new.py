@@ -12,7 +12,7 @@ from ddlbench.plan.runs import make_plan
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import Machine, load_machine
 from ddlbench.settings.study import load_study
-from ddlbench.slurm import interfaces, partitions, squeue
+from ddlbench.slurm import interfaces, sinfo, squeue
 
 from tests.builders.machines import LAPTOP
 from tests.conftest import ROOT
@@ -83,7 +83,7 @@ def made(folder: Path, monkeypatch: pytest.MonkeyPatch, **says: str) -> tuple[Ma
     def printed(*command: str) -> str:
         return says.get(command[-1] if command[0] == "scontrol" else command[0], "")
 
-    monkeypatch.setattr(partitions, "ask", ask)
+    monkeypatch.setattr(sinfo, "ask", ask)
     monkeypatch.setattr(squeue, "printed", printed)
     path = new_machine.write("mine", folder)
     return load_machine("mine", folder / "machines"), path.read_text()
@@ -133,18 +133,18 @@ def test_a_machine_file_is_what_the_cluster_says(
     ],
 )
 def test_types_of_gpus_are_types(gres: str, gpus: int, kind: str | None) -> None:
-    node = partitions.Node(gres, 8)
+    node = sinfo.Node(gres, 8)
     assert (node.gpus, node.kind) == (gpus, kind)
 
 
 def test_a_partition_that_gives_way_comes_last_and_says_so() -> None:
-    sinfo = "scavenge|9|02:00:00|16|gpu:4\nbooster|4|02:00:00|16|gpu:4"
+    printed = "scavenge|9|02:00:00|16|gpu:4\nbooster|4|02:00:00|16|gpu:4"
     said = (
         "PartitionName=scavenge PreemptMode=REQUEUE State=UP\nPartitionName=booster PreemptMode=OFF"
         " State=UP"
     )
     site = {"PreemptType": "preempt/partition_prio"}
-    found = partitions.queues(sinfo, said, site=site)
+    found = sinfo.queues(printed, said, site=site)
     assert [queue.name for queue in found] == ["booster", "scavenge"]
     text = new_machine.text(found, site, [])
     (line,) = [line for line in text.splitlines() if "name: scavenge" in line]
@@ -152,8 +152,8 @@ def test_a_partition_that_gives_way_comes_last_and_says_so() -> None:
     assert yaml.safe_load(entry) == [{"name": "scavenge", "max_nodes": 9, "max_minutes": 120}]
     assert missing(note, "give way", "PreemptMode=REQUEUE") == []
     assert text.count("give way") == 1
-    alone = partitions.queues(
-        sinfo, said, site={"PreemptType": "preempt/none"}
+    alone = sinfo.queues(
+        printed, said, site={"PreemptType": "preempt/none"}
     )  # nobody is preempted here
     assert [queue.name for queue in alone] == ["scavenge", "booster"]
 

@@ -11,7 +11,7 @@ from typing import Any
 from ddlbench.core.formatting import count_of
 from ddlbench.settings import environment_modules
 from ddlbench.settings.machine import Machine
-from ddlbench.slurm.partitions import Node
+from ddlbench.slurm.sinfo import Node
 
 NO_SPACE_BYTES, LITTLE_SPACE_BYTES = 100 << 20, 5 << 30
 BUSY_CORES = 0.5  # that others keep busy; `busy-machine` of the audit says so of runs

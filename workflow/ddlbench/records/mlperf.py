@@ -157,8 +157,7 @@ def _names(place: Path) -> tuple[str, str, str]:
 
 
 def _run(place: Path, log: Log, system: System, times: Times) -> dict[str, Any]:
-    """Return the settings of a run, as table `runs` has them; null where the log lacks a setting.
-    """
+    """Return the settings of a run, as table `runs` has them; null where the log lacks one."""
     org, name, benchmark = _names(place)
     return dict.fromkeys(spec.COLUMNS) | {
         "run": re.sub(r"[^A-Za-z0-9._-]+", "_", f"{org}-{name}-{benchmark}-{place.stem}"),

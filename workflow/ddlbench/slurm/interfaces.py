@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from ddlbench.slurm.partitions import leading_number
+from ddlbench.slurm.sinfo import leading_number
 
 INFINIBAND = 32  # ARPHRD_INFINIBAND, Linux's if_arp.h: what /sys/class/net/<interface>/type says
 

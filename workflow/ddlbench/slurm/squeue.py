@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ddlbench.slurm import step
-from ddlbench.slurm.partitions import Node
+from ddlbench.slurm.sinfo import Node
 
 # States of a job that may still have a running process.
 LIVING = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "CONFIGURING", "SIGNALING", "STAGE_OUT")

@@ -1,7 +1,7 @@
 """Files to begin with: `ddlbench new machine NAME`, `... new study NAME`, `... new program
 train.py`.
 
-The machine file (`machine.py`) has what SLURM and the network say on a login node (`partitions.py`
+The machine file (`machine.py`) has what SLURM and the network say on a login node (`sinfo.py`
 asks and reads), and `SET` where only a person knows. The study (`study.py`) is made from options, a
 program's file (`program.py`) from its --help and source; `trial.py` runs the program.
 `<kind>.yaml.jinja` is what each looks like. Nothing that exists is written over.

@@ -9,9 +9,9 @@ from ddlbench.commands.new import checked, filled, free
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import load_machine
 from ddlbench.slurm import interfaces as network
-from ddlbench.slurm import partitions, squeue
+from ddlbench.slurm import sinfo, squeue
 from ddlbench.slurm.interfaces import Interface
-from ddlbench.slurm.partitions import Queue
+from ddlbench.slurm.sinfo import Queue
 
 SHOW = ("scontrol", "--oneliner", "show")
 
@@ -19,10 +19,10 @@ SHOW = ("scontrol", "--oneliner", "show")
 def write(name: str, config: Path) -> Path:
     """Write config/machines/<name>.yaml from SLURM's answers. Raises ConfigError, of one line."""
     path = free(config / "machines" / f"{name}.yaml", name)
-    sinfo = partitions.ask(partitions.SINFO)
+    printed = sinfo.ask(sinfo.SINFO)
     shown, nodes = (squeue.printed(*SHOW, what) for what in ("partition", "node"))
-    site = partitions.config(squeue.printed("scontrol", "show", "config"))
-    queues = partitions.queues(sinfo, shown, nodes, site)
+    site = sinfo.config(squeue.printed("scontrol", "show", "config"))
+    queues = sinfo.queues(printed, shown, nodes, site)
     if not queues:
         raise ConfigError(
             "sinfo names no partition here that is open: ask on a login node of the cluster"
@@ -71,17 +71,17 @@ def _memory(queue: Queue, workers: int, site: Mapping[str, str]) -> str:
     """Return the value of `memory_mb_per_worker`: all of a node, if SLURM counts memory and gives
     jobs only a part of it by default.
     """
-    ours = queue.node.memory_mb
+    node_mb = queue.node.memory_mb
     counts = "MEMORY" in site.get("SelectTypeParameters", "").upper()
     if site and not counts:
         return (
-            "null  # SLURM does not count memory here (SelectTypeParameters): a job has all of its"
-            " nodes'"
+            "null  # SLURM does not count memory here (SelectTypeParameters): a job has all memory"
+            " of its nodes"
         )
     default = queue.default_memory
-    if counts and default and not default.endswith("UNLIMITED") and ours:
+    if counts and default and not default.endswith("UNLIMITED") and node_mb:
         return (
-            f"{ours // workers}  # a node's {ours} MB over workers; jobs that do not ask get"
+            f"{node_mb // workers}  # a node's {node_mb} MB over workers; jobs that do not ask get"
             f" {default}"
         )
     if counts and default:

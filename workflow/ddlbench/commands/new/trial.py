@@ -252,9 +252,9 @@ def _nearest(spec: RunSpec, texts: Iterable[str]) -> Iterable[str]:
     for pattern in spec.program.patterns:
         if any(re.search(pattern, text) for text in kinds.values()):
             continue
-        beginnings = _beginnings(pattern)
+        prefixes = _prefixes(pattern)
         far = {
-            text: next((b for b in beginnings if re.search(b, text)), "")
+            text: next((b for b in prefixes if re.search(b, text)), "")
             for text in [*kinds.values()][:-500:-1]
         }
         yield f"Nearest to {pattern}, of {len(kinds)} kinds of lines (ignoring digits):"
@@ -267,8 +267,10 @@ def _nearest(spec: RunSpec, texts: Iterable[str]) -> Iterable[str]:
             yield f"  {printable(text)[:WIDTH]}\n    {rest}"
 
 
-def _beginnings(pattern: str) -> Sequence[str]:
-    """List beginnings of a pattern that are patterns and match something, the longest first."""
+def _prefixes(pattern: str) -> Sequence[str]:
+    """List prefixes of a pattern that are patterns themselves and match no empty text, the longest
+    first.
+    """
     found = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -53,7 +53,7 @@ def make(
     if study.records:
         raise ConfigError(
             f"{study.path}: records: the study shows published records only, which are complete;"
-            " make page in place of partial"
+            " run `snakemake page` instead"
         )
     out = Path(layout.partial(plan.home, results=results))
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,5 @@
-"""SLURM's partitions as a login node knows them: their nodes, their limits, the site's defaults.
+"""SLURM's partitions, read from `sinfo` on a login node: their nodes, their limits, the site's
+defaults.
 
 `sinfo` has to answer. `scontrol` tells more, and what it does not tell stays None. Commands are
 asked through `ask`, everything else here is a pure function of their output.
@@ -129,22 +130,22 @@ def queues(
         if name in queues_by_name or partition_facts.get("State", "UP") != "UP":
             continue
         kinds = Counter(members.get(name, ()))
-        node, alike = (
+        node, same_kind = (
             kinds.most_common(1)[0] if kinds else (Node(gres, leading_number(cpus) or 1), 0)
         )
         total = max(int(count), kinds.total())
-        most = min(total, leading_number(partition_facts.get("MaxNodes", "")) or total)
+        most_nodes = min(total, leading_number(partition_facts.get("MaxNodes", "")) or total)
         memory = _default_memory(partition_facts, site or {})
         mode = partition_facts.get(
             "PreemptMode", "OFF"
         )  # of no meaning where the site does not preempt
-        way = (
+        preempt_mode = (
             ""
             if (site or {}).get("PreemptType", "preempt/none") == "preempt/none" or mode == "OFF"
             else mode
         )
         queues_by_name[name] = Queue(
-            name, most, minutes(limit), node, kinds.total() - alike, memory, way
+            name, most_nodes, minutes(limit), node, kinds.total() - same_kind, memory, preempt_mode
         )
     return sorted(
         queues_by_name.values(),
