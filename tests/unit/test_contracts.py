@@ -147,7 +147,13 @@ BROKEN = [
     ("records", "ours", "def find(folder: Path,", "def find(", "find"),
     ("exports", "application", 'PACKAGE = ""', "", "PACKAGE"),
     ("kinds", "inference", "BUILT_IN_LOOP = False", "BUILT_IN_LOOP = None", "BUILT_IN_LOOP"),
-    ("readings", "lines", "def wanted(spec: RunSpec)", "def wanted(spec: str)", "wanted"),
+    (
+        "readings",
+        "lines",
+        "def line_patterns(spec: RunSpec)",
+        "def line_patterns(spec: str)",
+        "line_patterns",
+    ),
     ("sheets", "costs", "SHEET = Sheet(", "SHEET = tuple(", "SHEET"),
     (
         "prediction",

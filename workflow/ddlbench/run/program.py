@@ -34,7 +34,7 @@ from ddlbench.core.rank_log import RankLog
 from ddlbench.core.record import MLLOG, ROWS, STEPS
 from ddlbench.core.spec import RunSpec
 from ddlbench.core.step_rows import packed
-from ddlbench.run import finish, hold, job, meeting, ranks_together, work
+from ddlbench.run import finish, hold, job, meeting, trained_together, work
 from ddlbench.run.cause import diagnose
 from ddlbench.run.facts import facts
 from ddlbench.run.job import reveal
@@ -116,7 +116,7 @@ def execute(
     def recorded() -> int:
         return sum(path.stat().st_size for path in partial.glob("recorder-*.steps"))
 
-    always = [re.compile(pattern) for pattern in spec.program.patterns] or reads.wanted(spec)
+    always = [re.compile(pattern) for pattern in spec.program.patterns] or reads.line_patterns(spec)
     hearing = Printed(always, quiet_s, recorded, labelled, partial / LINES, secrets=secrets)
 
     def steps() -> int:
@@ -304,9 +304,9 @@ def _read(
     """
     assert spec.program is not None
     reads: ReadingMember = registry.member("readings", spec.program.reads)
-    wanted = reads.wanted(spec)
+    patterns = reads.line_patterns(spec)
     last = last or [line.text for line in lines[-LAST:]]
-    lines = [line for line in lines if any(pattern.search(line.text) for pattern in wanted)]
+    lines = [line for line in lines if any(pattern.search(line.text) for pattern in patterns)]
     try:
         run = reads.read(Output(spec, wrote, partial, lines, [*last], [*began_s[1:]]))
     except (OSError, UnreadError):
@@ -320,14 +320,14 @@ def _read(
 
 def _judge(run: Reading, spec: RunSpec, lines: Sequence[Line], met: meeting.Met) -> None:
     """Keep whether the ranks trained together; print it if that is not certain."""
-    alone = ranks_together.says_alone((line.text for line in lines), spec.workers)
-    verdict = ranks_together.judge(spec.workers, run.told, met, run.says, alone, run.one_clock)
+    alone = trained_together.says_alone((line.text for line in lines), spec.workers)
+    verdict = trained_together.judge(spec.workers, run.told, met, run.says, alone, run.one_clock)
     run.remarks[TOGETHER] = {
         "ranks": verdict.together,
         "by": verdict.by,
         "met": [met.listened, met.joined],
     }
-    if verdict.together != ranks_together.YES:
+    if verdict.together != trained_together.YES:
         print(f"ranks trained together: {verdict.together}: {verdict.by}", flush=True)
 
 

@@ -28,7 +28,7 @@ from ddlbench.core.formatting import count_of
 from ddlbench.core.program import WORK, placeholders
 from ddlbench.core.spec import RunSpec, of_program
 from ddlbench.plan.kinds.program import command
-from ddlbench.run import log_text, meeting, ranks_together, work
+from ddlbench.run import log_text, meeting, trained_together, work
 from ddlbench.run.job import reveal
 from ddlbench.run.printed import Printed
 from ddlbench.run.rank import ASSIGNMENT, FOLDER
@@ -77,7 +77,9 @@ def show(name: str | None, batch: int, seconds: float, config: Path, workers: in
         if program.folder is not None:
             work.lay_out(Path(program.folder), partial / WORK)
         write_json(partial / ASSIGNMENT, {"spec": json.loads(spec.to_json()), "resumes": False})
-        heard = Printed(member.wanted(spec), float("inf"), lambda: None, labelled=True, logs=False)
+        heard = Printed(
+            member.line_patterns(spec), float("inf"), lambda: None, labelled=True, logs=False
+        )
         heard.last = deque(maxlen=MOST_HEARD)
         took_s, how, ended_well = _run([*argv, str(partial)], partial, hidden, heard, seconds)
         settings = ", ".join(
@@ -106,8 +108,8 @@ def show(name: str | None, batch: int, seconds: float, config: Path, workers: in
         met = meeting.read(partial)
     print(*_told(spec, heard, run, file.path), *_nearest(spec, heard.last), sep="\n")
     if workers > 1:
-        alone = ranks_together.says_alone((line.text for line in heard.lines), workers)
-        verdict = ranks_together.judge(workers, run.told, met, run.says, alone, run.one_clock)
+        alone = trained_together.says_alone((line.text for line in heard.lines), workers)
+        verdict = trained_together.judge(workers, run.told, met, run.says, alone, run.one_clock)
         print(f"ranks train together: {verdict.together}: {verdict.by}")
     if ended_well:
         print(f"Then: ddlbench new study mine --program {program.name} --workers 1,2")

@@ -118,18 +118,22 @@ def _in_order(points: list[StepEnd]) -> list[StepEnd]:
     if len(points) < 5 or any(point.epoch is not None for point in points):
         return points
     moved = [b.step - a.step for a, b in itertools.pairwise(points)]
-    every, first = statistics.mode(moved), min(point.step for point in points)
+    usual_increment, first = statistics.mode(moved), min(point.step for point in points)
     points = [*points]
 
-    def odd(*steps: float) -> int:
-        return sum(b - a not in (every, 0) and b != first for a, b in itertools.pairwise(steps))
+    def irregular_count(*steps: float) -> int:
+        return sum(
+            b - a not in (usual_increment, 0) and b != first for a, b in itertools.pairwise(steps)
+        )
 
     for n in range(len(points) - 1):
         around = [point.step for point in points[max(n - 1, 0) : n + 3]]
         place = min(n, 1)
         other = [*around]
         other[place : place + 2] = around[place + 1], around[place]
-        if odd(*around) - odd(*other) >= (2 if 0 < n < len(points) - 2 else 1):
+        if irregular_count(*around) - irregular_count(*other) >= (
+            2 if 0 < n < len(points) - 2 else 1
+        ):
             a, b = points[n], points[n + 1]
             points[n], points[n + 1] = b._replace(time_s=a.time_s), a._replace(time_s=b.time_s)
     return points

@@ -36,12 +36,13 @@ def scalars(path: Path) -> Iterator[Scalar]:
         if len(event) < size:
             return
         try:
-            yield from _of_event(event)
+            yield from _scalars(event)
         except (ValueError, IndexError, struct.error, UnicodeDecodeError):
             return
 
 
-def _of_event(event: bytes) -> Iterator[Scalar]:
+def _scalars(event: bytes) -> Iterator[Scalar]:
+    """Yield the scalars of an event, which may hold several summaries."""
     wall_time, step, summaries = 0.0, 0, []
     for number, value in _fields(event):
         if number == 1 and isinstance(value, bytes):
@@ -53,12 +54,12 @@ def _of_event(event: bytes) -> Iterator[Scalar]:
     for summary in summaries:
         for number, value in _fields(summary):
             if number == 1 and isinstance(value, bytes):
-                tag, scalar = _of_value(value)
+                tag, scalar = _tag_and_scalar(value)
                 if tag is not None and scalar is not None:
                     yield Scalar(tag, wall_time, step, scalar)
 
 
-def _of_value(value: bytes) -> tuple[str | None, float | None]:
+def _tag_and_scalar(value: bytes) -> tuple[str | None, float | None]:
     tag, scalar = None, None
     for number, field in _fields(value):
         if not isinstance(field, bytes):
@@ -68,11 +69,11 @@ def _of_value(value: bytes) -> tuple[str | None, float | None]:
         elif number == 2:
             (scalar,) = struct.unpack("<f", field)
         elif number == 8:
-            scalar = _of_tensor(field)
+            scalar = _number_in_tensor(field)
     return tag, scalar
 
 
-def _of_tensor(tensor: bytes) -> float | None:
+def _number_in_tensor(tensor: bytes) -> float | None:
     """Return the number in a tensor that holds one number; None for other tensors."""
     kind, content = 0, b""
     for number, field in _fields(tensor):

@@ -11,8 +11,8 @@ from typing import NamedTuple, Protocol
 from ddlbench.core.program import WORK
 from ddlbench.core.spec import RunSpec
 from ddlbench.core.step_rows import StepRow
-from ddlbench.run.ranks_together import Told
 from ddlbench.run.readings._proof import Proof
+from ddlbench.run.trained_together import Told
 
 
 class UnreadError(ValueError):
@@ -127,7 +127,7 @@ class Reading:
 class ReadingMember(Protocol):
     """The contract of a file of this room. Importing it imports no package that only some have."""
 
-    def wanted(self, spec: RunSpec) -> list[re.Pattern[str]]:
+    def line_patterns(self, spec: RunSpec) -> list[re.Pattern[str]]:
         """Return patterns of the lines that it looks at."""
 
     def read(self, source: Output) -> Reading:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from ddlbench.core.program import COUNTS, Program
 from ddlbench.core.spec import RunSpec
-from ddlbench.run import log_text, ranks_together
+from ddlbench.run import log_text, trained_together
 from ddlbench.run.readings import (
     Evaluation,
     Line,
@@ -34,7 +34,7 @@ number = log_text.number
 EVERY_LINE = re.compile("")
 
 
-def wanted(spec: RunSpec) -> list[re.Pattern[str]]:
+def line_patterns(spec: RunSpec) -> list[re.Pattern[str]]:
     """Return what every line matches: another pattern may be tried on them later."""
     return [EVERY_LINE]
 
@@ -130,14 +130,14 @@ def _check_workers(found: Sequence[Match], spec: RunSpec) -> None:
                 " workers instead of"
             )
             raise UnreadError(
-                f"{alone} {spec.workers}; it must join the ranks of RANK and WORLD_SIZE"
+                f"{alone} {spec.workers}; start its process group from RANK and WORLD_SIZE"
             )
 
 
-def _told(of_steps: Sequence[Match], spec: RunSpec) -> dict[int, list[ranks_together.Told]]:
+def _told(of_steps: Sequence[Match], spec: RunSpec) -> dict[int, list[trained_together.Told]]:
     """Return the steps that each rank reported."""
     each = steps_per_number(spec.program) if spec.program else 1.0
-    told: dict[int, list[ranks_together.Told]] = {}
+    told: dict[int, list[trained_together.Told]] = {}
     for match in of_steps:
         name = _counter_of(match)
         count = match.value(name) if name else float(len(told.get(match.line.rank, [])))
@@ -147,7 +147,7 @@ def _told(of_steps: Sequence[Match], spec: RunSpec) -> dict[int, list[ranks_toge
             count *= each
         step = (match.value("epoch"), count)
         of_rank = told.setdefault(match.line.rank, [])
-        of_rank.append(ranks_together.Told(step, match.line.time_s, match.found.said.get("loss")))
+        of_rank.append(trained_together.Told(step, match.line.time_s, match.found.said.get("loss")))
     return told
 
 
@@ -502,8 +502,8 @@ def _evidence_of_samples(
         )
     if of_all and per_rank:
         raise UnreadError(
-            f"an epoch counts to {high:g} of {total:g} on {spec.workers} ranks: one rank's:"
-            " (?P<seen>...)"
+            f"an epoch counts to {high:g} of {total:g} on {spec.workers} ranks: {high:g} are the"
+            " samples of one rank; name the group (?P<seen>...)"
         )
     return {"printed_samples_per_epoch": total} if per_rank or declared == total else {}
 

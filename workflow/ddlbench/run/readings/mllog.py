@@ -28,7 +28,7 @@ COUNTS = {
 }
 
 
-def wanted(spec: RunSpec) -> list[re.Pattern[str]]:
+def line_patterns(spec: RunSpec) -> list[re.Pattern[str]]:
     """Return the pattern of MLPerf's lines."""
     return [MARK]
 

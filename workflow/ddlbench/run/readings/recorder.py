@@ -15,7 +15,7 @@ from typing import Any
 from ddlbench.core.files import read_bytes
 from ddlbench.core.spec import RunSpec
 from ddlbench.core.step_rows import StepRow
-from ddlbench.run import ranks_together
+from ddlbench.run import trained_together
 from ddlbench.run.readings import (
     Evaluation,
     NotFiniteError,
@@ -37,7 +37,7 @@ FIELDS = [
 ]
 
 
-def wanted(spec: RunSpec) -> list[re.Pattern[str]]:
+def line_patterns(spec: RunSpec) -> list[re.Pattern[str]]:
     """Return nothing: no lines are needed."""
     return []
 
@@ -46,8 +46,8 @@ def read(source: Output) -> Reading:
     """Return the steps. Raises UnreadError if no rank recorded any, or ranks were others than the
     run's.
     """
-    workers, there = source.spec.workers, sorted(source.partial.glob("recorder-*.jsonl"))
-    logs = {int(path.stem.split("-")[1]): _said(path) for path in there}
+    workers, logs_of_ranks = source.spec.workers, sorted(source.partial.glob("recorder-*.jsonl"))
+    logs = {int(path.stem.split("-")[1]): _said(path) for path in logs_of_ranks}
     if not logs:
         raise UnreadError(
             "no Recorder was made: rec = Recorder(), rec.step(loss, samples) in the program"
@@ -55,8 +55,8 @@ def read(source: Output) -> Reading:
     worlds = {line["world"] for lines in logs.values() for line in lines if "world" in line}
     if max(*logs, *(world - 1 for world in worlds)) >= workers:
         raise UnreadError(
-            f"it was given {workers} workers, but ran with {max(*worlds, max(logs) + 1)}: use"
-            " {workers}"
+            f"it was given {workers} workers, but ran with {max(*worlds, max(logs) + 1)}: pass the"
+            " placeholder {workers} in the program's command"
         )
     tables = {rank: _table(source.partial / f"recorder-{rank}.steps") for rank in logs}
     tables = {rank: table for rank, table in tables.items() if table}
@@ -121,9 +121,11 @@ def read(source: Output) -> Reading:
     return run
 
 
-def _told(table: dict[int, dict[str, float]], steps: list[int]) -> list[ranks_together.Told]:
+def _told(table: dict[int, dict[str, float]], steps: list[int]) -> list[trained_together.Told]:
     """Return what a rank recorded of these steps."""
-    return [ranks_together.Told(step, table[step]["end_s"], table[step]["loss"]) for step in steps]
+    return [
+        trained_together.Told(step, table[step]["end_s"], table[step]["loss"]) for step in steps
+    ]
 
 
 def _check_losses(

@@ -42,7 +42,7 @@ VALIDATION = re.compile(r"(?<![a-z])(val|eval|test)", re.I)
 Curve = tuple[str, bool]  # its name, and whether it is of validation
 
 
-def wanted(spec: RunSpec) -> list[re.Pattern[str]]:
+def line_patterns(spec: RunSpec) -> list[re.Pattern[str]]:
     """Return nothing: no lines are needed."""
     return []
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 from ddlbench.analysis import summary
-from ddlbench.run import meeting, ranks_together
+from ddlbench.run import meeting, trained_together
 from ddlbench.run.meeting import Met
 from ddlbench.run.program import read_again
-from ddlbench.run.ranks_together import Told, judge
 from ddlbench.run.readings import Line, Output
 from ddlbench.run.readings import lines as reading_of_lines
+from ddlbench.run.trained_together import Told, judge
 
 from tests.facts import missing
 from tests.unit.programs import made, script, spec
@@ -139,8 +139,10 @@ def test_clocks_of_several_hosts_may_differ() -> None:
     ],
 )
 def test_a_line_says_that_it_is_one_rank(line: str, alone: bool) -> None:
-    assert ranks_together.says_alone([line], 2) is alone
-    assert judge(2, {}, NOT_SEEN, alone=alone).together == ("no" if alone else "unconfirmed")
+    assert trained_together.says_alone([line], 2) is alone
+    assert judge(2, {}, NOT_SEEN, says_one_rank=alone).together == (
+        "no" if alone else "unconfirmed"
+    )
 
 
 def test_a_port_that_is_listened_at_and_its_connections_are_seen(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-"""Did the ranks of a run train together, or each for itself? A pure verdict on what they told and
-how they met.
+"""Did the ranks of a run train together, or each for itself? A pure verdict on the steps that they
+reported and on the connections of their rendezvous.
 
 Ranks that train alone, side by side, look like perfect scaling. Two things show them: losses that
 are equal to the last digit on all ranks, and ranks of which one is ahead by more than a step, which
@@ -53,35 +53,35 @@ class Verdict:
 
 def judge(
     workers: int,
-    told: Mapping[int, Sequence[Told]],
+    reports: Mapping[int, Sequence[Told]],
     met: Met,
-    says: int | None = None,
-    alone: bool = False,
+    stated: int | None = None,
+    says_one_rank: bool = False,
     one_clock: bool = True,
 ) -> Verdict:
     """Return whether the ranks trained together.
 
-    `says` is how many do by the program's own word, `alone` whether a line says that it is one
-    alone. With several clocks only the growth of a distance counts.
+    `stated` is the number of ranks that the program's output states, `says_one_rank` whether a line
+    says that it is a single rank. With several clocks only the growth of a distance counts.
     """
     if workers == 1:
         return Verdict(YES, "it has one rank")
-    ranks = in_step(told, workers)
+    ranks = in_step(reports, workers)
     if ahead := _ahead(ranks, one_clock):
         return Verdict(NO, f"a rank was ahead of another by {ahead:.3g} steps")
-    if says is not None and says != workers:
-        return Verdict(NO, f"its output says that {says} of {workers} ranks train together")
+    if stated is not None and stated != workers:
+        return Verdict(NO, f"its output says that {stated} of {workers} ranks train together")
     joined = met.joined >= workers
     if _equal_losses(ranks):
         equal = f"losses are equal to the last digit on {len(ranks)} ranks"
-        if joined or says == workers:
+        if joined or stated == workers:
             return Verdict(
                 UNCONFIRMED, f"{equal}, which met: these are averages, or the same training on each"
             )
         return Verdict(NO, equal)
-    if alone and not joined and says is None:
+    if says_one_rank and not joined and stated is None:
         return Verdict(NO, f"its output says that it is one rank, but the run has {workers}")
-    if says == workers:
+    if stated == workers:
         return Verdict(YES, f"its output says that {workers} ranks train together")
     if joined:
         return Verdict(YES, "all ranks joined the rendezvous")
@@ -93,18 +93,18 @@ def judge(
 
 
 def says_alone(texts: Iterable[str], workers: int) -> bool:
-    """Return whether lines say that one rank trains, and none says that all of them do."""
-    said = {int(found[1] or found[2]) for text in texts for found in ALONE.finditer(text)}
-    return 1 in said and workers not in said
+    """Return whether lines say that a single rank trains, and none says that all of them do."""
+    stated = {int(found[1] or found[2]) for text in texts for found in ALONE.finditer(text)}
+    return 1 in stated and workers not in stated
 
 
-def in_step(told: Mapping[int, Sequence[Told]], workers: int) -> list[list[Told]]:
-    """Return what each rank told of the same steps, in the same order; nothing of one rank alone.
+def in_step(reports: Mapping[int, Sequence[Told]], workers: int) -> list[list[Told]]:
+    """Return the reports of each rank on the same steps, in the same order; none of a single rank.
 
     Where nobody says which rank a line is of, each step that comes `workers` times is of all of
     them.
     """
-    ranks = [[*of_rank] for of_rank in told.values() if of_rank]
+    ranks = [[*of_rank] for of_rank in reports.values() if of_rank]
     if len(ranks) == 1:
         ranks = _unlabelled(ranks[0], workers)
     if len(ranks) < 2:
@@ -143,16 +143,16 @@ def _ahead(ranks: Sequence[Sequence[Told]], one_clock: bool) -> float:
     if not ranks or any(_in_bursts(rank) for rank in ranks):
         return 0.0
     count = len(ranks[0])
-    behind = [
+    lag_s = [
         [one.time_s - first.time_s for one, first in zip(rank, ranks[0], strict=True)]
         for rank in ranks
     ]
     if not one_clock:
-        behind = [
-            [one - statistics.median(rank[: max(count // 4, 1)]) for one in rank] for rank in behind
+        lag_s = [
+            [one - statistics.median(rank[: max(count // 4, 1)]) for one in rank] for rank in lag_s
         ]
     step_s = statistics.median((rank[-1].time_s - rank[0].time_s) / _moved(rank) for rank in ranks)
-    apart_s = [max(at) - min(at) for at in zip(*behind, strict=True)]
+    apart_s = [max(at) - min(at) for at in zip(*lag_s, strict=True)]
     late_s = statistics.median(apart_s[count // 2 :])
     return late_s / step_s if step_s > 0 and late_s > max(AHEAD * step_s, LEAST_S) else 0.0
 
