@@ -20,8 +20,8 @@ NAMED = (*together.with_roles(AXIS, SETTING, without=["of_epochs"]), "precision"
 
 @dataclass(frozen=True)
 class Series:
-    """Points of training alike in all but the number of workers. `settings` are NAMED and TELLING,
-    None where unknown.
+    """Points of training alike in all but the number of workers. `settings` are NAMED and
+    DISTINGUISHING, None where unknown.
 
     `points` are rows of `analysis/scaling.py`; `images` of an epoch, `epochs` of the whole
     training. `distinguished_by` are the settings that its name says, because series differ in
