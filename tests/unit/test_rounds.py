@@ -124,11 +124,11 @@ def test_looks_are_written_and_read(tmp_path: Path) -> None:
     found = grown({"a": 5, "b": 3})
     rounds.write(tmp_path / "rounds.json", found, UNTIL)
     assert rounds.read(tmp_path / "rounds.json") == found
-    assert rounds.asked(found) == {*found[0].more, *found[1].more}
+    assert rounds.requested_runs(found) == {*found[0].more, *found[1].more}
     assert rounds.read(tmp_path / "none.json") == []
     (tmp_path / "rounds.json").write_text('{"looks": [{"why": "because"}]}')
     assert rounds.read(tmp_path / "rounds.json") == []
-    assert [len(rounds.told(some, UNTIL)) for some in ([], found)] == [0, 1]
+    assert [len(rounds.last_look_lines(some, UNTIL)) for some in ([], found)] == [0, 1]
 
 
 def opened(

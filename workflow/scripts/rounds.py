@@ -35,4 +35,4 @@ with logged(snakemake.log[0]):
         study.until, rounds.runs_by_setting(every), snakemake.params.runs, hours, ask
     )
     rounds.write(Path(snakemake.output[0]), looks, study.until)
-    print(*rounds.told(looks, study.until), sep="\n")
+    print(*rounds.last_look_lines(looks, study.until), sep="\n")

@@ -195,31 +195,31 @@ def rows(entries: Iterable[HostEpoch]) -> list[dict[str, object]]:
     )
 
 
-def _row(host: str, part: str, mine: Sequence[HostEpoch]) -> dict[str, object]:
+def _row(host: str, part: str, entries: Sequence[HostEpoch]) -> dict[str, object]:
     of_run: dict[str, list[float]] = defaultdict(list)
-    for entry in mine:
+    for entry in entries:
         of_run[entry.run].append(entry.means.ratio)
     enough = len(of_run) > 2
     interval = over_repeats(
-        [*map(median, of_run.values())] if enough else [entry.means.ratio for entry in mine]
+        [*map(median, of_run.values())] if enough else [entry.means.ratio for entry in entries]
     )
-    slow = sum(entry.means.slow for entry in mine)
+    slow = sum(entry.means.slow for entry in entries)
     return {
         "host": host,
         "part": part,
         "verdict": _verdict(
-            interval, sum(entry.means.ratio > 1 + SHARE for entry in mine) / len(mine)
+            interval, sum(entry.means.ratio > 1 + SHARE for entry in entries) / len(entries)
         ),
         "runs": len(of_run),
-        "epochs": len(mine),
+        "epochs": len(entries),
         "slow_epochs": slow,
-        "local_rank": mode(entry.local_rank for entry in mine),
-        "excess_s": median(entry.means.excess_s for entry in mine),
+        "local_rank": mode(entry.local_rank for entry in entries),
+        "excess_s": median(entry.means.excess_s for entry in entries),
         "ratio": interval.middle,
         "low": interval.low,
         "high": interval.high,
         "over": "runs" if enough else "epochs",
-        "over_own_best": _over_own_best(mine),
+        "over_own_best": _over_own_best(entries),
     }
 
 
@@ -231,14 +231,14 @@ def _verdict(interval: Interval, slow: float) -> str:
     return UNKNOWN if interval.middle > 1 + SHARE else LIKE
 
 
-def _over_own_best(mine: Sequence[HostEpoch]) -> float | None:
+def _over_own_best(entries: Sequence[HostEpoch]) -> float | None:
     """Return the latest run's time over the shortest of the same kind, the median over kinds; None
     where no kind has two.
     """
     of_kind: dict[str, dict[tuple[float, str], list[float]]] = defaultdict(
         lambda: defaultdict(list)
     )
-    for entry in mine:
+    for entry in entries:
         of_kind[entry.setting][entry.began_s, entry.run].append(entry.means.time_s)
     ratios = []
     for of_run in of_kind.values():

@@ -30,8 +30,8 @@ def continue_with_round(workflow: Any, plan: Plan) -> None:
     ):
         return
     looks = rounds.read(path)
-    print(*rounds.told(looks, plan.study.until), sep="\n", file=sys.stderr)
-    if rounds.asked(looks) <= {*plan.runs}:
+    print(*rounds.last_look_lines(looks, plan.study.until), sep="\n", file=sys.stderr)
+    if rounds.requested_runs(looks) <= {*plan.runs}:
         return
     given = workflow.dag_settings
     if given.forceall or given.forcetargets or given.forcerun:

@@ -176,19 +176,19 @@ def _say_once(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def link_new(whole: Path, path: Path) -> None:
+def link_new(complete: Path, path: Path) -> None:
     """Give a file a second name that is not in use yet. Raises FileExistsError, OSError.
 
     Some file systems have no hard links (exFAT, SMB, some FUSE). There a new file with the same
     text is made, which is empty for a moment.
     """
     try:
-        os.link(whole, path)
+        os.link(complete, path)
     except OSError as error:
         if error.errno not in {errno.EPERM, errno.EMLINK, *CANNOT}:
             raise
         with path.open("xb") as file:
-            file.write(whole.read_bytes())
+            file.write(complete.read_bytes())
             file.flush()
             force(file.fileno())
 

@@ -67,9 +67,9 @@ def four_digits(value: float | None) -> str:
     return "unknown" if value is None or value != value else rounded(value, 4)
 
 
-def between(low: float, high: float, *, say: Callable[[float], str] = two_digits) -> str:
+def between(low: float, high: float, *, formatter: Callable[[float], str] = two_digits) -> str:
     """Format a range: `6 to 9`; one number where both ends are written alike."""
-    return " to ".join(dict.fromkeys((say(low), say(high))))
+    return " to ".join(dict.fromkeys((formatter(low), formatter(high))))
 
 
 def with_distinct_ends(low: float, high: float) -> str:
@@ -80,20 +80,23 @@ def with_distinct_ends(low: float, high: float) -> str:
     kept = [round(end, places) if high < 1.2 * low else float(f"{end:.2g}") for end in (low, high)]
     if high >= 1.2 * low and 1.0 in kept:  # on which side of 1 it is, matters
         kept = [float(f"{end:.3g}") for end in (low, high)]
-    return between(*kept, say=digits)
+    return between(*kept, formatter=digits)
 
 
 def around(
-    middle: float, low: float | None, high: float | None, say: Callable[[float], str] = four_digits
+    middle: float,
+    low: float | None,
+    high: float | None,
+    formatter: Callable[[float], str] = four_digits,
 ) -> str:
     """Format a value with its interval: `980 (900 to 1100)`; without an interval, or where all
     three are written alike, `980`.
     """
-    ends = [say(end) for end in (low, high) if end is not None and end == end]
+    ends = [formatter(end) for end in (low, high) if end is not None and end == end]
     return (
-        say(middle)
-        if {*ends} <= {say(middle)}
-        else f"{say(middle)} ({' to '.join(dict.fromkeys(ends))})"
+        formatter(middle)
+        if {*ends} <= {formatter(middle)}
+        else f"{formatter(middle)} ({' to '.join(dict.fromkeys(ends))})"
     )
 
 
@@ -102,21 +105,21 @@ def percents(low: float, high: float) -> str:
     return f"{between(100 * low, 100 * high)} %"
 
 
-def total(values: Iterable[float | None], say: Callable[[float], str] = amount) -> str:
+def total(values: Iterable[float | None], formatter: Callable[[float], str] = amount) -> str:
     """Format the sum; `?` if nothing is known, with `>` before it if some of it is not."""
     values = list(values)
     numbers = [value for value in values if value is not None]
     if values and not numbers:
         return "?"
-    return (">" if len(numbers) < len(values) else "") + say(sum(numbers))
+    return (">" if len(numbers) < len(values) else "") + formatter(sum(numbers))
 
 
-def duration(seconds: float, say: Callable[[float], str] = amount) -> str:
+def duration(seconds: float, formatter: Callable[[float], str] = amount) -> str:
     """Format a duration: `2.5 h`, `3 min`, `0.5 s`."""
     unit, name = next(
         (u, n) for u, n in ((3600, "h"), (60, "min"), (1, "s")) if seconds >= u or u == 1
     )
-    return f"{say(seconds / unit)} {name}"
+    return f"{formatter(seconds / unit)} {name}"
 
 
 def memory_unit(most: float) -> tuple[str, int]:

@@ -104,7 +104,7 @@ def tidy_others() -> None:
             _clear(here, FORGOTTEN_S)
 
 
-def _clear(here: Path, older_s: float) -> None:
+def _clear(node_dir: Path, older_s: float) -> None:
     """Remove the heartbeats of processes that are gone, and the folder if nothing else is left.
 
     Both are removed only after `older_s` without a change: a process of a container can be
@@ -114,15 +114,15 @@ def _clear(here: Path, older_s: float) -> None:
     with suppress(
         OSError, ValueError, IndexError, OverflowError
     ):  # no heartbeats lie there; or another rank did it
-        about, now = here.lstat(), time.time()
+        about, now = node_dir.lstat(), time.time()
         if about.st_uid != os.getuid() or not stat.S_ISDIR(about.st_mode):
             return
-        for beat in here.iterdir():
+        for beat in node_dir.iterdir():
             gone = living.state(int(beat.name.split("-")[1])) is None
             if gone and now - beat.lstat().st_mtime >= older_s:
                 beat.unlink()
         if now - about.st_mtime >= older_s:
-            here.rmdir()
+            node_dir.rmdir()
 
 
 def write_heartbeat(path: Path, count: int) -> None:
@@ -201,7 +201,7 @@ def _heartbeat(path: Path, count: int) -> None:
             path.unlink()
 
 
-def _lead(folder: Path, here: Path | None, rank: int, nodes: int, silent_s: float) -> None:
+def _lead(folder: Path, node_dir: Path | None, rank: int, nodes: int, silent_s: float) -> None:
     """Write a node's heartbeat, and name those of its ranks whose heartbeat has timed out.
 
     The node's local rank 0 does this.
@@ -212,7 +212,7 @@ def _lead(folder: Path, here: Path | None, rank: int, nodes: int, silent_s: floa
         if now - last >= node_heartbeat_s(nodes):
             count, last = count + 1, now
             _heartbeat(folder / f"beat-{rank}", count)
-        for other, process, seconds in reader.silent(here, now):
+        for other, process, seconds in reader.silent(node_dir, now):
             if other != rank:
                 status = living.state(process)
                 if status is not None:  # one that has died is the launcher's to notice
@@ -256,7 +256,7 @@ class HeartbeatReader:
         self.looked: float | None = None
         self.clock = 0.0  # time in which this rank could look [s]
 
-    def silent(self, here: Path | None, now: float) -> list[tuple[int, int, float]]:
+    def silent(self, node_dir: Path | None, now: float) -> list[tuple[int, int, float]]:
         """Yield rank, process and limit of those whose number has not changed for `silent_s`.
 
         One heartbeat is enough: a rank may stop before its second.
@@ -266,7 +266,7 @@ class HeartbeatReader:
         self.clock += min(now - self.looked, 2 * HEARTBEAT_S) if self.looked is not None else 0.0
         self.looked = now
         silent = []
-        for path in _heartbeats(here):
+        for path in _heartbeats(node_dir):
             with suppress(OSError, ValueError):
                 number, rank, process = read_heartbeat(path), *map(int, path.name.split("-"))
                 if self.standstill.seconds(path.name, number, self.clock) > self.silent_s:
@@ -274,12 +274,12 @@ class HeartbeatReader:
         return silent
 
 
-def _heartbeats(here: Path | None) -> list[Path]:
+def _heartbeats(node_dir: Path | None) -> list[Path]:
     """List the files of `node_folder`; none where the last rank that ended has removed the
     folder.
     """
     with suppress(OSError):
-        return list(here.iterdir()) if here else []
+        return list(node_dir.iterdir()) if node_dir else []
     return []
 
 

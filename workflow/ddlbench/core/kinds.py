@@ -93,13 +93,13 @@ def of_folder(folder: Path) -> JobRule:
     return next((rule for rule in job_rules() if folder.parent.name == rule.folder), job_rules()[0])
 
 
-def counted(of_rules: Iterable[str], which: str = "") -> str:
+def counted(of_rules: Iterable[str], adjective: str = "") -> str:
     """Format the number of jobs: `31 runs`, `2 runs and 10 jobs of inference`, `1 failed run`."""
     given = [*of_rules]
     words = []
     for rule in rules():
         (noun, rest), count = of_rule(rule).noun, given.count(rule)
-        words += [f"{count_of(count, which + noun)}{rest}"] * (
+        words += [f"{count_of(count, adjective + noun)}{rest}"] * (
             count > 0 or (trains(rule) and not given)
         )
     return " and ".join(words)

@@ -63,9 +63,10 @@ class LossError(ArithmeticError):
         self.step = step
 
 
-def introduce(folder: Path, rank: int, local_rank: int, used: dict[str, Any] | None = None) -> None:
-    """Tell `ddlbench.run` which process is this rank; in the end, also what it `used`
-    (`measure.py`).
+def introduce(
+    folder: Path, rank: int, local_rank: int, usage: dict[str, Any] | None = None
+) -> None:
+    """Tell `ddlbench.run` which process is this rank; in the end, also its `usage` (`measure.py`).
     """
     started = psutil.Process().create_time()  # a later process may have the same number
     who = {
@@ -74,7 +75,7 @@ def introduce(folder: Path, rank: int, local_rank: int, used: dict[str, Any] | N
         "started": started,
         "local_rank": local_rank,
     }
-    write_json(folder / f"rank-{rank}.json", who | topology() | (used or {}))
+    write_json(folder / f"rank-{rank}.json", who | topology() | (usage or {}))
 
 
 def topology() -> dict[str, str]:

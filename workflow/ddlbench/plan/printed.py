@@ -107,7 +107,10 @@ def cost_until_decided(
         f"until decided: at least {counted(at_least)},"
         f" {total(row.gpu_hours for row in at_least)} GPU hours"
     )
-    return [f"{text}; at most {counted(with_all_repeats)}, {at_most}.", *rounds.told(looks, limits)]
+    return [
+        f"{text}; at most {counted(with_all_repeats)}, {at_most}.",
+        *rounds.last_look_lines(looks, limits),
+    ]
 
 
 def lines(plan: Plan, table: Sequence[Row], forms: Sequence[PlannedForm]) -> list[str]:

@@ -53,7 +53,7 @@ def plan_of(
         sources[name] = load_dataset(name).to_json()
     counts = images(study, machine, sources)
     looks = rounds.read(Path(layout.rounds(f"{study.name}/{machine.name}"))) if study.until else []
-    more = None if all_repeats else rounds.asked(looks)
+    more = None if all_repeats else rounds.requested_runs(looks)
     return make_plan(study, machine, config["account"], counts, more, only), counts
 
 

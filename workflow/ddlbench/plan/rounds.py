@@ -106,11 +106,13 @@ def replay(
     at = looks(until)
     for number, repeats in enumerate(at):
         spent = sum(hours.get(run, 0.0) for run in runs_so_far)
-        asked = ask(runs_so_far)
-        undecided = tuple(question for question, runs in asked.items() if runs)
+        open_runs = ask(runs_so_far)
+        undecided = tuple(question for question, runs in open_runs.items() if runs)
         look = Look(repeats, len(runs_so_far), spent, Why.DECIDED, undecided)
         up_to = at[number + 1] if number + 1 < len(at) else 0
-        wanted = {setting_of[run] for runs in asked.values() for run in runs if run in setting_of}
+        wanted = {
+            setting_of[run] for runs in open_runs.values() for run in runs if run in setting_of
+        }
         more = [
             run
             for setting in sorted(wanted)
@@ -158,17 +160,17 @@ def read(path: Path) -> list[Look]:
         return []
 
 
-def asked(found: Sequence[Look]) -> set[str]:
+def requested_runs(looks_so_far: Sequence[Look]) -> set[str]:
     """Return the runs (ids) that all rounds so far have requested."""
-    return {run for look in found for run in look.more}
+    return {run for look in looks_so_far for run in look.more}
 
 
-def told(found: Sequence[Look], until: Until) -> list[str]:
+def last_look_lines(looks_so_far: Sequence[Look], until: Until) -> list[str]:
     """Format the last look for a terminal; empty if there was none."""
-    if not found:
+    if not looks_so_far:
         return []
-    last = found[-1]
-    text = f"look {len(found)} of at most {len(looks(until))}"
+    last = looks_so_far[-1]
+    text = f"look {len(looks_so_far)} of at most {len(looks(until))}"
     questions = listed(last.open)
     ends = {
         Why.OPEN: f"open: {questions}; next round: {count_of(len(last.more), 'run')}",

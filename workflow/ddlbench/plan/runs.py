@@ -265,12 +265,12 @@ def figure_options(plan: Plan, name: str) -> str:
         "sample": samples.pop() if len(samples) == 1 else "samples",
         "basis": figure.basis,
         "target": figure.target,
-        "about": ", ".join(_about(plan, specs)),
+        "about": ", ".join(_footer(plan, specs)),
     }
     return json.dumps(options).replace("<", "\\u003c")
 
 
-def _about(plan: Plan, specs: Sequence[RunSpec]) -> Iterator[str]:
+def _footer(plan: Plan, specs: Sequence[RunSpec]) -> Iterator[str]:
     """Yield what stands below a picture, so that it can be identified on a slide: study, machine,
     and what all of its runs have in common.
     """

@@ -71,7 +71,10 @@ def main() -> None:
     data = a.manifest.parent if a.manifest else None
     log = a.folder / Path(layout.train_log(spec.id)).name
     keep_weights = spec.id in a.keep_weights_of
-    options = {"every": (a.checkpoint_epochs, a.checkpoint_minutes), "keep_weights": keep_weights}
+    options = {
+        "checkpoint_every": (a.checkpoint_epochs, a.checkpoint_minutes),
+        "keep_weights": keep_weights,
+    }
     options |= {"silent_s": a.silent_s, "grace_s": a.grace_s}
 
     def is_made() -> bool:

@@ -109,7 +109,7 @@ def execute(
     print(f"{spec.id}\n$ {shlex.join(command_line)}", flush=True)
     reads: ReadingMember = registry.member("readings", spec.program.reads)
     earlier, labelled = (
-        _kept(partial, _printed_before(partial / LINES)),
+        _keep_lines(partial, _printed_before(partial / LINES)),
         LABELLED & {*argv} != set(),
     )
 
@@ -143,7 +143,7 @@ def execute(
     heartbeats.tidy(partial)
     seen.printed = "\n".join(printed.last)
     notes.give_back(partial, *notes.RESERVES)
-    lines = _kept(partial, [*earlier, *printed.lines])
+    lines = _keep_lines(partial, [*earlier, *printed.lines])
     if (
         seen.signal is not None
         and not printed.quiet
@@ -211,13 +211,13 @@ def _has_files(partial: Path) -> bool:
     return any((partial / FOLDER).glob("*")) or any(work.of_the_run(partial / WORK))
 
 
-def _printed_before(kept: Path) -> list[Line]:
+def _printed_before(path: Path) -> list[Line]:
     """Read the lines of earlier tries; one that was cut off by a kill is left out."""
-    lines = kept.read_text(encoding="utf-8").splitlines(keepends=True) if kept.exists() else []
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
     return [Line(*json.loads(line)) for line in lines if line.endswith("\n")]
 
 
-def _kept(partial: Path, lines: list[Line]) -> list[Line]:
+def _keep_lines(partial: Path, lines: list[Line]) -> list[Line]:
     """Return the lines of earlier attempts and of this one, and write them completely for the next
     attempt.
     """

@@ -32,7 +32,7 @@ def execute(
     command: list[str],
     cited: dict[str, Any] | None = None,
     *,
-    every: tuple[int | None, float | None] = (None, None),
+    checkpoint_every: tuple[int | None, float | None] = (None, None),
     silent_s: float = heartbeats.SILENT_S,
     grace_s: float = heartbeats.GRACE_S,
     keep_weights: bool = False,
@@ -40,8 +40,9 @@ def execute(
     """Run `command` to its end and put the record in place.
 
     `cited` is the preflight, for the record; `keep_weights` adds the trained weights to it. A
-    checkpoint is written `every` so many (epochs, minutes); None is never. `silent_s` is the
-    heartbeat timeout of ranks, `grace_s` the time that they may take to stop when they are told to.
+    checkpoint is written every so many (epochs, minutes), `checkpoint_every`; None is never.
+    `silent_s` is the heartbeat timeout of ranks, `grace_s` the time that they may take to stop when
+    they are told to.
 
     Returns 0; `notes.STOPPED` if the run was asked to stop and left a checkpoint; `finish.AGAIN` if
     it was killed because its study asks for that; else another code. Raises ConfigError if a hidden
@@ -64,7 +65,7 @@ def execute(
         (folder / name).unlink(missing_ok=True)
     dies = None if finish.interruption_of(spec, folder) else spec.interrupt_steps
     origin = facts(spec, command_line, cited, data)
-    Assignment(partial, spec, data, origin, *every, silent_s, dies, keep_weights).write()
+    Assignment(partial, spec, data, origin, *checkpoint_every, silent_s, dies, keep_weights).write()
     notes.reserve(partial)
     print(f"{spec.id}\n$ {shlex.join(command_line)}", flush=True)
     if saved:

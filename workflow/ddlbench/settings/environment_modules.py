@@ -23,7 +23,7 @@ def export(machine: str, modules: Iterable[str]) -> str:
     return f"{MACHINE}={shlex.quote(machine)} {ASKED}={shlex.quote(asked)}" if asked else ""
 
 
-def missing(asked: Iterable[str], environment: Mapping[str, str]) -> list[str]:
+def missing(modules: Iterable[str], environment: Mapping[str, str]) -> list[str]:
     """Return the modules that are not loaded.
 
     Lmod and Environment Modules both keep full names in LOADED: `GCC` may have loaded GCC/13.3.0,
@@ -35,14 +35,14 @@ def missing(asked: Iterable[str], environment: Mapping[str, str]) -> list[str]:
         names += [name.rpartition("|")[2] for name in others.split("&")]
     return [
         m
-        for m in asked
+        for m in modules
         if not any(name == m or name.startswith((f"{m}/", f"{m}.")) for name in names)
     ]
 
 
-def complaint(machine: str, asked: Iterable[str], environment: Mapping[str, str]) -> str | None:
+def complaint(machine: str, modules: Iterable[str], environment: Mapping[str, str]) -> str | None:
     """Return one line about modules that are not loaded, with what to do; None if all are."""
-    lacking = missing(asked, environment)
+    lacking = missing(modules, environment)
     if not lacking:
         return None
     where = f"config/machines/{machine}.yaml: modules: {', '.join(lacking)}: not loaded in this job"

@@ -338,17 +338,20 @@ def _block(
     return block
 
 
-def _repeats(path: Path, said: int | Until) -> dict[str, int]:
+def _repeats(path: Path, value: int | Until) -> dict[str, int]:
     """Return how many repeats a block has in any case, and how many more it may get. Raises
     ConfigError.
     """
-    if not isinstance(said, Until):
-        return {"repeats": said}
-    if said.at_most <= said.at_least:
+    if not isinstance(value, Until):
+        return {"repeats": value}
+    if value.at_most <= value.at_least:
         raise complain(
-            path, "repeats.at_most", said.at_most, f"allowed: more than {said.at_least} (at_least)"
+            path,
+            "repeats.at_most",
+            value.at_most,
+            f"allowed: more than {value.at_least} (at_least)",
         )
-    return {"repeats": said.at_least, "further": said.at_most - said.at_least}
+    return {"repeats": value.at_least, "further": value.at_most - value.at_least}
 
 
 def _figure(path: Path, name: str, keys: FigureKeys, study: FileKeys, config: Path) -> Figure:

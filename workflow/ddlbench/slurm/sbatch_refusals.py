@@ -42,12 +42,12 @@ _TODO = {
 OTHER_TODO = "what jobs ask for stands in the machine's file"
 
 
-def refusal(said: str) -> str:
+def refusal(message: str) -> str:
     """Format SLURM's refusal of a job on one line, with what to do.
 
     `said` is the plugin's message.
     """
-    text = said.split("    sbatch call:")[0]
+    text = message.split("    sbatch call:")[0]
     lines = re.findall(r"sbatch: (?:error: )?(.+?)['.\s]*$", text, re.M) or [" ".join(text.split())]
     sentence = "; ".join(dict.fromkeys(lines))
     todo = next((todo for words, todo in _TODO.items() if words in sentence.lower()), OTHER_TODO)

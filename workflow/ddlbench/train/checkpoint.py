@@ -198,8 +198,8 @@ def same_as_first(
         digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
         digests.append(digest.digest()[:16])
 
-    def of_first(mine: bytes) -> bytes:
-        return gather(torch.frombuffer(bytearray(mine), dtype=torch.uint8))[0].numpy().tobytes()
+    def of_first(own: bytes) -> bytes:
+        return gather(torch.frombuffer(bytearray(own), dtype=torch.uint8))[0].numpy().tobytes()
 
     # Shards need not lie at the same places on all ranks: how many rank 0 has, and where, comes
     # first.

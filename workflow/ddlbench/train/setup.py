@@ -110,7 +110,7 @@ def set_up(assignment: Assignment) -> Setup:
     one no GPU; RuntimeError if the framework as it is installed cannot train this run.
     """
     context, saved = arrive(assignment)
-    asked = time.monotonic()
+    requested_s = time.monotonic()
     loaders, ahead = open_loaders(context, saved)
     framework, guard = join_others(context)
     model, engine, clock = wrap_model(context, framework, saved)
@@ -128,7 +128,7 @@ def set_up(assignment: Assignment) -> Setup:
             context.spec, context.rank, assignment.folder, context.steps, context.start.step
         ),
     )
-    begin(setup, asked)
+    begin(setup, requested_s)
     return setup
 
 
@@ -247,10 +247,10 @@ def _all_have_images(context: RankContext) -> None:
         )
 
 
-def begin(setup: Setup, asked: float) -> None:
+def begin(setup: Setup, requested_s: float) -> None:
     """Start the clock when all ranks are ready, as the last step.
 
-    `asked`: when batches were requested from the loaders [s].
+    `requested_s`: when batches were requested from the loaders [s].
     """
     setup.meet()
     log, start = setup.log, setup.start
@@ -258,7 +258,7 @@ def begin(setup: Setup, asked: float) -> None:
         log.event("ddlbench_resumed", {"step": start.step, "elapsed_s": start.elapsed_s})
     else:
         log.event("ddlbench_clock_resolution_s", setup.clock.resolution_s)
-        log.event("ddlbench_data_before_clock_s", time.monotonic() - asked)
+        log.event("ddlbench_data_before_clock_s", time.monotonic() - requested_s)
         log.start("run_start")
     setup.clock.start()
     setup.meter.start()

@@ -52,22 +52,22 @@ class Step:
         self.waits = waits
 
 
-def rows(taken: Sequence[Step], began: Moment, clock: Clock, rank: int) -> list[StepRow]:
+def rows(steps: Sequence[Step], began: Moment, clock: Clock, rank: int) -> list[StepRow]:
     """Return one row per step. Steps follow each other; the first one's wait for data begins at
     `began`.
     """
-    if not taken:
+    if not steps:
         return []
-    losses: list[float] = torch.stack([step.loss for step in taken]).tolist()
+    losses: list[float] = torch.stack([step.loss for step in steps]).tolist()
     moments = [began]
-    for step in taken:
+    for step in steps:
         moments += step.moments
         for wait in step.waits or ():
             moments += wait
     seconds = iter(clock.seconds(moments))
     before = next(seconds)
     table = []
-    for step, loss in zip(taken, losses, strict=True):
+    for step, loss in zip(steps, losses, strict=True):
         data, *passes, end = (next(seconds) for _ in step.moments)
         waits = [(next(seconds), next(seconds)) for _ in step.waits or ()]
         starts = [data, *passes]
@@ -90,7 +90,7 @@ def rows(taken: Sequence[Step], began: Moment, clock: Clock, rank: int) -> list[
     return table
 
 
-def gathered(mine: Sequence[StepRow], gather: Callable[[torch.Tensor], torch.Tensor]) -> Rows:
+def gathered(own: Sequence[StepRow], gather: Callable[[torch.Tensor], torch.Tensor]) -> Rows:
     """Return the rows of all ranks, one rank after the other, to the last bit.
 
     Each gives as many; all call it at once.
@@ -99,7 +99,7 @@ def gathered(mine: Sequence[StepRow], gather: Callable[[torch.Tensor], torch.Ten
     [ranks, bytes].
     """
     return (
-        gather(torch.from_numpy(packed(mine).view(np.uint8))).numpy().reshape(-1).view(step_type())
+        gather(torch.from_numpy(packed(own).view(np.uint8))).numpy().reshape(-1).view(step_type())
     )
 
 

@@ -113,7 +113,7 @@ def _expected(
     line = parts(asked, batch, node, first)
     was = parts(counts, np.array(measured.batch_per_worker, float), node, first)[:, 3]
     scale = (OTHERS * priors.unsteady**2 + float(changes @ changes)) / (OTHERS + len(changes))
-    variance = scale * (_away(counts, asked) + NOISE)
+    variance = scale * (_doublings_to_nearest(counts, asked) + NOISE)
     variance += (BATCH_SD * (line[:, 3] - np.interp(np.log2(asked), np.log2(counts), was))) ** 2
     middle = line @ np.array([*priors.slope, 1.0]) + np.interp(
         np.log2(asked), np.log2(counts), residuals
@@ -121,7 +121,7 @@ def _expected(
     return middle, np.sqrt(variance)
 
 
-def _away(counts: Floats, asked: Floats) -> Floats:
+def _doublings_to_nearest(counts: Floats, asked: Floats) -> Floats:
     """Return the doublings to the nearest known count."""
     import numpy as np
 
@@ -150,12 +150,15 @@ def next_run(measured: Measured, target: int, candidates: dict[int, float]) -> i
     import numpy as np
 
     counts, asked = np.array(measured.workers, float), np.array([float(target)])
-    now = float(_away(counts, asked)[0])
+    now = float(_doublings_to_nearest(counts, asked)[0])
     gains = {
         count: (
             (
                 1
-                - ((float(_away(np.append(counts, count), asked)[0]) + NOISE) / (now + NOISE))
+                - (
+                    (float(_doublings_to_nearest(np.append(counts, count), asked)[0]) + NOISE)
+                    / (now + NOISE)
+                )
                 ** 0.5
             )
             / hours

@@ -155,13 +155,13 @@ def _rows(path: Path, record: dict[str, Any], spec: InferSpec) -> Iterable[dict[
         yield {**job, "batch": asked["batch"], "first_s": asked["first_s"], **times(path, asked)}
 
 
-def times(path: Path, asked: dict[str, Any]) -> dict[str, Any]:
+def times(path: Path, measured: dict[str, Any]) -> dict[str, Any]:
     """Summarise the latencies of a batch size. Raises RefusedError for impossible times."""
-    taken: Sequence[float] = asked["latencies_s"]
+    taken: Sequence[float] = measured["latencies_s"]
     if not taken or not all(
-        isinstance(s, float) and math.isfinite(s) and s > 0 for s in (*taken, asked["first_s"])
+        isinstance(s, float) and math.isfinite(s) and s > 0 for s in (*taken, measured["first_s"])
     ):
-        raise RefusedError(path, f"has impossible times at batch {asked['batch']}")
+        raise RefusedError(path, f"has impossible times at batch {measured['batch']}")
     cut, steady = warm_up(taken)
     kept = np.asarray(taken[cut:])
     return {
@@ -170,7 +170,7 @@ def times(path: Path, asked: dict[str, Any]) -> dict[str, Any]:
         "steady": steady,
         "latency_p50_s": float(np.quantile(kept, 0.5)),
         "latency_p95_s": float(np.quantile(kept, 0.95)),
-        "throughput_images_per_s": asked["batch"] * len(kept) / float(kept.sum()),
+        "throughput_images_per_s": measured["batch"] * len(kept) / float(kept.sum()),
     }
 
 

@@ -48,10 +48,12 @@ def answer(given: Given, choice: Choice) -> Answer | None:
     )
 
 
-def _named(part: pd.DataFrame, tell: list[str]) -> Candidate:
+def _named(part: pd.DataFrame, varying: list[str]) -> Candidate:
     first = part.iloc[0]
     named = _series.candidate(first, "framework", "loader", "workers")
     more = tuple(
-        (name, str(first[name])) for name in tell if not pd.isna(first[name]) and first[name] != ""
+        (name, str(first[name]))
+        for name in varying
+        if not pd.isna(first[name]) and first[name] != ""
     )
     return Candidate(**{**vars(named), "more": more})

@@ -61,10 +61,10 @@ def answer(given: Given, choice: Choice) -> Answer | None:
     )
 
 
-def _row(given: Given, one: dict[Any, Any], tell: list[str], taken: bool) -> Row:
+def _row(given: Given, one: dict[Any, Any], varying: list[str], taken: bool) -> Row:
     seen = interval_of(one, "reached_s")
     candidate = _series.candidate(one, "framework", "loader", "workers")
-    more = tuple((name, one[name]) for name in tell if not pd.isna(one[name]))
+    more = tuple((name, one[name]) for name in varying if not pd.isna(one[name]))
     each = json.loads(one["each"]) if isinstance(one.get("each"), str) else [seen.middle]
     dots = tuple(Dot(float(value)) for value in each)
     named = Candidate(**{**vars(candidate), "more": more})

@@ -87,7 +87,7 @@ def _folder(published: Archive, place: Place) -> tuple[Path, dict[str, str]]:
     }
 
 
-def _unpacked(archive: Path, published: Archive, wanted: tuple[str, ...], cache: Path) -> Path:
+def _unpacked(archive: Path, published: Archive, names: tuple[str, ...], cache: Path) -> Path:
     """Unpack the wanted files of the archive into the cache, and return their folder.
 
     Files that are there from an earlier time are compared with the archive, because only the
@@ -96,7 +96,7 @@ def _unpacked(archive: Path, published: Archive, wanted: tuple[str, ...], cache:
     folder = cache / published.folder
     try:
         with tarfile.open(archive, "r:gz") as tar:
-            for file in wanted:
+            for file in names:
                 stream = tar.extractfile(tar.getmember(f"{published.folder}/{file}"))
                 if stream is None:
                     raise SourceError(f"{archive}: {published.folder}/{file} is not a file")

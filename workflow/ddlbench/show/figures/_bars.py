@@ -177,11 +177,11 @@ def stacks(
     return figure, panels
 
 
-def _interval(whole: pd.Series[float]) -> tuple[float, float]:
+def _interval(totals: pd.Series[float]) -> tuple[float, float]:
     """Return the confidence interval of the complete bar over repeats; NaN for one."""
-    if len(whole) < 2 or not (whole > 0).all():
+    if len(totals) < 2 or not (totals > 0).all():
         return math.nan, math.nan
-    ends = over_repeats(whole.tolist())
+    ends = over_repeats(totals.tolist())
     return (
         (ends.low, ends.high)
         if ends.low is not None and ends.high is not None

@@ -108,10 +108,10 @@ def _sliced(layer: nn.Linear | nn.Conv2d, rank: int, ranks: int) -> nn.Module:
                 self.whole = True
             return getattr(part, name)
 
-    def gathered(mine: torch.Tensor, axis: int) -> torch.Tensor:
-        mine = mine.contiguous()
-        parts = [torch.empty_like(mine) for _ in range(ranks)]
-        dist.all_gather(parts, mine)
+    def gathered(own: torch.Tensor, axis: int) -> torch.Tensor:
+        own = own.contiguous()
+        parts = [torch.empty_like(own) for _ in range(ranks)]
+        dist.all_gather(parts, own)
         return torch.cat(parts, dim=axis)
 
     return Sliced()
