@@ -144,7 +144,30 @@ def test_before_records_nobody_knows_what_it_takes_and_then_they_say(
     again = found[first[:-1] + "2"]
     assert found[first].wall_s == again.wall_s and again.estimate_by == "measured"
     assert sum(row.wall_s is None for row in found.values()) == 6
-    assert missing("\n".join(printed.lines(plan, [*found.values()], ())), "6 runs of plain") == []
+    assert missing(printed.answer(plan, [*found.values()], None), "6 runs of plain") == []
+
+
+def test_what_nobody_knows_is_said_without_numbers(planned: Planned, tmp_path: Path) -> None:
+    plan = planned(repeats=2)
+    said = "\n".join(printed.answer(plan, rows(plan, tmp_path), None))
+    assert "?" not in said and "GPU hours" not in said
+    assert missing(said, "8 runs of plain", "4 runs") == []  # of which 4 are first repeats
+    with refuses(ConfigError, "max_gpu_hours: 1 ", "stop_after"):
+        bill.check_limit(rows(plan, tmp_path), 1.0)
+
+
+def test_a_program_that_is_ended_takes_no_longer(planned: Planned, tmp_path: Path) -> None:
+    (tmp_path / "config/programs/plain.yaml").write_text(
+        yaml.safe_dump(PROGRAM | {"stop_after": "5 minutes"})
+    )
+    plan = planned()
+    found = rows(plan, tmp_path)
+    assert {row.wall_s for row in found} == {None}
+    assert {row.wall_s_high for row in found} == {600.0}  # 5 min, and as much to begin and to end
+    assert {row.gpu_hours_high for row in found} == {1 / 6, 1 / 3}
+    bill.check_limit(found, 1.0)
+    with refuses(ConfigError, "max_gpu_hours: 0.9 ", 1):
+        bill.check_limit(found, 0.9)
 
 
 def test_a_programs_minutes_are_its_time_limit(planned: Planned, tmp_path: Path) -> None:

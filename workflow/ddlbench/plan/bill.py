@@ -15,6 +15,7 @@ from typing import Any
 from ddlbench.analysis.price import tariff
 from ddlbench.core import files, kinds, layout, registry
 from ddlbench.core.formatting import amount
+from ddlbench.core.registry import OWN
 from ddlbench.plan.estimate import Estimate, Estimator, read_all, read_published
 from ddlbench.plan.kinds import Books
 from ddlbench.plan.stale import JobMetadata
@@ -116,10 +117,7 @@ def check_limit(table: Sequence[Row], limit: float) -> None:
     """Raise ConfigError if the runs of `table`, all to be made, would exceed `max_gpu_hours`, or
     nobody can tell.
     """
-    likely, _ = gpu_hours(table)
-    # A run of unknown length counts with the maximum that its queue allows.
-    hours = likely + sum(row.gpu_hours_high or 0.0 for row in table if row.gpu_hours is None)
-    unknown = sum(row.gpu_hours_high is None for row in table)
+    hours, unknown = most_gpu_hours(table)
     where = "config/config.yaml: max_gpu_hours"
     if hours > limit:
         low, high = (
@@ -131,13 +129,28 @@ def check_limit(table: Sequence[Row], limit: float) -> None:
             " plan, then raise it or make fewer runs"
         )
     if unknown:
-        nothing = [row for row in table if row.gpu_hours_high is None]
-        models = sorted({row.model for row in nothing})
+        models = sorted({row.model for row in unknown})
+        own = all(row.loader == OWN for row in unknown)
+        give = (
+            "give stop_after: N minutes in the program's file"
+            if own
+            else "give images_per_s of these models in the machine's file"
+        )
         raise ConfigError(
             f"{where}: {amount(limit)} cannot be checked: there is no estimate of the time of"
-            f" {counted(nothing)} ({', '.join(models)}); give images_per_s of these models in the"
-            " machine's file, or first make one run with --config max_gpu_hours=null"
+            f" {counted(unknown)} ({', '.join(models)}); {give}, or first make one run of each with"
+            " --config max_gpu_hours=null"
         )
+
+
+def most_gpu_hours(table: Iterable[Row]) -> tuple[float, list[Row]]:
+    """Return the sum of the GPU hours that count against a limit, and the runs whose hours nobody
+    knows. A run of unknown length counts with the most that it can take.
+    """
+    rows = [*table]
+    hours = [row.gpu_hours if row.gpu_hours is not None else row.gpu_hours_high for row in rows]
+    unknown = [row for row, of_row in zip(rows, hours, strict=True) if of_row is None]
+    return sum(of_row for of_row in hours if of_row is not None), unknown
 
 
 def counted(table: Iterable[Row]) -> str:

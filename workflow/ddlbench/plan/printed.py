@@ -3,13 +3,15 @@ in words.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ddlbench.core import kinds, registry
 from ddlbench.core.formatting import amount, count_of, duration, total, two_digits
+from ddlbench.core.registry import OWN
 from ddlbench.plan import rounds
-from ddlbench.plan.bill import counted, gpu_hours
-from ddlbench.plan.estimate import GUESSED, MEASURED, PREDICTED, UNKNOWN
+from ddlbench.plan.bill import counted, gpu_hours, most_gpu_hours
+from ddlbench.plan.estimate import GUESSED, MEASURED, PREDICTED
 from ddlbench.plan.reads import PlannedForm
 from ddlbench.plan.stale import DONE, STALE
 from ddlbench.plan.values import Plan, Row
@@ -26,31 +28,75 @@ def answer(plan: Plan, table: Sequence[Row], limit: float | None) -> list[str]:
     name = f"{plan.study.name} on {plan.machine.name}"
     if not todo:
         return [f"{name}: {counted(table)}, all done; nothing is left to run."]
-    wall, low, high = (
-        total((getattr(row, f"wall_s{end}") for row in todo), duration)
-        for end in ("", "_low", "_high")
-    )
-    text = [
-        f"{name}: {len(todo)} of {counted(table)} to be made, in {wall} one after another ({low} to"
-        f" {high})."
-    ]
-    costs = [f"{total(row.gpu_hours for row in todo)} GPU hours"]
-    costs += (
-        [f"{total(row.price for row in todo)} {todo[0].currency}"]
-        if todo[0].price is not None
-        else []
-    )
-    guessed = sum(row.estimate_by == GUESSED for row in todo)
-    text.append(f"{', '.join(costs)}; {guessed} of {len(todo)} times are guessed.")
+    known = [row for row in todo if row.wall_s is not None]
+    text = [f"{name}: {len(todo)} of {counted(table)} to be made{_how_long(known, len(todo))}."]
+    if known:
+        costs = [f"{total(row.gpu_hours for row in known)} GPU hours"]
+        costs += (
+            [f"{total(row.price for row in known)} {known[0].currency}"]
+            if known[0].price is not None
+            else []
+        )
+        guessed = sum(row.estimate_by == GUESSED for row in known)
+        text.append(f"{', '.join(costs)}; {guessed} of {len(known)} times are guessed.")
+    text += _unknown(plan, [row for row in todo if row.wall_s is None])
     if limit is not None:
-        hours, unknown = gpu_hours(todo)
+        hours, unknown = most_gpu_hours(todo)
         verdict = (
             "WOULD BE EXCEEDED: nothing will be started"
-            if hours > limit or unknown
+            if hours > limit
+            else "CANNOT BE CHECKED: nothing will be started"
+            if unknown
             else "will not be exceeded"
         )
         text.append(f"max_gpu_hours {amount(limit)} {verdict}")
     return text
+
+
+def _how_long(known: Sequence[Row], runs: int) -> str:
+    """Describe how long runs take one after another, of which the time of some may be unknown."""
+    if not known:
+        return "; how long they take is not known yet"
+    wall, low, high = (
+        total((getattr(row, f"wall_s{end}") for row in known), duration)
+        for end in ("", "_low", "_high")
+    )
+    took = f"in {wall} one after another ({low} to {high})"
+    rest = runs - len(known)
+    return f": {len(known)} {took}, {rest} of unknown length" if rest else f", {took}"
+
+
+def _unknown(plan: Plan, unknown: Sequence[Row]) -> list[str]:
+    """Describe of which runs nobody knows how long they take, why, and what would make it
+    known.
+    """
+    text = []
+    for own in (False, True):
+        rows = [row for row in unknown if (row.loader == OWN) is own]
+        if not rows:
+            continue
+        names = ", ".join(sorted({row.model for row in rows}))
+        most = [row.gpu_hours_high for row in rows if row.gpu_hours_high is not None]
+        ends = "their queues' limits or stop_after" if own else "their queues' limits"
+        most_hours = (
+            f" (at most {amount(sum(most))} GPU hours, {ends})" if len(most) == len(rows) else ""
+        )
+        why = (
+            "no run with these settings has ended yet. The first run of each setting"
+            f" ({_settings(plan, rows)} runs) makes it known."
+            if own
+            else f"there is no record of {names}, no images_per_s in machine {plan.machine.name},"
+            " and its operations were never counted. A first run of it makes it known, images_per_s"
+            " a guess."
+        )
+        text.append(f"Not known yet: the time of {counted(rows)} of {names}{most_hours}: {why}")
+    return text
+
+
+def _settings(plan: Plan, rows: Sequence[Row]) -> int:
+    """Return how many settings rows have, which differ in more than the repeat."""
+    specs = [plan.runs[row.run].spec for row in rows]
+    return len({replace(spec, repeat=1).id for spec in specs})
 
 
 def detectable_difference(plan: Plan, spread: tuple[float, int] | None) -> list[str]:
@@ -101,16 +147,18 @@ def cost_until_decided(
         return []
     further = {*plan.further}
     at_least = [row for row in table if row.run not in further]
-    at_most = total(row.gpu_hours for row in with_all_repeats)
+    at_most = _gpu_hours(with_all_repeats)
     at_most += f", or {amount(limits.gpu_hours)} (gpu_hours)" if limits.gpu_hours else ""
-    text = (
-        f"until decided: at least {counted(at_least)},"
-        f" {total(row.gpu_hours for row in at_least)} GPU hours"
-    )
+    text = f"until decided: at least {counted(at_least)}, {_gpu_hours(at_least)}"
     return [
         f"{text}; at most {counted(with_all_repeats)}, {at_most}.",
         *rounds.last_look_lines(looks, limits),
     ]
+
+
+def _gpu_hours(rows: Sequence[Row]) -> str:
+    hours = [row.gpu_hours for row in rows]
+    return f"{total(hours)} GPU hours" if any(h is not None for h in hours) else "hours not known"
 
 
 def lines(plan: Plan, table: Sequence[Row], forms: Sequence[PlannedForm]) -> list[str]:
@@ -218,22 +266,10 @@ def _words(plan: Plan, table: Sequence[Row], todo: Sequence[Row]) -> list[str]:
         text.append(f"Done: {counted(done)}, which took {amount(gpu_hours(done)[0])} GPU hours.")
     walls = [row.wall_s for row in todo if row.wall_s is not None]
     if walls:
+        of = "All" if len(walls) == len(todo) else f"{len(walls)} of {len(todo)}"
         text.append(
-            f"Longest run: {duration(max(walls))}. All one after another: {duration(sum(walls))}."
+            f"Longest run: {duration(max(walls))}. {of} one after another: {duration(sum(walls))}."
         )
-    lacks: dict[str, list[Row]] = {}
-    for row in todo:
-        if row.estimate.startswith(UNKNOWN):
-            lacks.setdefault(
-                row.estimate.removeprefix(f"{UNKNOWN}: ").partition(" of ")[0], []
-            ).append(row)
-    for reason, unknown in lacks.items():
-        models = ", ".join(sorted({row.model for row in unknown}))
-        most = [row.gpu_hours_high for row in unknown if row.gpu_hours_high is not None]
-        most_hours = (
-            f" (at most {amount(sum(most))} GPU hours, their queues' limits)" if most else ""
-        )
-        text.append(f"{len(unknown)} runs of {models} are not counted{most_hours}: {reason}.")
     how = {
         MEASURED: "measured: runs like them, with as many workers, are done",
         PREDICTED: "predicted from runs with other numbers of workers (docs/prediction.md)",

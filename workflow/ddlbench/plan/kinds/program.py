@@ -19,7 +19,15 @@ from ddlbench.core.registry import OWN
 from ddlbench.core.spec import RunSpec, of_program
 from ddlbench.plan import fits, launch
 from ddlbench.plan.bill import make_row
-from ddlbench.plan.estimate import MEASURED, ONE_RUN, UNKNOWN, Estimate, from_times, recorded_time
+from ddlbench.plan.estimate import (
+    BEGIN_AND_END_S,
+    MEASURED,
+    ONE_RUN,
+    UNKNOWN,
+    Estimate,
+    from_times,
+    recorded_time,
+)
 from ddlbench.plan.kinds import Books, PlanBasis
 from ddlbench.plan.kinds.training import FILES, with_common_columns
 from ddlbench.plan.kinds.training import RULE as RULE
@@ -127,7 +135,7 @@ def rows(jobs: Sequence[Job[RunSpec]], books: Books, before: Sequence[Row]) -> l
         row = make_row(
             job,
             books.estimator.machine,
-            recorded_time(done.took_s) if done else _estimate(job.spec, took.get(key)),
+            recorded_time(done.took_s) if done else _estimate(job, took.get(key)),
             done.energy_j if done and done.energy_j is not None else of_like_j,
             **columns,
             disk_bytes=sum(
@@ -149,14 +157,20 @@ def _matching_key(spec: Mapping[str, Any]) -> str:
     )
 
 
-def _estimate(spec: RunSpec, took: Sequence[float] | None) -> Estimate:
-    if not took:
-        return Estimate(
-            None, None, None, f"{UNKNOWN}: no record of program {spec.model} with these settings"
-        )
-    return from_times(
-        took, ONE_RUN if len(took) == 1 else 1.0, f"{len(took)} measured runs", MEASURED
-    )
+def _estimate(job: Job[RunSpec], took: Sequence[float] | None) -> Estimate:
+    """Estimate from runs with the same settings. Without one only the most that it can take may be
+    known: the queue's limit, or when it is ended.
+    """
+    if took:
+        wider = ONE_RUN if len(took) == 1 else 1.0
+        return from_times(took, wider, f"{len(took)} measured runs", MEASURED)
+    program, runtime = job.spec.program, job.resources.get("runtime")
+    assert program is not None
+    ended = program.most_minutes
+    most_s = [60.0 * runtime] if isinstance(runtime, int) else []
+    most_s += [60.0 * ended + BEGIN_AND_END_S[-1]] if ended else []
+    nothing = f"{UNKNOWN}: no record of program {job.spec.model} with these settings"
+    return Estimate(0.0 if most_s else None, None, min(most_s, default=None), nothing)
 
 
 def progress(folder: Path, row: Row) -> str:
