@@ -11,7 +11,7 @@ import psutil
 import pytest
 from ddlbench.commands.call import Call
 from ddlbench.commands.main import parser
-from ddlbench.commands.new import candidates, trial
+from ddlbench.commands.new import batch, candidates, trial
 from ddlbench.commands.new import program as new_program
 from ddlbench.commands.new import study as new_study
 from ddlbench.core import living
@@ -319,6 +319,37 @@ def test_a_study_of_a_program(config: Path) -> None:
     )
     until = load_study("mine", config / "studies").until
     assert until is not None and (until.at_least, until.at_most) == (3, 10)
+
+
+@pytest.mark.parametrize(
+    ("command", "source", "more", "block"),
+    [
+        ("--bs {batch_per_worker}", "add('--bs', type=int, default=64)", "", {"each": 64}),
+        ("-b {batch_per_worker}", "add('-b', '--batch', help='(x', default=32)", "", {"each": 32}),
+        ("train.batch_size={global_batch}", "class A:\n    batch_size: int = 12", "", {"all": 12}),
+        ("--batch_size={batch_per_worker}", "batch_size = 12 # or\nx", "", {"each": 12}),
+        ("--batch-size {batch_per_worker}", "batch_size = 4\nbatch_size = 6", "", {"each": 8}),
+        ("--batch-size 48", "", "", {"each": 48}),
+        ("--epochs 48", "", "", {"each": 8}),
+        ("", "", "samples_per_epoch: 1024\nsteps_per_epoch: 16", {"all": 64}),
+        ("", "", "samples_per_epoch: 1000\nsteps_per_epoch: 16", {"all": 63}),
+    ],
+)
+def test_a_study_begins_with_the_batch_of_its_program(
+    config: Path, command: str, source: str, more: str, block: dict[str, int]
+) -> None:
+    """What is only a guess is marked."""
+    Path("train.py").write_text(source)
+    (config / "programs/train.yaml").write_text(
+        f"command: python train.py {command}\nfiles: [train.py]\nlines: 'step (?P<step>.)'\n{more}"
+    )
+    path = new_study.write("mine", config, program="train")
+    (made,) = load_study("mine", config / "studies").blocks
+    each, of_all = block.get("each"), block.get("all")
+    assert made.batch_per_worker == ((each,) if each else None)
+    assert made.global_batch == ((of_all,) if of_all else None)
+    marked = each == 8 or of_all == 63 or "--batch-size 48" in command
+    assert (batch.CHECK in path.read_text()) is marked
 
 
 def test_a_program_that_reads_what_lies_beside_it_is_asked_there(config: Path) -> None:

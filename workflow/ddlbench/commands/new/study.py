@@ -4,7 +4,9 @@ import re
 from pathlib import Path
 
 from ddlbench.commands.new import checked, filled, free
+from ddlbench.commands.new.batch import of_program
 from ddlbench.settings.config import NAME, NAME_IN_WORDS, ConfigError
+from ddlbench.settings.program import load_reading
 from ddlbench.settings.study import load_study
 
 
@@ -34,5 +36,10 @@ def write(
     # One more worker is a larger batch: some 60 steps of 64 pictures a worker, so that the largest
     # batch learns too.
     most = max(int(count) for count in re.findall(r"\d+", lists["workers"])[:100] or ["1"])
-    text = filled("study", name=name, program=program, epochs=min(max(3, most), 64), **lists)
+    batch = None
+    if program:
+        batch = of_program(load_reading(program, config / "programs", draft=True), config.parent)
+    text = filled(
+        "study", name=name, program=program, epochs=min(max(3, most), 64), batch=batch, **lists
+    )
     return checked(path, text, lambda: load_study(name, path.parent))
