@@ -18,7 +18,7 @@ from ddlbench.analysis.price import Tariff
 from ddlbench.answers import wording
 from ddlbench.answers.choose import First
 
-from tests.builders.results import STUDIES, first, ran
+from tests.builders.results import STUDIES, first, ran, ran_program, whole_steps
 from tests.unit.pages import make
 
 KEPT = Path(__file__).with_suffix(".txt")
@@ -76,6 +76,8 @@ def screens() -> dict[str, First]:
         [one for form, rate in forms for one in ran(rate, loader="native", form=form)]
     )
     made["one run each"] = first(few, tariff=tariff)
+    alone = [one for n in (1, 2) for one in ran_program(100.0 * n**0.5, workers=n)]
+    made["a program"] = first(alone, sample="tokens", losses=whole_steps(alone))
     made["one side"] = first(ran(100.0))
     made["models that are asked"] = first([], inference=pd.DataFrame(asked))
     made["a target"] = first(trained, goal="target", reached=_reached(trained))

@@ -9,6 +9,7 @@ from ddlbench.analysis.price import FREE, Tariff
 from ddlbench.analysis.tables import frame
 from ddlbench.answers import Answer, Goal, choose
 from ddlbench.answers.choose import First
+from ddlbench.core.registry import OWN
 from ddlbench.plan.values import Row
 
 from tests.builders.tables import row
@@ -43,6 +44,22 @@ def ran(
         | {name: given[name] for name in LATER if name in given}
         for n, by in enumerate(noise, start=1)
     ]
+
+
+def ran_program(rate: float, noise: tuple[float, ...] = NOISE, **changes: object) -> Rows:
+    """Repeats of a user's own program, of whose steps only the time of the whole is known."""
+    rows = ran(rate, noise, **{"model": "wildfire", "framework": "wildfire"} | changes)
+    own = dict.fromkeys(("loader", "dataset", "schedule", "recipe"), OWN)
+    return [one | own | {"form": None, "final_top1": None, "data_wait_s": None} for one in rows]
+
+
+def whole_steps(rows: Rows) -> pd.DataFrame:
+    """Where the time of these runs went: into whole steps, which grow with the workers."""
+    whole = {"input_s": 0.0, "waiting_s": None, "transfer_s": None, "compute_s": None}
+    return pd.DataFrame(
+        {"run": one["run"], "images": 1200, "together_s": float(str(one["workers"]))} | whole
+        for one in rows
+    )
 
 
 def noisy(rng: np.random.Generator, repeats: int, spread: float = 0.02) -> tuple[float, ...]:

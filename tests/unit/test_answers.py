@@ -22,7 +22,18 @@ from ddlbench.core.registry import OWN
 from ddlbench.show.page import shown
 from ddlbench.show.page.numbers import plain
 
-from tests.builders.results import NOISE, STUDIES, Rows, by_question, first, noisy, only, ran
+from tests.builders.results import (
+    NOISE,
+    STUDIES,
+    Rows,
+    by_question,
+    first,
+    noisy,
+    only,
+    ran,
+    ran_program,
+    whole_steps,
+)
 
 WIDE = (0.0, 0.3, -0.3)
 RNG = np.random.default_rng
@@ -432,6 +443,33 @@ def test_why_scaling_stops_is_told_by_parts_of_a_step() -> None:
     assert fact and fact.values["total_s"] == pytest.approx(0.4)
     assert [name for name, _ in fact.values["parts"]] == ["transfer_s", "input_s"]
     assert [seconds for _, seconds in fact.values["parts"]] == pytest.approx([0.3, 0.1])
+
+
+@pytest.mark.parametrize(
+    ("waits", "part", "advised"), [(None, "unsplit_s", "recorder"), (0.1, "together_s", "profiler")]
+)
+def test_a_program_is_advised_what_it_can_do(waits: float | None, part: str, advised: str) -> None:
+    """Another framework of ours is none of it; its name is said once."""
+    rows = [one for n in (1, 2) for one in ran_program(100.0 * n, workers=n)]
+    rows = [one | {"data_wait_s": waits} for one in rows]
+    answer = only(rows, "workers", losses=whole_steps(rows))
+    fact = answer.fact("step grew")
+    assert fact and fact.values["own"] and [name for name, _ in fact.values["parts"]] == [part]
+    told = wording.told(answer, wording.Nouns())
+    assert advised in told.text and "ddp" not in told.text
+    assert told.line.count("wildfire") == 1
+
+
+def test_another_series_says_whose_speed_up_is_told() -> None:
+    rows = [
+        one
+        for name, twice in (("ddp", 1.9), ("fsdp", 1.1))
+        for n, rate in ((1, 100.0), (2, 100.0 * twice))
+        for one in ran_program(rate, workers=n, framework=name)
+    ]
+    (also,) = only(rows, "workers").also
+    assert (also.where.framework, also.taken) == ("fsdp", Candidate(workers=1))
+    assert also.shown == Candidate(workers=2) and also.middle == pytest.approx(1.1)
 
 
 def test_what_loads_nothing_is_in_no_answer() -> None:

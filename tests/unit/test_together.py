@@ -220,6 +220,18 @@ def said_by_the_page(found: pd.DataFrame = RUNS) -> list[str]:
     return [*said, *(head for head, _ in rows.runs(RUNS, load_machine("local").data, {}).columns)]
 
 
+@pytest.mark.parametrize("sample", ["images", "tokens"])
+def test_headings_have_the_word_of_what_is_counted(sample: str) -> None:
+    table = pd.DataFrame({"images": [8], "throughput_images_per_s": [2.0], "batch": [4]})
+    columns = {"images": "So many. [images]", "throughput_images_per_s": "Their rate. [images/s]"}
+    columns |= {"batch": "Of images."}
+    made = rows.plain("t", "T", "", table, columns, set(), sample=sample)
+    assert [head for head, _ in made.columns] == [sample, f"throughput [{sample}/s]", "batch"]
+    assert [means.split(". ")[-1] for _, means in made.columns] == [
+        *(f"[{sample}]", f"[{sample}/s]", "Of images.")
+    ]
+
+
 def said_by_predictions() -> list[str]:
     return predictions.lines(predictions.rows(all_series(RUNS, 2), load_machine("local")), "tokens")
 

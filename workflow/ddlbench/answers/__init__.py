@@ -182,7 +182,7 @@ class Fact:
 @dataclass(frozen=True)
 class Also:
     """The same question under other settings: where, what is ahead there of what, and by how
-    much.
+    much. `shown` is whose ratio this is, where that is not what is taken.
     """
 
     where: Candidate
@@ -193,6 +193,7 @@ class Also:
     high: float | None
     n: int
     verdict: int = 0
+    shown: Candidate | None = None
 
 
 @dataclass(frozen=True)

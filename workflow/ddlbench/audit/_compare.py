@@ -15,6 +15,7 @@ from ddlbench.analysis.significance import CANNOT_TELL, control_false_discoverie
 from ddlbench.analysis.together import CELL, COMPARED, differing_with, words
 from ddlbench.audit import Finding
 from ddlbench.core.formatting import count_of
+from ddlbench.core.registry import OWN
 
 
 def present(table: pd.DataFrame, columns: Sequence[str]) -> list[str]:
@@ -114,6 +115,11 @@ def differing_frameworks(
 def in_parentheses(what: str) -> str:
     """Format ` (lenet, batch 64)`; return "" for ""."""
     return f" ({what})" if what else ""
+
+
+def side_of(framework: str, loader: str) -> str:
+    """Format `ddp with native`; a program has no loader of ours."""
+    return framework if loader == OWN else f"{framework} with {loader}"
 
 
 def short(value: Any) -> str:

@@ -66,8 +66,7 @@ class LossError(ArithmeticError):
 def introduce(
     folder: Path, rank: int, local_rank: int, usage: dict[str, Any] | None = None
 ) -> None:
-    """Tell `ddlbench.run` which process is this rank; in the end, also its `usage` (`measure.py`).
-    """
+    """Tell `ddlbench.run` which process is this rank; in the end, also its `usage` (`measure.py`)."""
     started = psutil.Process().create_time()  # a later process may have the same number
     who = {
         "host": socket.gethostname(),

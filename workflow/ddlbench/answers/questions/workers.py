@@ -63,6 +63,7 @@ READ = (
     "global_batch",
     "recipe",
     "records",
+    "data_wait_s",
 )
 SHARE = 0.05  # growth of a step; smaller growth is not reported
 
@@ -320,13 +321,16 @@ def _losses(given: Given, series: Series, base: int, most: int) -> list[Fact]:
         return []
     before, after = (side for side in sides if side is not None)
     grew = {name: after[name] - before[name] for name in before if name != "total_s"}
+    own = bool((series.runs["loader"] == OWN).all())
+    if own and ("data_wait_s" not in series.runs or series.runs["data_wait_s"].isna().all()):
+        grew["unsplit_s"] = grew.pop("together_s")  # only the time of whole steps was read
     total = after["total_s"] - before["total_s"]
     worst = sorted(grew.items(), key=lambda one: -one[1])
     parts = [(name, value) for name, value in worst if value > SHARE * abs(total)]
     if total <= 0 or not parts:
         return []
     return [Fact("step grew", {"workers": most, "base": base, "total_s": total, "parts": tuple(parts[:MOST_PARTS]),
-                               "step_s": before["total_s"]})]  # fmt: skip
+                               "step_s": before["total_s"], "own": own})]  # fmt: skip
 
 
 def _seconds_of_a_step(table: pd.DataFrame, series: Series, n: int) -> dict[str, float] | None:
@@ -435,4 +439,5 @@ def _also(given: Given, found: Sequence[Series], series: Series) -> Iterator[Als
             over.high,
             over.n,
             over.verdict,
+            over.candidate,
         )

@@ -4,7 +4,7 @@ from itertools import combinations
 
 from ddlbench.analysis.together import CELL, COMPARED, differing_with
 from ddlbench.audit import SC15, TWELVE_WAYS, Finding, Findings, Material, rule
-from ddlbench.audit._compare import differing, groups, ids, in_parentheses, present, timed
+from ddlbench.audit._compare import differing, groups, ids, in_parentheses, present, side_of, timed
 
 WITHOUT_SIDES = [name for name in CELL if name not in differing_with("framework", "loader", "form")]
 
@@ -75,7 +75,7 @@ def nodes_confounded(material: Material) -> Findings:
     runs = timed(material.runs) if "throughput_images_per_s" in material.runs else material.runs
     for what, rows in groups(runs[runs["hosts"] != ""], [*COMPARED, *WITHOUT_SIDES]):
         sides = {
-            f"{framework} with {loader}": side["hosts"]
+            side_of(framework, loader): side["hosts"]
             for (framework, loader), side in rows.groupby(["framework", "loader"])
             if len(side) > 1
         }

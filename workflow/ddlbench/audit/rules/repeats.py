@@ -156,7 +156,8 @@ def slow_repeat(material: Material) -> Findings:
     for rows, cause in _causes(runs, bad):
         first = rows.iloc[0]
         text = (
-            f"{first['throughput_images_per_s']:.6g} images/s, the median of {first['n']}"
+            f"{first['throughput_images_per_s']:.6g} {together.sample(rows)}/s, the median of"
+            f" {first['n']}"
             " repeats is "
         )
         text += f"{first['median']:.6g}"
@@ -200,5 +201,6 @@ def copied_runs(material: Material) -> Findings:
     for values, rows in runs[runs.duplicated(times, keep=False)].groupby(times):
         yield Finding(
             ids(rows),
-            f"{len(rows)} runs with {values[0]:.6f} images/s and {values[1]:.6f} s of training",
+            f"{len(rows)} runs with {values[0]:.6f} {together.sample(rows)}/s and {values[1]:.6f} s"
+            " of training",
         )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from ddlbench.analysis import together
 from ddlbench.analysis.together import COMPARED, of_programs
 from ddlbench.audit import SC15, TWELVE_WAYS, Finding, Findings, Material, rule
-from ddlbench.audit._compare import finding_per_row, groups, ids, in_parentheses, timed
+from ddlbench.audit._compare import finding_per_row, groups, ids, in_parentheses, side_of, timed
 
 SIDE_BY_SIDE = (
     "seen in public programs: a Lightning Fabric, an ImageNet script and Horovod's benchmark, whose"
@@ -67,9 +68,10 @@ def common_base(material: Material) -> Findings:
             and fastest["value_rate"] > more * best["value_rate"]
         )
         if is_more and best["low"] > fastest["high"] and fastest["low_rate"] > best["high_rate"]:
+            sample = together.sample(material.runs)
             parts = [
-                f"{row['framework']} with {row['loader']}: "
-                f"efficiency {row['value']:.3f}, {row['value_rate']:.6g} images/s"
+                f"{side_of(row['framework'], row['loader'])}: efficiency {row['value']:.3f},"
+                f" {row['value_rate']:.6g} {sample}/s"
                 for row in (best, fastest)
             ]
             named = (str(best["row"]), str(fastest["row"]))

@@ -36,7 +36,9 @@ def every(
     def plain(
         name: str, title: str, means: str, table: pd.DataFrame, columns: dict[str, str]
     ) -> rows.PageTable:
-        return rows.plain(name, title, means, table, columns, ids, f"tables/{name}.csv")
+        return rows.plain(
+            name, title, means, table, columns, ids, f"tables/{name}.csv", study.sample
+        )
 
     shown = {**tables, "kernels": _beside(study, tables["kernels"])}
     columns = {name: rows.meanings(table.columns) for name, table in EVERY.items()}

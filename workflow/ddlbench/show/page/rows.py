@@ -4,6 +4,7 @@ A run links to its record, its log, what failed of it, and the command that star
 that another table names links to its row. All links are relative to the page's folder.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,6 +20,7 @@ from ddlbench.analysis.together import of_programs, sample, with_roles
 from ddlbench.core import layout, spec
 from ddlbench.core.columns import Column
 from ddlbench.core.formatting import count_of
+from ddlbench.core.program import IMAGES
 from ddlbench.core.record import MLLOG, STEPS
 from ddlbench.core.registry import OWN
 from ddlbench.core.roles import EXTENT, SETTING
@@ -119,9 +121,10 @@ def plain(
     columns: Mapping[str, str],
     ids: set[str],
     file: str = "",
+    sample: str = IMAGES,
 ) -> PageTable:
     """Return the rows of a table as they are, in these columns (name -> explanation); `runs`
-    becomes links.
+    becomes links. `sample` is what the runs count.
 
     Settings that all rows share are told once, above the table; the others come after what the
     table is about. What no row has is left out: the file has it.
@@ -162,13 +165,22 @@ def plain(
             else:
                 cells.append(cell(value))
         rows.append(("", tuple(cells)))
-    heads = tuple((_head(name, text), text) for name, text in columns.items())
+    heads = tuple(
+        (_head(name, text, sample), _counting(text, sample)) for name, text in columns.items()
+    )
     return PageTable(id, title, means, heads, tuple(rows), file)
 
 
-def _head(name: str, means: str) -> str:
+def _counting(means: str, sample: str) -> str:
+    """Return an explanation whose unit, of images, is one of what the runs count."""
+    return re.sub(rf"\[{IMAGES}(/s)?\]$", lambda unit: f"[{sample}{unit[1] or ''}]", means)
+
+
+def _head(name: str, means: str, sample: str) -> str:
     """Return a column's name with its unit: `latency p50 [s]`."""
+    means = _counting(means, sample)
     unit = means[means.rindex("[") :] if means.endswith("]") else ""
+    name = sample if name == IMAGES and unit == f"[{sample}]" else name
     for suffix in (f"_{unit[1:-1]}", "_images_per_s"):
         name = name.removesuffix(suffix) if unit else name
     unit = "" if unit == f"[{name}]" else unit
