@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pandas as pd
@@ -14,6 +14,7 @@ from ddlbench.audit.check import audit
 from ddlbench.audit.material import of_study
 from ddlbench.core.columns import write_csv
 from ddlbench.plan import budget
+from ddlbench.preflight.judge import Problem
 from ddlbench.settings.machine import load_machine
 from ddlbench.show.page import about, write
 
@@ -46,7 +47,9 @@ def of_machine(folder: Path) -> None:
         "all_reduce": {"gloo": {"bytes": 2**26, "seconds": 0.02}},
     }
     found = [rank | {"rank": number, "host": f"node{number}"} for number in (0, 1)]
-    text = json.dumps({"time": 1.79e9, "problems": [f"node1: {EVIL}"], "ranks": found})
+    text = json.dumps(
+        {"time": 1.79e9, "problems": [asdict(Problem(False, f"node1: {EVIL}"))], "ranks": found}
+    )
     (folder / "preflight-test.json").write_text(text)
     row: dict[str, object] = {column.name: None for column in slow_nodes.COLUMNS}
     row |= {

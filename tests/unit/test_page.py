@@ -125,6 +125,7 @@ def test_each_section_has_its_data(page: Path) -> None:
     # Claims that no run can judge stand apart: each table has its head, and one claim.
     assert sections["verdicts"].count("<tr>") == sections["not-testable"].count("<tr>") == 2
     assert missing(sections["preflight"], "64 MiB", "gloo", "20.0 ms") == []
+    assert missing(sections["preflight"], "<td>warning</td><td>node1") == []
     # From a number back to the record: each row that rests on runs leads to theirs, and these to
     # the records.
     for table in ("comparisons", "losses", "planned"):

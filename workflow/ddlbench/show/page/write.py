@@ -27,6 +27,7 @@ from ddlbench.core.files import sha256, write_json, write_text
 from ddlbench.core.formatting import between, count_of, listed
 from ddlbench.core.registry import OWN
 from ddlbench.preflight.__main__ import summary
+from ddlbench.preflight.judge import Problem
 from ddlbench.show.page import explore, numbers, page_tables, picture, rows, sections, shown, spent
 from ddlbench.show.page.about import PageFigure, PageStudy
 
@@ -295,7 +296,7 @@ def _preflight(study: PageStudy, results: Path) -> dict[str, Any] | None:
         lines = summary(preflight["ranks"])
         return {
             "when": rows.day(float(preflight["time"])),
-            "problems": [str(problem) for problem in preflight["problems"]],
+            "problems": [Problem(**problem) for problem in preflight["problems"]],
             "measured": lines[:MEASURED],
             "left": max(0, len(lines) - MEASURED),
             "file": f"{study.up}machines/{study.machine}/{path.name}",
