@@ -128,25 +128,29 @@ def test_click_and_absl(config: Path, source: str, command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("then", "says"),
+    ("then", "says", "hint"),
     [
-        ("", "named no options"),
-        (STEPS.format(steps=5), "it printed last: Epoch 1 | iter 4"),
-        ("time.sleep(1000)", "had not ended after 4 s"),
-        ("while True: print('x' * 10_000)", "no"),
-        ("import no_such_package", "No module named 'no_such_package'"),
-        ("a b", "SyntaxError"),
+        ("", "named no options", "command"),
+        (STEPS.format(steps=5), "it printed last: Epoch 1 | iter 4", "command"),
+        ("time.sleep(1000)", "had not ended after 4 s", "command"),
+        ("while True: print('x' * 10_000)", "no", None),
+        ("import no_such_package", "No module named 'no_such_package'", "--environment"),
+        ("a b", "SyntaxError", None),
+        ("sys.exit('no data')", "no data", None),
     ],
 )
 def test_a_help_that_is_none_is_ended_and_said(
-    config: Path, capfd: pytest.CaptureFixture[str], then: str, says: str
+    config: Path, capfd: pytest.CaptureFixture[str], then: str, says: str, hint: str | None
 ) -> None:
+    """Another environment is only advised where a module was not found."""
     Path("train.py").write_text(PLAIN.format(then=then))
     before = family()
     assert call("train.py") == 0
     assert family() == before
     said = capfd.readouterr().out
-    assert says in said and "--environment" in said
+    assert says in said
+    for word in ("--environment", "key command"):
+        assert (word in said) is (hint is not None and word.endswith(hint))
     text = Path("config/programs/train.yaml").read_text()
     assert missing(text, "# SET: --help", "batch size", "several ranks") == []
     assert sorted(path.name for path in Path().iterdir()) == ["config", "train.py"]
@@ -162,11 +166,35 @@ def test_another_python(config: Path) -> None:
         " argparse.ArgumentParser()\nparser.add_argument(only_there.OPTION)\nparser.parse_args()\nfor"
         ' step in range(4):\n    print(f"step {step} loss 1")\n'
     )
-    path, problem = new_program.write("train.py", "there", "own python", config)
-    assert problem is None and "--batch-size {batch_per_worker}" in path.read_text()
+    path, page = new_program.write("train.py", "there", "own python", config)
+    assert page.problem is None and "--batch-size {batch_per_worker}" in path.read_text()
     assert trial.show("there", 8, 30.0, config) == 0
     with refuses(ConfigError, "no such", "a folder"):
         new_program.write("train.py", "elsewhere", "no such", config)
+
+
+@pytest.mark.parametrize(
+    ("printed", "module"),
+    [
+        ("Traceback\nModuleNotFoundError: No module named 'timm.data'", "timm.data"),
+        ("ModuleNotFoundError: No module named 'apex'\nstep 1\nValueError: no", None),
+        ("Error: no such file", None),
+        ("ImportError: cannot import name 'a' from 'b'", None),
+    ],
+)
+def test_which_module_was_not_found(printed: str, module: str | None) -> None:
+    """What a program can do without is none."""
+    assert new_program.lacked(printed.splitlines()) == module
+
+
+def test_a_module_that_lies_beside_the_program_needs_no_other_python(tmp_path: Path) -> None:
+    (tmp_path / "src/nets").mkdir(parents=True)
+    (tmp_path / "src/nets/__init__.py").touch()
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools/helper.py").touch()
+    for module, folder in (("nets.wide", "src"), ("helper", "tools")):
+        assert f"PYTHONPATH={folder}" in new_program.without(module, None, tmp_path)
+    assert missing(new_program.without("timm", "own", tmp_path), "environment own", "timm") == []
 
 
 @pytest.mark.parametrize("given", ["no.py", "../outside.py", "config"])
@@ -361,8 +389,8 @@ def test_a_program_that_reads_what_lies_beside_it_is_asked_there(config: Path) -
         " argparse.ArgumentParser()\nparser.add_argument(open('options.txt').read())\nopen('log',"
         " 'w').write('')\nparser.parse_args()\n"
     )
-    path, problem = new_program.write("theirs/train.py", None, None, config)
-    assert problem is None and "--batch-size {batch_per_worker}" in path.read_text()
+    path, page = new_program.write("theirs/train.py", None, None, config)
+    assert page.problem is None and "--batch-size {batch_per_worker}" in path.read_text()
     file = load_program("train", path.parent, draft=True)
     assert (file.folder, file.command.split()[:2]) == ("theirs", ["python", "train.py"])
     assert sorted(one.name for one in Path("theirs").iterdir()) == ["options.txt", "train.py"]

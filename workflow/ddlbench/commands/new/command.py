@@ -102,17 +102,11 @@ def new_program(call: Call) -> int:
         )
     if options.program is None:
         raise ConfigError("program: is missing; allowed: the file that trains, such as train.py")
-    path, problem = program.write(
-        options.program, options.name, options.environment, Path("config")
-    )
+    path, page = program.write(options.program, options.name, options.environment, Path("config"))
     print(
         f"{path}: is written; read it, and fill in the lines marked SET. Then: ddlbench new program"
         f" --try {path.stem}"
     )
-    if problem:
-        print(f"--help {problem}")
-        print(
-            "If it needs another Python: --environment <folder>, of an environment that has"
-            " bin/python"
-        )
+    if page.problem:
+        print(*filter(None, [f"--help {page.problem}", page.hint]), sep="\n")
     return 0

@@ -11,6 +11,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -64,12 +65,13 @@ READS = (  # what stands in a source -> how its steps can be read
 @dataclass(frozen=True)
 class Help:
     """The content of --help: options in its order, with their choices; what must be given; why it
-    said nothing, if so.
+    said nothing, if so, and what could be done then.
     """
 
     options: dict[str, list[str]]
     required: list[str]
     problem: str | None = None
+    hint: str | None = None
 
     def named(self, names: list[str]) -> str | None:
         """Return the first of these names that is an option, as it is written; what stands before a
@@ -81,10 +83,8 @@ class Help:
         return next((plain[name] for name in names if name in plain), None)
 
 
-def write(
-    given: str, name: str | None, environment: str | None, config: Path
-) -> tuple[Path, str | None]:
-    """Write config/programs/<name>.yaml. Return it, and the reason if --help gave no output.
+def write(given: str, name: str | None, environment: str | None, config: Path) -> tuple[Path, Help]:
+    """Write config/programs/<name>.yaml. Return it, and what --help said.
 
     Raises ConfigError, of one line.
     """
@@ -104,7 +104,7 @@ def write(
     start = ["python", str(inside)] if script.suffix == ".py" else [f"./{inside}"]
     page = ask(start, environment, home)
     made = text(script, home, start, page, environment)
-    return checked(path, made, lambda: load_program(name, path.parent, draft=True)), page.problem
+    return checked(path, made, lambda: load_program(name, path.parent, draft=True)), page
 
 
 def name_of(script: str) -> str:
@@ -171,7 +171,44 @@ def ask(start: list[str], environment: str | None, home: Path) -> Help:
         if code is None
         else f"ended with code {code} and named no options"
     )
-    return replace(read, problem=f"{how}; it printed last: {last}")
+    problem = f"{how}; it printed last: {last}"
+    return replace(read, problem=problem, hint=_hint(text, code, environment, home))
+
+
+def _hint(text: str, code: int | None, environment: str | None, home: Path) -> str | None:
+    """Return what could be done for a --help that names no options; None where its own error is
+    all that is known.
+    """
+    module = lacked(text.splitlines())
+    if code and module:
+        return without(module, environment, home)
+    if code is None:
+        return "It may have begun to train: write the options that it takes into key command"
+    return None if code else "Write the options that it takes, if any, into key command"
+
+
+def lacked(texts: Iterable[str]) -> str | None:
+    """Return the module that was not found, where this is the last error that was printed."""
+    errors = (re.match(r"\s*(\w+(?:Error|Exception))\b(.*)", text) for text in texts)
+    last = next(iter([error for error in errors if error][::-1]), None)
+    if last is None or last[1] not in ("ModuleNotFoundError", "ImportError"):
+        return None
+    found = re.search(r"No module named '?([\w.]+)", last[2])
+    return found[1] if found else None
+
+
+def without(module: str, environment: str | tuple[str, ...] | None, home: Path) -> str:
+    """Return what could be done for a program whose module is not found."""
+    top = module.split(".")[0]
+    for place in (*home.glob(f"*/{top}.py"), *home.glob(f"*/{top}/__init__.py")):
+        folder = (place.parent if place.stem == top else place.parents[1]).relative_to(home)
+        return f"{place} is module {top}: begin key command with env PYTHONPATH={folder}"
+    named = [environment] if isinstance(environment, str) else [*(environment or ())]
+    where = f"environment {', '.join(named)}" if named else "this Python"
+    return (
+        f"{where} has no module {top}; name another one that has it: key environment (option"
+        " --environment), a folder with bin/python in it"
+    )
 
 
 def search_path() -> str:

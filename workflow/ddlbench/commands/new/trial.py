@@ -21,7 +21,7 @@ from pathlib import Path
 
 from ddlbench.commands.configuration import DEFAULT, load
 from ddlbench.commands.new import candidates
-from ddlbench.commands.new.program import name_of, search_path
+from ddlbench.commands.new.program import lacked, name_of, search_path, without
 from ddlbench.core import living, registry
 from ddlbench.core.files import printable, write_json, write_text
 from ddlbench.core.formatting import count_of
@@ -91,6 +91,9 @@ def show(name: str | None, batch: int, seconds: float, config: Path, workers: in
         )
         if not ended_well:
             print(*_last(heard.last), sep="\n")
+            module = lacked(heard.last)
+            if module:
+                print(without(module, program.environment, Path(program.folder or "")))
         source = Output(spec, partial / FOLDER, partial, heard.lines, [*heard.last])
         if program.reads == "lines" and not program.patterns:
             pattern = _choose(source, file.path)
