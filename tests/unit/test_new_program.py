@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import yaml
 from ddlbench.commands.call import Call
 from ddlbench.commands.main import parser
 from ddlbench.commands.new import batch, candidates, trial
@@ -301,6 +302,40 @@ def test_a_trial_says_what_was_read(config: Path, capfd: pytest.CaptureFixture[s
     assert "read, not proved" in said and "Nothing confirms" in said
     written_now = load_program("train", config / "programs").programs()[0].patterns
     assert written_now == (r"\bstep\s*(?P<step>[\d,]+).*?\bloss\s*(?P<loss>[-+\w.]+)",)
+
+
+def test_a_trial_is_read_again_where_only_its_reading_is_changed(
+    config: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A secret in its command is not kept."""
+    Path("train.py").write_text(
+        "import sys, time\nopen('runs', 'a').write('.')\nprint(sys.argv)\nfor step in range(9):\n"
+        "    time.sleep(0.05); print(f'step {step} loss 1.5 of 2.5', flush=True)"
+    )
+    file, keys = config / "programs/train.yaml", {"lines": "step (?P<step>.+?) loss (?P<loss>\\S+)"}
+    keys |= {"command": "python train.py --token abracadabra", "files": ["train.py"]}
+    shown, runs = [], []
+    for changes, size in (
+        ({}, 8),
+        ({"lines": "step (?P<step>.+?) loss .* of (?P<loss>.+)", "sample": "tokens"}, 8),
+        ({}, 16),
+        ({"command": "python train.py --fast"}, 16),
+    ):
+        keys |= changes
+        file.write_text(yaml.safe_dump(keys))
+        assert trial.show("train", size, 30.0, config) == 0
+        shown.append(capfd.readouterr().out)
+        runs.append(len(Path("runs").read_text()))
+        heard = Path("results/trials/train/printed.jsonl").read_text()
+        assert "step 8" in heard and "abracadabra" not in heard
+    assert runs == [1, 1, 2, 3]
+    assert ["rm -r results/trials/train" in said for said in shown] == [False, True, False, False]
+    assert ["loss 2.5 at first" in said for said in shown] == [False, True, True, True]
+    assert missing(shown[1], "tokens") == []
+    Path("train.py").write_text(f"{Path('train.py').read_text()}\nsys.exit(3)")
+    for _ in range(2):  # a program that failed runs again
+        assert trial.show("train", 16, 30.0, config) == 1
+    assert len(Path("runs").read_text()) == 5
 
 
 @pytest.mark.more

@@ -20,6 +20,7 @@ names or Snakemake's wildcards: `run_log("{run}")` is the pattern of all of them
         machines/<machine>/     preflight-<study>.json and what lies beside it, kept/<sha256>.json, nodes.csv
         compare/                <before>-<after>.csv, .html
         kept/<name>/<study>/<machine>/  what `ddlbench keep` froze; kept/<name>/runs/ has records, by link
+        trials/<program>/       what the last trial of a program left, to be read again
         logs/                   of jobs that belong to no study: prepare, verify, preflight, slurm/
 """
 
@@ -72,6 +73,7 @@ log = _path("{results}/logs/{job}.log")  # of a job that belongs to no study, or
 nodes = _path(
     "{results}/machines/{machine}/nodes.csv"
 )  # what the records of a machine say of its hosts
+trial = _path("{results}/trials/{name}")  # what the last trial of a program printed and left
 kept = _path("{results}/kept/{name}")  # what was frozen under a name
 preflight = _path("{results}/machines/{machine}/preflight-{study}.json")  # what the last one found
 

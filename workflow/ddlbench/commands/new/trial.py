@@ -9,7 +9,6 @@ import os
 import re
 import shlex
 import signal
-import tempfile
 import threading
 import time
 import warnings
@@ -20,7 +19,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from ddlbench.commands.configuration import DEFAULT, load
-from ddlbench.commands.new import candidates
+from ddlbench.commands.new import candidates, kept_trial
+from ddlbench.commands.new.kept_trial import Trial
 from ddlbench.commands.new.program import lacked, name_of, search_path, without
 from ddlbench.core import living, registry
 from ddlbench.core.files import printable, write_json, write_text
@@ -37,6 +37,7 @@ from ddlbench.run.watch import watch
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.program import SET, load_program
+from ddlbench.settings.program import reveal as reveal_program
 
 MOST_HEARD = 20_000  # lines
 SHOWN = 3
@@ -70,53 +71,55 @@ def show(name: str | None, batch: int, seconds: float, config: Path, workers: in
         program, workers=workers, workers_per_node=workers, global_batch=batch * workers, **place
     )
     argv, hidden = reveal(command(spec, machine), machine.name, config / "machines")
-    member: ReadingMember = registry.member("readings", program.reads)
-    with tempfile.TemporaryDirectory() as temporary:
-        partial = Path(temporary).resolve()
-        (partial / FOLDER).mkdir()
-        if program.folder is not None:
-            work.lay_out(Path(program.folder), partial / WORK)
-        write_json(partial / ASSIGNMENT, {"spec": json.loads(spec.to_json()), "resumes": False})
-        heard = Printed(
-            member.line_patterns(spec), float("inf"), lambda: None, labelled=True, logs=False
-        )
-        heard.last = deque(maxlen=MOST_HEARD)
-        took_s, how, ended_well = _run([*argv, str(partial)], partial, hidden, heard, seconds)
-        settings = ", ".join(
-            f"{key} {value}" for key, value in (("batch_per_worker", batch), *program.settings)
-        )
-        print(
-            f"{file.path}: ran for {took_s:.0f} s on {count_of(workers, 'worker')}, with"
-            f" {settings}; {how}"
-        )
-        if not ended_well:
-            print(*_last(heard.last), sep="\n")
-            module = lacked(heard.last)
-            if module:
-                print(without(module, program.environment, Path(program.folder or "")))
-        source = Output(spec, partial / FOLDER, partial, heard.lines, [*heard.last])
-        if program.reads == "lines" and not program.patterns:
-            pattern = _choose(source, file.path)
-            if pattern is None:
-                return 1
-            spec = replace(spec, program=replace(program, patterns=(pattern,)))
-            source = replace(source, spec=spec)
-        try:
-            run = member.read(source)
-        except UnreadError as error:
-            print(f"No steps were read: {error}", *_nearest(spec, heard.last), sep="\n")
-            if program.reads == "lines":
-                print(*_side_by_side(candidates.candidates(source), None), sep="\n")
+    _, secrets = reveal_program(program, programs)
+
+    def run_it(partial: Path) -> Trial:
+        return _run(spec, argv, partial, hidden, secrets, seconds)
+
+    of_what = kept_trial.digest(spec, command(spec, machine), seconds)
+    trial = kept_trial.of(program.name, of_what, run_it)
+    print(*_told_of(trial, spec, file.path), sep="\n")
+    source = Output(spec, trial.folder / FOLDER, trial.folder, trial.lines, trial.last)
+    if program.reads == "lines" and not program.patterns:
+        pattern = _choose(source, file.path)
+        if pattern is None:
             return 1
-        met = meeting.read(partial)
-    print(*_told(spec, heard, run, file.path), *_nearest(spec, heard.last), sep="\n")
+        spec = replace(spec, program=replace(program, patterns=(pattern,)))
+        source = replace(source, spec=spec)
+    member: ReadingMember = registry.member("readings", program.reads)
+    try:
+        run = member.read(source)
+    except UnreadError as error:
+        print(f"No steps were read: {error}", *_nearest(spec, trial.last), sep="\n")
+        if program.reads == "lines":
+            print(*_side_by_side(candidates.candidates(source), None), sep="\n")
+        return 1
+    print(*_told(spec, trial, run, file.path), *_nearest(spec, trial.last), sep="\n")
     if workers > 1:
-        alone = trained_together.says_alone((line.text for line in heard.lines), workers)
+        met = meeting.read(trial.folder)
+        alone = trained_together.says_alone((line.text for line in trial.lines), workers)
         verdict = trained_together.judge(workers, run.told, met, run.says, alone, run.one_clock)
         print(f"ranks train together: {verdict.together}: {verdict.by}")
-    if ended_well:
+    if trial.ended_well:
         print(f"Then: ddlbench new study mine --program {program.name} --workers 1,2")
-    return 0 if ended_well else 1
+    return 0 if trial.ended_well else 1
+
+
+def _told_of(trial: Trial, spec: RunSpec, path: Path) -> Iterable[str]:
+    """Yield what was run, how it ended, and of one that failed what it printed last."""
+    assert spec.program is not None
+    batch = ("batch_per_worker", spec.batch_per_worker)
+    settings = ", ".join(f"{key} {value}" for key, value in (batch, *spec.program.settings))
+    yield (
+        f"{path}: ran for {trial.took_s:.0f} s on {count_of(spec.workers, 'worker')}, with"
+        f" {settings}; {trial.how}"
+    )
+    if trial.again:
+        yield kept_trial.remark(trial)
+    if not trial.ended_well:
+        yield from _last(trial.last)
+        if module := lacked(trial.last):
+            yield without(module, spec.program.environment, Path(spec.program.folder or ""))
 
 
 def _choose(source: Output, path: Path) -> str | None:
@@ -171,34 +174,47 @@ def _last(texts: Iterable[str]) -> Iterable[str]:
 
 
 def _run(
-    argv: list[str], partial: Path, hidden: dict[str, str], heard: Printed, seconds: float
-) -> tuple[float, str, bool]:
-    """Run it for so many seconds at most, and end all that it started.
-
-    Return how long it ran, how it ended, and whether that was well, or our doing.
-    """
+    spec: RunSpec,
+    argv: Sequence[str],
+    partial: Path,
+    hidden: dict[str, str],
+    secrets: Sequence[str],
+    seconds: float,
+) -> Trial:
+    """Run it for so many seconds at most, in an empty folder, and end all that it started."""
+    program = spec.program
+    assert program is not None
+    (partial / FOLDER).mkdir()
+    if program.folder is not None:
+        work.lay_out(Path(program.folder), partial / WORK)
+    write_json(partial / ASSIGNMENT, {"spec": json.loads(spec.to_json()), "resumes": False})
+    member: ReadingMember = registry.member("readings", program.reads)
+    wanted = member.wanted(spec)
+    heard = Printed(wanted, float("inf"), lambda: None, labelled=True, logs=False, secrets=secrets)
+    heard.last = deque(maxlen=MOST_HEARD)
     alarm = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))
-    began_s, alarm.daemon = time.monotonic(), True
+    began_s, alarm.daemon = time.time(), True
     with heard, living.ending_descendants():
         alarm.start()
         paths = {
             "PATH": search_path(),
             "PYTHONPATH": str(registry.PACKAGE.parent),
         }  # as runs have them
-        seen = watch(argv, partial, hidden | paths)
+        seen = watch([*argv, str(partial)], partial, hidden | paths)
         alarm.cancel()
-    if seen.signal is not None:
-        return time.monotonic() - began_s, "then it was ended", True
-    return time.monotonic() - began_s, f"it ended with code {seen.code}", not seen.code
+    ended = seen.signal is not None
+    how = "then it was ended" if ended else f"it ended with code {seen.code}"
+    took_s, last = time.time() - began_s, [*heard.last]
+    return Trial(partial, began_s, took_s, how, ended or not seen.code, heard.lines, last)
 
 
-def _told(spec: RunSpec, heard: Printed, run: Reading, path: Path) -> Iterable[str]:
+def _told(spec: RunSpec, trial: Trial, run: Reading, path: Path) -> Iterable[str]:
     """What was read, for people; `path` is the program's file."""
     assert spec.program is not None
     patterns = [re.compile(pattern) for pattern in spec.program.patterns]
     matched = [
         line
-        for line in heard.lines
+        for line in trial.lines
         if any(log_text.find(pattern, line.text) for pattern in patterns)
     ]
     if matched:
