@@ -75,7 +75,7 @@ def nodes_confounded(material: Material) -> Findings:
     runs = timed(material.runs) if "throughput_images_per_s" in material.runs else material.runs
     for what, rows in groups(runs[runs["hosts"] != ""], [*COMPARED, *WITHOUT_SIDES]):
         sides = {
-            side_of(framework, loader): side["hosts"]
+            side_of(str(framework), str(loader)): side["hosts"]
             for (framework, loader), side in rows.groupby(["framework", "loader"])
             if len(side) > 1
         }

@@ -48,7 +48,8 @@ def of_program(file: ProgramFile, project: Path) -> Batch:
     option = next((name for name, value in options if value == f"{{{key}}}"), None)
     defaults = _defaults(option, file, project) if option else set()
     if len(defaults) == 1:
-        return Batch(key, *defaults, f"the default of {option} in the program's source")
+        (default,) = defaults
+        return Batch(key, default, f"the default of {option} in the program's source")
     return Batch(key, GUESS, f"{CHECK}nothing says which batch this program is meant for")
 
 

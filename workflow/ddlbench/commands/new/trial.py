@@ -189,8 +189,10 @@ def _run(
         work.lay_out(Path(program.folder), partial / WORK)
     write_json(partial / ASSIGNMENT, {"spec": json.loads(spec.to_json()), "resumes": False})
     member: ReadingMember = registry.member("readings", program.reads)
-    wanted = member.wanted(spec)
-    heard = Printed(wanted, float("inf"), lambda: None, labelled=True, logs=False, secrets=secrets)
+    patterns = member.line_patterns(spec)
+    heard = Printed(
+        patterns, float("inf"), lambda: None, labelled=True, logs=False, secrets=secrets
+    )
     heard.last = deque(maxlen=MOST_HEARD)
     alarm = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))
     began_s, alarm.daemon = time.time(), True
