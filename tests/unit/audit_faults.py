@@ -97,6 +97,7 @@ FAULTS: dict[str, Fault] = {
     "printed-rates": set_one(
         printed_samples_per_s=500.0, clock_samples_per_s=900.0, printed_rate_agrees=False
     ),
+    "pauses-known": set_one(pauses_known=False, with_pauses_per_s=400.0),
     "ranks-apart": set_one(
         ranks_together="no", ranks_evidence="a rank was ahead of another by 7 steps"
     ),

@@ -7,7 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ddlbench.run.readings import Line, Output, UnreadError, _counting, _proof, as_fractions, lines
+from ddlbench.run.readings import (
+    Line,
+    Output,
+    UnreadError,
+    _counting,
+    _pauses,
+    _proof,
+    as_fractions,
+    lines,
+)
 from ddlbench.run.readings._values import Evaluation, StepEnd
 
 from tests.unit.programs import spec
@@ -114,7 +123,7 @@ def test_gaps_are_pauses_where_they_are_rare(
     for n in range(100):
         at_s += 1.0 + gaps.get(n, 0.0)
         times.append(at_s)
-    parts, said = _counting.intervals(_counting.Numbering(ends(*times)))
+    parts, said = _pauses.intervals(_counting.Numbering(ends(*times)))
     assert sum(part.pause_s for part in parts) == pytest.approx(pause_s)
     assert bool(said) is doubt
 

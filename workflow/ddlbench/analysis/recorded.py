@@ -89,9 +89,9 @@ ORIGIN = (
     Column(
         "confirmed",
         "boolean",
-        "Whether the run's output is confirmed: its reading is proved, its ranks trained together,"
-        " and no rate that it prints contradicts the clock. An answer that rests on other runs is"
-        " never sure.",
+        "Whether the run's output is confirmed: its reading is proved, its pauses are known, its"
+        " ranks trained together, and no rate that it prints contradicts the clock. An answer that"
+        " rests on other runs is never sure.",
     ),
     Column(
         "initial_weights_sha256",
@@ -153,6 +153,18 @@ COLUMNS = (
         "Of a program: time between its first and last step that was no training, such as"
         " validations and checkpoints. It is in `train_s` and in no rate.",
         "s",
+    ),
+    Column(
+        "with_pauses_per_s",
+        "float64",
+        "Of a program that pauses: its rate with the pauses in it, warm-up included.",
+        "samples/s",
+    ),
+    Column(
+        "pauses_known",
+        "boolean",
+        "Of a program: whether it is known what of its time was training. It is not where more than"
+        " 5 % is in outliers of which nothing but their length says whether they are pauses.",
     ),
     Column(
         "printed_samples_per_s",
@@ -253,6 +265,9 @@ PRINTED = {
     "printed_rate_agrees": "agrees",
 }
 NO_RATE = "the program prints no rate that was read: group samples_per_s"
+PAUSES = ("pauses_s", "with_pauses_per_s", "pauses_known")
+NO_PAUSES = "no pauses were found"
+OURS_VALIDATE = "our own trainings time their validations: validation_s"
 OURS_COUNT = "our own trainings count their steps themselves"
 ONE_NODE = "all ranks ran on one node: their traffic does not pass its network"
 
@@ -295,7 +310,8 @@ def _confirmed(said: Mapping[str, Any]) -> bool | None:
     if "proved" not in said or "together" not in said:
         return None
     agrees = said.get("printed_rate", {}).get("agrees", True)
-    return bool(said["proved"] and said["together"]["ranks"] == "yes" and agrees)
+    known = "gaps" not in said
+    return bool(said["proved"] and said["together"]["ranks"] == "yes" and agrees and known)
 
 
 def prove_by_other_batches(runs: Sequence[dict[str, Any]]) -> None:
@@ -323,8 +339,9 @@ def prove_by_other_batches(runs: Sequence[dict[str, Any]]) -> None:
             run["reading"] = (
                 f"proved by its run at a batch of {other['global_batch']}: as many samples"
             )
-            agrees = run.get("printed_rate_agrees") is not False
-            run |= {"reading_proved": True, "confirmed": run["ranks_together"] == "yes" and agrees}
+            denied = [run.get(name) is False for name in ("printed_rate_agrees", "pauses_known")]
+            confirmed = run["ranks_together"] == "yes" and not any(denied)
+            run |= {"reading_proved": True, "confirmed": confirmed}
 
 
 def _as_many_samples(run: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -365,16 +382,17 @@ def measures(record: Record) -> Values:
     values["run_s"] = train_s(record.last) + begin_and_end_s(record.last, record.events[0].time_s)
     for name in ("data_before_clock_s", "clock_resolution_s"):
         values[name] = record.value(f"ddlbench_{name}")
-    pauses = record.value("ddlbench_reading", {}).get("pauses", {}).get("seconds", 0.0)
-    values["pauses_s"] = (
-        pauses
-        if record.spec.program
-        else Why("our own trainings time their validations: validation_s")
-    )
-    printed = record.value("ddlbench_reading", {}).get("printed_rate")
-    for name, said in PRINTED.items():
+    said = record.value("ddlbench_reading", {})
+    pauses = said.get("pauses", {})
+    values["pauses_s"] = pauses.get("seconds", 0.0)
+    values["with_pauses_per_s"] = pauses.get("with_pauses_per_s", Why(NO_PAUSES))
+    values["pauses_known"] = "gaps" not in said
+    if not record.spec.program:
+        values |= dict.fromkeys(PAUSES, Why(OURS_VALIDATE))
+    printed = said.get("printed_rate")
+    for name, key in PRINTED.items():
         values[name] = (
-            printed[said] if printed else Why(NO_RATE if record.spec.program else OURS_COUNT)
+            printed[key] if printed else Why(NO_RATE if record.spec.program else OURS_COUNT)
         )
     values["data_cached_share"] = record.value("ddlbench_facts", {}).get("data_cached_share")
     values["cores_per_rank"] = _cores_per_rank(record)

@@ -63,6 +63,39 @@ def proved_readings(material: Material) -> Findings:
 
 
 @rule(
+    "warning",
+    "runs.pauses_known runs.throughput_images_per_s",
+    "let the program print a line when it validates or writes a checkpoint, and say it in a pattern"
+    " with (?P<pause>...); or use the recorder",
+    "seen in public programs: validations counted as training; slow steps of a busy machine counted"
+    " as pauses",
+    also=("with_pauses_per_s",),
+)
+def pauses_known(material: Material) -> Findings:
+    """Check that it is known what of a program's time was training.
+
+    Where it prints nothing of its validations and checkpoints, only the length of the time between
+    two lines shows them, and a busy machine makes long times of training, too.
+    """
+    runs = material.runs
+    if "with_pauses_per_s" not in runs:
+        runs = runs.assign(with_pauses_per_s=float("nan"))
+    known = runs["pauses_known"].astype("bool")
+    none = runs["with_pauses_per_s"].isna()
+    yield from each(
+        runs,
+        ~known & ~none,
+        "the rate is {throughput_images_per_s} per s while it trains, {with_pauses_per_s} with what"
+        " counts as pauses for its length alone",
+    )
+    yield from each(
+        runs,
+        ~known & none,
+        "the rate of {throughput_images_per_s} per s has outliers in it that may be pauses",
+    )
+
+
+@rule(
     "error",
     "runs.printed_samples_per_s runs.clock_samples_per_s runs.printed_rate_agrees",
     "state what its rate is of (set rate_of: worker, or leave the group out); if it is of all"

@@ -13,7 +13,7 @@ from typing import Any
 from ddlbench.core.formatting import count_of
 from ddlbench.core.spec import RunSpec
 from ddlbench.core.step_rows import StepRow
-from ddlbench.run.readings import _counting, _proof
+from ddlbench.run.readings import _counting, _pauses, _proof
 from ddlbench.run.readings._proof import MAY_BE_STEPS as MAY_BE_STEPS
 from ddlbench.run.readings._values import (
     Evaluation,
@@ -49,6 +49,7 @@ def reading(
     evaluations: Sequence[Evaluation] = (),
     *,
     paused_s: Sequence[float] = (),
+    hinted_s: Sequence[float] = (),
     step_s: float | None = None,
     **evidence: Any,
 ) -> Reading:
@@ -56,7 +57,8 @@ def reading(
 
     Where steps lie between two points, each of them took an equal share. A step without samples has
     those of the global batch. `paused_s` are times at which the program does something else,
-    `step_s` is how long a step takes by its own word, `evidence` fields of `_proof.Facts`. Raises
+    `hinted_s` those at which its words say that it may, `step_s` is how long a step takes by its
+    own word, `evidence` fields of `_proof.Facts`. Raises
     UnreadError if there are fewer than two points, numbers that count no steps, or a contradiction;
     NotFiniteError of a loss that is no finite number.
     """
@@ -81,7 +83,7 @@ def reading(
             " in between are unknown. Let it print unbuffered: print(..., flush=True), python -u,"
             " or stdbuf -oL before the command"
         )
-    parts, doubt = _counting.intervals(of, paused_s, step_s)
+    parts, doubt = _pauses.intervals(of, paused_s, hinted_s)
     run = Reading(
         of.ends[0].time_s, _rows(spec, of, parts), [*evaluations], dict.fromkeys(UNSPLIT, TOTAL)
     )
@@ -139,7 +141,7 @@ def _checked(point: StepEnd) -> StepEnd:
 
 
 def _rows(
-    spec: RunSpec, of: _counting.Numbering, parts: Sequence[_counting.Interval]
+    spec: RunSpec, of: _counting.Numbering, parts: Sequence[_pauses.Interval]
 ) -> list[StepRow]:
     """Return each rank's row of each step.
 
@@ -149,12 +151,12 @@ def _rows(
     first = of.ends[0]
     for part in parts:
         before = 0
-        if part.why == "epoch" and of.per_epoch and part.start.step % of.per_epoch:
+        if part.why == _pauses.EPOCH and of.per_epoch and part.start.step % of.per_epoch:
             before = of.per_epoch - int(part.start.step % of.per_epoch)
         for place in range(1, part.steps + 1):
             number, last = int(part.start.step - first.step) + place - 1, place == part.steps
             at_s = part.start.time_s - first.time_s + place * part.each_s
-            at_s += part.pause_s if place > before or part.why != "epoch" else 0.0
+            at_s += part.pause_s if place > before or part.why != _pauses.EPOCH else 0.0
             rows += shares(
                 spec,
                 number,
@@ -166,7 +168,7 @@ def _rows(
 
 
 def _tell_pauses(
-    run: Reading, spec: RunSpec, parts: Sequence[_counting.Interval], doubt: str
+    run: Reading, spec: RunSpec, parts: Sequence[_pauses.Interval], doubt: str
 ) -> None:
     """Record and print the time that was not training, with the rates without and with it."""
     pauses = [part for part in parts if part.pause_s]

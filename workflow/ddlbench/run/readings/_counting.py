@@ -1,8 +1,8 @@
-"""Numbers that a program tells become numbers of steps over the whole run, and times between them
-become steps.
+"""Numbers that a program tells become numbers of steps over the whole run, and lines that came
+together get times that they can have.
 
-Programs count each epoch anew, print now and then, stop to validate, and print through a pipe that
-keeps lines back. All functions here are pure.
+Programs count each epoch anew, print now and then, and print through a pipe that keeps lines back.
+All functions here are pure.
 """
 
 from __future__ import annotations
@@ -25,15 +25,6 @@ TOGETHER = (
 )
 FEW_BURSTS = 3
 AT_ONCE_S = 5e-4  # between two lines on average: about as long as they take through a pipe
-RARE = 0.05  # of the intervals: what is longer more often is how the program trains
-FEW = 8  # intervals, of which nobody can tell what is usual
-PAUSES_APART = 10  # intervals at least lie between pauses that nothing but their length tells
-# a gap is longer than the usual by so many standard deviations, as the median of deviations tells
-# them
-SPREADS = 8
-LONGER = 0.5  # and by this share of the usual
-STEPS_LONG = 2.5  # steps at least fit into a gap: less is a slow step
-LATE = 0.7  # of the usual: a shorter interval beside a longer one shows a line that came late
 
 
 @dataclass
@@ -263,27 +254,6 @@ def _length(points: Sequence[StepEnd], epochs: Sequence[int], every: int, said: 
     return length
 
 
-@dataclass(frozen=True)
-class Interval:
-    """The time between two points: so many steps in so long, of which `pause_s` was something
-    else.
-    """
-
-    start: StepEnd
-    end: StepEnd
-    took_s: float
-    pause_s: float = 0.0
-    why: str = ""
-
-    @property
-    def steps(self) -> int:
-        return int(self.end.step - self.start.step)
-
-    @property
-    def each_s(self) -> float:
-        return (self.took_s - self.pause_s) / self.steps
-
-
 def in_bursts(ends: Sequence[StepEnd]) -> tuple[list[StepEnd], int]:
     """Return the points with times that they can have, and how many bursts they came in; 0 if they
     came one by one.
@@ -324,68 +294,3 @@ def in_bursts(ends: Sequence[StepEnd]) -> tuple[list[StepEnd], int]:
                 time_s=ends[a].time_s + rate * (ends[n].step - ends[a].step)
             )
     return placed, len(last)
-
-
-def intervals(
-    of: Numbering, paused_s: Sequence[float] = (), usual_s: float | None = None
-) -> tuple[list[Interval], str]:
-    """Return the intervals between points, with what in them is no training; and what else to say
-    of gaps.
-
-    `paused_s` are times at which the program says that it does something else: a line of a
-    validation. What takes longer than usual over an epoch's end or such a line is a pause. Other
-    gaps are, where they are rare. `usual_s` is a step's time as the program prints it, which tells
-    pauses from slow steps.
-    """
-    pairs = [
-        Interval(a, b, max(b.time_s - a.time_s, 0.0))
-        for a, b in itertools.pairwise(of.ends)
-        if b.step > a.step
-    ]
-    marked = sorted(paused_s)
-    why = [
-        _why(place, pair, of.first_of_epoch, marked) for place, pair in enumerate(pairs, start=1)
-    ]
-    plain = [pair for pair, reason in zip(pairs, why, strict=True) if not reason]
-    if len(plain) < 2:
-        return pairs, ""
-    usual = statistics.median(
-        each for pair in plain for each in [pair.each_s] * min(pair.steps, 1000)
-    )
-    spread = 1.4826 * statistics.median(abs(pair.each_s - usual) for pair in plain)
-    most = usual * (1 + LONGER) + SPREADS * spread
-    gaps = [n for n, pair in enumerate(pairs) if not why[n] and pair.each_s > most]
-    gaps = [n for n in gaps if pairs[n].took_s - pairs[n].steps * usual > STEPS_LONG * usual]
-    gaps = [
-        n for n in gaps if all(pair.each_s >= LATE * usual for pair in pairs[max(n - 1, 0) : n + 2])
-    ]
-    apart = all(b - a >= PAUSES_APART for a, b in itertools.pairwise(gaps))
-    told = usual_s is not None and abs(usual_s - usual) <= 0.1 * usual
-    are_pauses = len(plain) >= FEW and (len(gaps) <= RARE * len(pairs) or apart or told)
-    found = []
-    for n, pair in enumerate(pairs):
-        long = pair.took_s - pair.steps * usual
-        reason = why[n] or ("gap" if n in gaps and are_pauses else "")
-        over = long > pair.steps * (0.1 * usual + 2 * spread) if why[n] else bool(reason)
-        found.append(
-            Interval(pair.start, pair.end, pair.took_s, long, reason) if reason and over else pair
-        )
-    if gaps and not are_pauses:
-        return (
-            found,
-            (
-                f"{len(gaps)} of {len(pairs)} intervals are outliers, and count as training:"
-                " validation or slow data? A pattern with (?P<pause>...) says which lines are of"
-                " something else"
-            ),
-        )
-    return found, ""
-
-
-def _why(place: int, pair: Interval, first_of_epoch: set[int], marked: Sequence[float]) -> str:
-    """Return why an interval may contain something else than training; empty if there is no sign of
-    it.
-    """
-    if any(pair.start.time_s <= at_s <= pair.end.time_s for at_s in marked):
-        return "line"
-    return "epoch" if place in first_of_epoch else ""

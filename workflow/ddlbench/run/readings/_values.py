@@ -54,6 +54,7 @@ class StepEnd(NamedTuple):
     samples: float | None = None  # of the step, over all ranks
     epoch: float | None = None  # by its own count
     total: float | None = None  # steps of its epoch, as it prints them beside the step
+    step_s: float | None = None  # how long a step took by what the same line prints, in any unit
 
 
 class Evaluation(NamedTuple):

@@ -25,6 +25,7 @@ from ddlbench.run.readings import (
     Reading,
     StepEnd,
     UnreadError,
+    _pauses,
     _proof,
     as_fractions,
     reading,
@@ -32,6 +33,12 @@ from ddlbench.run.readings import (
 
 number = log_text.number
 EVERY_LINE = re.compile("")
+# Words of lines that programs print when they do something else than train.
+ELSE = re.compile(
+    r"(?<![a-z])(?:val(?:id(?:ation|at(?:e|ed|ing))?)?|eval(?:uation|uat(?:e|ed|ing))?|test(?:ing)?"
+    r"|checkpoint(?:s|ing|ed)?|ckpts?|sav(?:e|ed|ing))(?![a-z])",
+    re.I,
+)
 
 
 def line_patterns(spec: RunSpec) -> list[re.Pattern[str]]:
@@ -76,6 +83,7 @@ def read(source: Output) -> Reading:
     points = _points(of_steps, found, source.spec, program)
     if not points:
         raise UnreadError(_unmatched(source, patterns, program))
+    points = _with_step_times(points, of_steps, source.spec)
     evaluations, percent = _evaluations(found)
     paused_s = [match.line.time_s for match in found if _is_pause(match, program)]
     run = reading(
@@ -83,6 +91,7 @@ def read(source: Output) -> Reading:
         points,
         as_fractions(evaluations, program.top1_in, percent),
         paused_s=sorted([*paused_s, *others_s]),
+        hinted_s=_hints(source.lines, of_steps),
         step_s=_step_s(of_steps, points),
         **_evidence(of_steps, points, source.spec),
         printed_rates=as_one_rate([match.value("samples_per_s") for match in found]),
@@ -419,6 +428,49 @@ def _step_s(of_steps: Sequence[Match], points: Sequence[StepEnd]) -> float | Non
         ):
             told.append((abs(math.log(ratio)), ratio * usual))
     return min(told)[1] if told else None
+
+
+def _with_step_times(
+    points: list[StepEnd], of_steps: Sequence[Match], spec: RunSpec
+) -> list[StepEnd]:
+    """Return the points with the time of a step that their lines print: of several numbers the one
+    that follows the clock best.
+    """
+    if len(of_steps) != len(points):
+        return points
+    clock = _clock(points)
+    rates = [match.value("samples_per_s") for match in of_steps]
+    series = [
+        [
+            (point.samples or spec.global_batch) / rate if rate and rate > 0 else None
+            for point, rate in zip(points, rates, strict=True)
+        ]
+    ]
+    texts = [match.found.text for match in of_steps]
+    series += [told for _, told in log_text.seconds_of_a_step(texts)]
+    best: tuple[float, list[float | None]] | None = None
+    for told in series:
+        ratios = [c / s for s, c in zip(told[1:], clock, strict=True) if s and c]
+        if len(ratios) >= max(3, len(clock) / 2):
+            apart = _pauses.follows(ratios)
+            best = min(best or (apart, told), (apart, told), key=lambda one: one[0])
+    if best is None:
+        return points
+    return [point._replace(step_s=step_s) for point, step_s in zip(points, best[1], strict=True)]
+
+
+def _hints(lines: Sequence[Line], of_steps: Sequence[Match]) -> list[float]:
+    """Return when the rank that tells the steps printed words of something else than training, in
+    lines of their own.
+    """
+    if not of_steps:
+        return []
+    rank, counted = of_steps[0].line.rank, {id(match.line) for match in of_steps}
+    return sorted(
+        line.time_s
+        for line in lines
+        if line.rank == rank and id(line) not in counted and ELSE.search(log_text.plain(line.text))
+    )
 
 
 def _evidence(

@@ -201,6 +201,7 @@ HEADS |= {
     "hosts": "hosts",
 }
 OF_PROGRAMS = {"reading_proved": "reading proved", "ranks_together": "ranks together"}
+OF_PROGRAMS |= {"with_pauses_per_s": "with pauses [1/s]"}
 PER = {"[%]": 0.01, "[GB]": 1e9, "[kJ]": 1e3}
 MEANS = {column.name: column.means for column in EVERY["runs"].columns}
 MEANS |= {name: role.means for name, role in spec.ROLES.items()}
