@@ -82,13 +82,13 @@ def pauses_known(material: Material) -> Findings:
         runs = runs.assign(with_pauses_per_s=float("nan"))
     known = runs["pauses_known"].astype("bool")
     none = runs["with_pauses_per_s"].isna()
-    yield from each(
+    yield from finding_per_row(
         runs,
         ~known & ~none,
         "the rate is {throughput_images_per_s} per s while it trains, {with_pauses_per_s} with what"
         " counts as pauses for its length alone",
     )
-    yield from each(
+    yield from finding_per_row(
         runs,
         ~known & none,
         "the rate of {throughput_images_per_s} per s has outliers in it that may be pauses",

@@ -12,6 +12,7 @@ import re
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ddlbench.core.files import opened
 from ddlbench.core.mllog import Event, events, read_log
@@ -66,7 +67,7 @@ def read(source: Output) -> Reading:
     paused = [
         event.time_s for event in log if event.key in ("eval_start", "eval_stop", "eval_accuracy")
     ]
-    evidence: dict[str, float | None] = {"printed_batch": batch}
+    evidence: dict[str, Any] = {"printed_batch": batch}
     if unit == "epochs":
         evidence["printed_samples_per_epoch"] = samples
     told = {event.metadata.get("step") or event.metadata.get("step_num") for event in log}

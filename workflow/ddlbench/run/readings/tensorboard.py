@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from ddlbench.core.program import Program
 from ddlbench.core.spec import RunSpec
@@ -85,7 +86,7 @@ def read(source: Output) -> Reading:
                 **{field: one.value}
             )
     evaluations = as_fractions([seen[step] for step in sorted(seen)], program.top1_in)
-    evidence = (
+    evidence: dict[str, Any] = (
         {"printed_samples_per_step": float(source.spec.global_batch)} if axis == "sample" else {}
     )
     run = reading(source, points, evaluations, paused_s=[e.time_s for e in evaluations], **evidence)
