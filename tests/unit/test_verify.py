@@ -155,7 +155,7 @@ def test_a_list_of_files_that_misleads(forms: dict[str, Path]) -> None:
     listed = raw.list_path(forms["raw"], Manifest.read(forms["raw"]), "train")
     listed.write_text(listed.read_text().replace(" 1\n", " 2\n", 1))
     (problem,) = verify([forms["raw"]])
-    assert missing(problem, f"{listed}: ", "remove") == []
+    assert missing(problem, f"{listed}: ", "delete") == []
     listed.unlink()
     assert verify([forms["raw"]]) == []
 
@@ -171,7 +171,7 @@ def test_a_run_refuses_a_list_that_is_newer_than_the_form(
     assert index(folder) == []
     path.write_bytes(before[::-1])
     (said,) = index(folder)
-    assert missing(said, f"{path}: ", "changed", "remove", "made again") == []
+    assert missing(said, f"{path}: ", "changed", "delete", "rebuilt") == []
     path.unlink()
     assert index(folder) == []
     assert path.read_bytes() == before
