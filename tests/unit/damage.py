@@ -294,7 +294,7 @@ WEBDATASET: dict[str, Damage] = {
     ),
     "where the index says a picture lies": index(
         lambda data: data.replace(b" 1536 ", b" 1537 "),
-        f"{TAR}: record 0: its picture does not lie",
+        f"{TAR}: record 0: the .idx has a wrong offset",
     ),
 }
 DAMAGE = {

@@ -93,11 +93,12 @@ def test_lines_that_come_in_bursts_have_no_times_of_their_own() -> None:
     """40 lines of steps of 0.1 s, kept back until 10 are there."""
     came = ends(*[1.0 + n // 10 for n in range(40)])
     placed, bursts = _counting.in_bursts(came)
-    assert bursts == 4
+    assert bursts == [9, 19, 29, 39]
     took = [b.time_s - a.time_s for a, b in itertools.pairwise(placed)]
     assert took == pytest.approx([0.1] * 39)
+    assert _counting.told_steps(_counting.Numbering(placed), bursts) == [[9, 1], [10, 3]]
     one_by_one = ends(*[0.1 * n for n in range(40)])
-    assert _counting.in_bursts(one_by_one) == (one_by_one, 0)
+    assert _counting.in_bursts(one_by_one) == (one_by_one, [])
     with pytest.raises(UnreadError, match="40 lines came in 2 bursts"):
         _counting.in_bursts(ends(*[1.0 + n // 20 for n in range(40)]))
 

@@ -62,6 +62,9 @@ def test_steps_told_now_and_then_share_the_time_between(tmp_path: Path) -> None:
         (n, pytest.approx(0.1 + 0.02 * (n - 9))) for n in range(10, 15)
     ]
     assert made.remarks["told_every_steps"] == 10
+    assert made.remarks["told_steps"] == [[10, 1], [5, 1]]
+    each = read("lines", source(tmp_path, [f"step {step} loss 1" for step in range(4)]))
+    assert "told_steps" not in each.remarks
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,24 @@ def test_whole_epochs_count_where_there_are_several() -> None:
     assert cut([0.0, 0.0, 0.0], 3) == (1, 1)
 
 
+def test_of_a_program_whole_lines_are_cut() -> None:
+    """Steps between two lines share a mean: they are one value, and MSER-5 counts lines."""
+
+    def lines(*mean_s: float, every: int = 10) -> times.Cut:
+        steps = pd.Series([one for one in mean_s for _ in range(every)])
+        return times.cut(steps, len(steps), [every] * len(mean_s))
+
+    assert lines(5.0, 4.0, *[1.0, 1.01] * 20) == times.Cut(20, 20, True)
+    assert lines(1.0, 1.2, 0.9, 1.1, 0.9) == times.Cut(10, 10, None)
+    assert lines(1.0) == times.Cut(0, 0, False)
+    assert lines(*[1.0, 0.99] * 30, every=3).steps % 3 == 0
+    uneven = pd.Series([9.0] * 7 + [1.0] * 12)
+    assert times.cut(uneven, 19, [7, 4, 4, 4, 4]).steps == 7
+    assert times.cut(pd.Series([9.0, 1, 1, 1]), 4, [1] * 4) == times.cut(
+        pd.Series([9.0, 1, 1, 1]), 4
+    )
+
+
 def test_few_repeats_have_students_interval_and_one_has_none() -> None:
     three = intervals.over_repeats([90, 100, 110])
     logs = np.log([90, 100, 110])

@@ -98,7 +98,7 @@ def run(record: Record) -> Run | None:
     }
     if WHOLE not in seconds:
         return None
-    steps = times.after_warm_up(record.steps, record.spec)
+    steps = times.after_warm_up(record)
     hosts = [str(rank.get("host")) for rank in record.value("ddlbench_ranks", [])]
     of_host: dict[str, dict[str, float]] = {}
     if len(hosts) == record.spec.workers:

@@ -136,7 +136,7 @@ def host_epochs(record: Record) -> Iterator[HostEpoch]:
     hosts = [rank.get("host") for rank in ranks]
     if not record.success or not record.timed or len(hosts) != spec.workers or len(set(hosts)) < 2:
         return
-    steps = times.after_warm_up(record.steps, spec)
+    steps = times.after_warm_up(record)
     images = steps.groupby("step")["images"]
     steps = steps[
         images.transform("min") == images.transform("max")

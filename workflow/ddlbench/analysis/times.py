@@ -14,10 +14,9 @@ import pandas as pd
 from ddlbench.analysis import outliers
 from ddlbench.analysis.record import Record
 from ddlbench.analysis.scaling import throughput
-from ddlbench.analysis.warm_up import warm_up
+from ddlbench.analysis.warm_up import warm_up, warm_up_in_means
 from ddlbench.core.columns import PROFILER, SHARING, UNKNOWN, Column, Values, Why
 from ddlbench.core.mllog import Event, train_s
-from ddlbench.core.spec import RunSpec
 from ddlbench.core.step_rows import COMPUTE, STEP_PARTS
 
 EPOCH_START = (
@@ -102,6 +101,10 @@ COLUMNS = (
         "Int64",
     ),
 )
+# Columns that say how times of single steps differ.
+OF_STEPS = ("step_p5_s", "step_p95_s", "step_max_s", "stalls")
+MEANS_ALONE = "it prints a line every few steps: the times of single steps are not known"
+FEW_LINES = "too few lines to tell"
 MEDIANS = (
     Column("run", "str", "The run, a timed one."),
     *(
@@ -114,12 +117,12 @@ MEDIANS = (
 @dataclass(frozen=True)
 class Cut:
     """The cut at the beginning of a run: how many steps are warm-up, and how many are not counted;
-    `steady`: whether the rest is.
+    `steady`: whether the rest is, None if nobody can tell.
     """
 
     warm_up: int
     steps: int
-    steady: bool
+    steady: bool | None
 
 
 def step_s(steps: pd.DataFrame) -> pd.Series[float]:
@@ -131,15 +134,17 @@ def step_s(steps: pd.DataFrame) -> pd.Series[float]:
     return longest
 
 
-def cut(step_times: pd.Series[float], an_epoch: int) -> Cut:
+def cut(step_times: pd.Series[float], an_epoch: int, told: Sequence[int] = ()) -> Cut:
     """Return which steps do not count, for a run with these step times and so many steps in an
-    epoch.
+    epoch. `told`: of a program, how many steps in turn share one mean time; then these are cut.
 
     Warm-up ends where `warm_up.py` says. The first step of a later epoch waits for its
     loader, which is no warm-up, so it is not looked at. If the run has more than one epoch, the
     rest of the epoch in which warm-up ends is cut as well: in a part of an epoch its start would
     count too much or not at all. At least one epoch is left.
     """
+    if max(told, default=1) > 1:
+        return _cut_means(step_times, told)
     seen = [n for n in range(len(step_times)) if n == 0 or n % an_epoch or an_epoch == 1]
     looked_at = step_times.to_numpy()[seen]
     cut_steps, steady = warm_up(looked_at) if looked_at.any() else (1, False)
@@ -152,10 +157,36 @@ def cut(step_times: pd.Series[float], an_epoch: int) -> Cut:
     return Cut(ends, ends, steady)
 
 
-def after_warm_up(steps: pd.DataFrame, spec: RunSpec) -> pd.DataFrame:
+def _cut_means(step_times: pd.Series[float], told: Sequence[int]) -> Cut:
+    """Return which steps do not count, of a program that prints a line every so many."""
+    ends = np.minimum(np.cumsum(told), len(step_times))
+    ends = np.unique(np.append(ends, len(step_times)))
+    starts = np.append(0, ends[:-1])
+    means = np.add.reduceat(step_times.to_numpy(), starts) / (ends - starts)
+    lines, steady = warm_up_in_means(means) if means.any() else (1, False)
+    steps = int(ends[lines - 1]) if lines else 0
+    return Cut(steps, steps, steady)
+
+
+def told_steps(record: Record) -> list[int]:
+    """Return how many steps in turn share one mean time, of a program that prints a line every so
+    many; empty where each step has its own.
+    """
+    said = record.value("ddlbench_reading", {})
+    every = said.get("told_every_steps")
+    in_turn = said.get("told_steps") or ([[every, record.steps["step"].nunique()]] if every else [])
+    return [steps for steps, count in in_turn for _ in range(count)]
+
+
+def cut_of(record: Record) -> Cut:
+    """Return which steps of a run do not count."""
+    times = step_s(record.steps)
+    return cut(times, len(times) // record.spec.epochs, told_steps(record))
+
+
+def after_warm_up(record: Record) -> pd.DataFrame:
     """Return the steps that count; none if warm-up was all there is."""
-    times = step_s(steps)
-    return steps[steps["step"] >= cut(times, len(times) // spec.epochs).steps]
+    return record.steps[record.steps["step"] >= cut_of(record).steps]
 
 
 def wall_s(steps: pd.DataFrame) -> pd.Series[float]:
@@ -166,7 +197,7 @@ def wall_s(steps: pd.DataFrame) -> pd.Series[float]:
 
 def medians(record: Record) -> dict[str, float | str | None]:
     """Return a timed run's row of table `step_times`."""
-    timed = after_warm_up(record.steps, record.spec)
+    timed = after_warm_up(record)
     names = [name for name in STEP_PARTS if name not in _why_unknown(record)]
     return {
         "run": record.spec.id,
@@ -188,13 +219,16 @@ def measures(record: Record) -> Values:
     values["train_s"] = train_s(record.last)
     times = step_s(record.steps)
     an_epoch = len(times) // spec.epochs
-    gone = cut(times, an_epoch)
+    gone, told = cut_of(record), told_steps(record)
     values |= {
         "warm_up_steps": gone.warm_up,
         "cut_steps": gone.steps,
         "timed_steps": len(times) - gone.steps,
     }
-    values |= {"steady": gone.steady} | _spread(times[times.index >= gone.steps], an_epoch)
+    values["steady"] = Why(FEW_LINES) if gone.steady is None else gone.steady
+    values |= _spread(times[times.index >= gone.steps], an_epoch)
+    if max(told, default=1) > 1:
+        values |= dict.fromkeys(OF_STEPS, Why(MEANS_ALONE))
     values |= _measures_after_warm_up(record.steps[record.steps["step"] >= gone.steps], record)
     rest = spec.full_epochs - spec.epochs
     if not rest:

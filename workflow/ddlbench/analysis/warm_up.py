@@ -6,6 +6,9 @@ from numpy.typing import ArrayLike
 from ddlbench.analysis.outliers import outlier_limit, step_times
 
 BATCH = 5  # steps of a batch of MSER-5
+# Mean times of lines: with fewer, MSER-5 cuts more than the first of a third of even runs, and says
+# of every tenth to third that it is not steady.
+FEWEST_MEANS = 10
 
 
 def warm_up(step_s: ArrayLike) -> tuple[int, bool]:
@@ -40,3 +43,16 @@ def warm_up(step_s: ArrayLike) -> tuple[int, bool]:
     )  # the first of equal values, in spite of rounding
     cut = best * size + (len(x) - count * size if best else 0)
     return max(1, cut), best < 0.9 * (allowed - 1) or best == 0
+
+
+def warm_up_in_means(mean_s: ArrayLike) -> tuple[int, bool | None]:
+    """Return how many of the first mean times are warm-up, and whether the rest is steady.
+
+    `mean_s`: mean times of a step between two lines of a program [s]. They are what is independent:
+    the steps between two lines have no times of their own. Of fewer than 10 only the first is cut,
+    and nobody can tell whether the rest is steady (None); a single one is all there is.
+    """
+    x = step_times(mean_s)
+    if len(x) < 2:
+        return 0, False
+    return warm_up(x) if len(x) >= FEWEST_MEANS else (1, None)

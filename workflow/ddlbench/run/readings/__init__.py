@@ -79,7 +79,7 @@ def reading(
     of.ends, bursts = _counting.in_bursts(of.ends)
     if bursts and source.again_s:
         raise UnreadError(
-            f"{len(of.ends)} lines came in {bursts} bursts, and the run was interrupted: the steps"
+            f"{len(of.ends)} lines came in {len(bursts)} bursts, and the run was interrupted: the steps"
             " in between are unknown. Let it print unbuffered: print(..., flush=True), python -u,"
             " or stdbuf -oL before the command"
         )
@@ -93,10 +93,12 @@ def reading(
     every = max(part.steps for part in parts)
     if every > 1:
         run.remarks["told_every_steps"] = every
+    if every > 1 or bursts:
+        run.remarks["told_steps"] = _counting.told_steps(of, bursts)
     if bursts:
-        run.remarks["bursts"] = bursts
+        run.remarks["bursts"] = len(bursts)
         print(
-            f"{len(of.ends)} lines came in {bursts} bursts: steps have mean times; let it print"
+            f"{len(of.ends)} lines came in {len(bursts)} bursts: steps have mean times; let it print"
             " unbuffered",
             flush=True,
         )

@@ -254,9 +254,9 @@ def _length(points: Sequence[StepEnd], epochs: Sequence[int], every: int, said: 
     return length
 
 
-def in_bursts(ends: Sequence[StepEnd]) -> tuple[list[StepEnd], int]:
-    """Return the points with times that they can have, and how many bursts they came in; 0 if they
-    came one by one.
+def in_bursts(ends: Sequence[StepEnd]) -> tuple[list[StepEnd], list[int]]:
+    """Return the points with times that they can have, and the places of the last point of each
+    burst; none if they came one by one.
 
     Lines that were kept back come together, when 4 KiB are full: the last of a burst is on time,
     the others get times on a line between two bursts. Raises UnreadError if there are too few
@@ -264,7 +264,7 @@ def in_bursts(ends: Sequence[StepEnd]) -> tuple[list[StepEnd], int]:
     """
     took = [max(b.time_s - a.time_s, 0.0) for a, b in itertools.pairwise(ends)]
     if len(took) < 4:
-        return [*ends], 0
+        return [*ends], []
     mean = sum(took) / len(took)
     if mean < AT_ONCE_S:
         raise UnreadError(
@@ -274,7 +274,7 @@ def in_bursts(ends: Sequence[StepEnd]) -> tuple[list[StepEnd], int]:
         )
     close = [one <= TOGETHER * mean for one in took]
     if sum(close) < len(took) / 2:
-        return [*ends], 0
+        return [*ends], []
     last = [n for n in range(len(ends)) if n == len(ends) - 1 or not close[n]]
     if len(last) < FEW_BURSTS:
         raise UnreadError(
@@ -293,4 +293,14 @@ def in_bursts(ends: Sequence[StepEnd]) -> tuple[list[StepEnd], int]:
             placed[n] = ends[n]._replace(
                 time_s=ends[a].time_s + rate * (ends[n].step - ends[a].step)
             )
-    return placed, len(last)
+    return placed, last
+
+
+def told_steps(of: Numbering, bursts: Sequence[int]) -> list[list[int]]:
+    """Return how many steps have one mean time, from the first to the last: those between two
+    lines, or two bursts of lines. Each item is a number of steps, and how often it comes in turn.
+    """
+    places = bursts if bursts else range(len(of.ends))
+    ends = [of.ends[place].step for place in places]
+    steps = [round(b - a) for a, b in itertools.pairwise([of.ends[0].step, *ends]) if b > a]
+    return [[size, len([*some])] for size, some in itertools.groupby(steps)]
