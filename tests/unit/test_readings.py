@@ -497,6 +497,14 @@ def test_a_running_total_is_not_the_samples_of_a_step(tmp_path: Path) -> None:
         read("table", of)
 
 
+def test_a_row_of_a_whole_epoch_asks_for_no_steps_of_one(tmp_path: Path) -> None:
+    """Its steps are counted by another column."""
+    of = source(tmp_path, [], reads="table")
+    rows = "".join(f"0,{n},{n},1.5\n" for n in range(1, 8))
+    (of.folder / "a.csv").write_text(f"epoch,step,time,loss\n{rows}0,,8,1.4\n")
+    assert len(taken(read("table", of))) == 6
+
+
 def mlperf(name: str, value: object, ms: float, **metadata: object) -> str:
     return ":::MLLOG " + json.dumps(
         {"key": name, "value": value, "time_ms": ms, "metadata": metadata}

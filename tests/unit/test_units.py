@@ -319,6 +319,39 @@ def test_one_epoch_of_the_declared_size_is_a_proof(tmp_path: Path) -> None:
     ).proof.proved
 
 
+@pytest.mark.parametrize(
+    "says",
+    [
+        ("epoch {e}: val loss 0.5", r"epoch (?P<epoch>\d+): val loss (?P<eval_loss>\S+)"),
+        ("epoch {e}: 41.0% right", r"epoch (?P<epoch>\d+): (?P<top1>\S+%) right"),
+        ("epoch {e}: saved", r"epoch (?P<epoch>\d+): (?P<pause>saved)"),
+        ("step {n}: val loss 0.5", r"step (?P<step>\d+): val loss (?P<eval_loss>\S+)"),
+    ],
+)
+def test_where_a_validation_stands_is_no_progress(tmp_path: Path, says: tuple[str, str]) -> None:
+    """A line of a validation with a group epoch asked for steps_per_epoch; one with a group step
+    ended the step before, and all of the validation counted as training.
+    """
+    printed, now = [], 0.0
+    for n in range(60):
+        now += 1.0
+        if n % 20 == 19:
+            printed.append((now + 8.0, says[0].format(e=n // 20, n=n)))
+            now += 8.0
+        printed.append((now + 0.01, f"step {n} | loss 1.5"))
+    made = read(tmp_path, printed, r"step (?P<step>\d+) \| loss (?P<loss>\S+)", says[1])
+    assert (steps(made), rate(made)) == (59, pytest.approx(8.0))
+    assert made.remarks["pauses"]["told_by"] == ["line"]  # type: ignore[index]
+
+
+def test_an_epoch_of_training_and_validation_in_one_line_counts(tmp_path: Path) -> None:
+    texts = [f"epoch {n}: loss 1.5, top-1 41.0%" for n in range(1, 6)]
+    pattern = r"epoch (?P<epoch>\d+): loss (?P<loss>[\d.]+), top-1 (?P<top1>\S+)"
+    assert steps(read(tmp_path, every(1.0, texts), pattern, steps_per_epoch=50)) == 200
+    with refuses(UnreadError, "(?P<epoch>", "top-1", "steps_per_epoch"):
+        read(tmp_path, every(1.0, texts), pattern)
+
+
 class Log:
     """A made-up log, by a seed: epochs of steps of one length, with noise, a validation behind
     each, gaps, ranks.

@@ -71,21 +71,22 @@ def read(source: Output) -> Reading:
     assert program is not None
     found = _found(source.lines, patterns)
     _check_workers(found, source.spec)
-    of_steps = [match for match in found if _counts(match, program)]
+    of_steps = _of_steps(found, program)
     told = _told(of_steps, source.spec)
     says = (
         source.spec.workers if any(match.value("workers") is not None for match in found) else None
     )
     first = min((match.line.rank for match in of_steps), default=None)
     found = [match for match in found if first is None or match.line.rank == first]
-    of_steps, others_s = _of_training([match for match in found if _counts(match, program)])
+    of_steps, others_s = _of_training(_of_steps(found, program))
     _check_units(of_steps, source.spec, program)
     points = _points(of_steps, found, source.spec, program)
     if not points:
         raise UnreadError(_unmatched(source, patterns, program))
     points = _with_step_times(points, of_steps, source.spec)
     evaluations, percent = _evaluations(found)
-    paused_s = [match.line.time_s for match in found if _is_pause(match, program)]
+    counted = {id(match) for match in of_steps}
+    paused_s = [m.line.time_s for m in found if _is_of_else(m) and id(m) not in counted]
     run = reading(
         source,
         points,
@@ -124,10 +125,20 @@ def _counts(match: Match, program: Program) -> bool:
     )
 
 
-def _is_pause(match: Match, program: Program) -> bool:
+def _of_steps(found: Sequence[Match], program: Program) -> list[Match]:
+    """Return the matches that show how far training is.
+
+    A line of a validation or a pause says where it stands, too (`epoch 3: val loss 0.5`). That is
+    no progress where other lines show it.
+    """
+    counting = [match for match in found if _counts(match, program)]
+    of_training = [match for match in counting if not _is_of_else(match)]
+    return of_training if len(of_training) > 1 else counting
+
+
+def _is_of_else(match: Match) -> bool:
     """Return whether the line is of something else than training."""
-    names = {*match.pattern.groupindex}
-    return not _counts(match, program) and bool({"top1", "eval_loss", "pause"} & names)
+    return bool({"top1", "eval_loss", "pause"} & {*match.found.said})
 
 
 def _check_workers(found: Sequence[Match], spec: RunSpec) -> None:
@@ -258,7 +269,7 @@ def _points(
             rest = {name: match.value(name) for name in ("loss", "lr", "samples")}
             epoch = match.value("epoch") if _counter_of(match) != "epoch" else None
             points.append(StepEnd(match.line.time_s, step, **rest, epoch=epoch, total=total))
-        elif points and match.value("loss") is not None and not _is_pause(match, program):
+        elif points and match.value("loss") is not None and not _is_of_else(match):
             points[-1] = points[-1]._replace(loss=match.value("loss"))
     return points
 
@@ -283,8 +294,8 @@ def _step(
     per_epoch = epoch_steps(spec, program)
     if per_epoch is None:
         raise UnreadError(
-            f"(?P<{name}>...) needs the steps of an epoch: say steps_per_epoch, or"
-            " samples_per_epoch"
+            f"pattern {match.pattern.pattern!r}: (?P<{name}>...) needs the steps of an epoch: say"
+            " steps_per_epoch, or samples_per_epoch"
         )
     if name == "epoch":
         return (match.value("epoch") or 0.0) * per_epoch, None

@@ -13,7 +13,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -71,6 +71,7 @@ def read(source: Output) -> Reading:
     points: list[StepEnd] = []
     evaluations: list[Evaluation] = []
     rates: list[float | None] = []
+    counter = _counter(rows, columns, counts)
     start_s = _start_s(path, [_seconds(row.get(columns[TIME])) for row in rows])
     for row in rows:
         since_s = _seconds(row.get(columns[TIME]))
@@ -82,7 +83,7 @@ def read(source: Output) -> Reading:
             continue
         if values.get("top1") is not None or values.get("eval_loss") is not None:
             evaluations.append(Evaluation(at_s, values.get("top1"), values.get("eval_loss")))
-        step = _step(values, counts, source.spec, program)
+        step = _step(values, counter, source.spec, program)
         if step is not None and (values.get("loss") is not None or "loss" not in columns):
             points.append(
                 StepEnd(at_s, step, values.get("loss"), values.get("lr"), values.get("samples"))
@@ -216,13 +217,24 @@ def _seconds(said: Any) -> float | None:
         return None
 
 
+def _counter(rows: Iterable[Row], columns: Mapping[str, str], counts: Sequence[str]) -> str:
+    """Return which column says how far training was: the first of COUNTS that several rows of
+    training have. Rows of a validation, or of a whole epoch, may lack it.
+    """
+    of_training = [row for row in rows if _value(row.get(columns.get("loss", ""))) is not None]
+    for name in counts:
+        told = [row for row in of_training or rows if _value(row.get(columns[name])) is not None]
+        if len(told) > 1:
+            return name
+    return counts[0]
+
+
 def _step(
-    values: Mapping[str, float | None], counts: list[str], spec: RunSpec, program: Program
+    values: Mapping[str, float | None], name: str, spec: RunSpec, program: Program
 ) -> float | None:
     """Return how many steps a row says."""
-    name = next((name for name in counts if values.get(name) is not None), None)
-    value = values.get(name) if name else None
-    if name is None or value is None or not math.isfinite(value):
+    value = values.get(name)
+    if value is None or not math.isfinite(value):
         return None
     if name == "step":
         return value * steps_per_number(program)
