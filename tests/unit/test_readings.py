@@ -497,6 +497,42 @@ def test_a_running_total_is_not_the_samples_of_a_step(tmp_path: Path) -> None:
         read("table", of)
 
 
+@pytest.mark.parametrize(
+    ("column", "per_step", "is_proved"),
+    [("seen_all", 8, True), ("seen", 4, True), ("seen_all", 4, None), ("seen", 8, None)],
+)
+def test_samples_beside_the_steps_of_a_table_prove_the_batch(
+    tmp_path: Path, column: str, per_step: int, is_proved: bool | None
+) -> None:
+    """Of 8 samples a step on two ranks; the last batch of an epoch is smaller."""
+    of = source(tmp_path, [], reads="table", columns=((column, "consumed"),))
+    rows = "".join(f"{n},{n},{per_step * n - (n > 20)}\n" for n in range(1, 31))
+    (of.folder / "a.csv").write_text(f"step,time,consumed\n{rows}")
+    if is_proved is None:
+        with refuses(UnreadError, f"by {per_step} a step", "8"):
+            read("table", of)
+    else:
+        assert read("table", of).proof.proved is is_proved
+
+
+def test_samples_beside_steps_in_a_line_are_evidence_whatever_they_are_called(
+    tmp_path: Path,
+) -> None:
+    pattern = r"step (?P<step>\d+) tok (?P<seen_all>\d+)"
+    of = source(tmp_path, [f"step {n} tok {8 * n}" for n in range(9)], pattern)
+    assert read("lines", of).proof.proved
+    of = source(tmp_path, [f"step {n} tok {96 * n}" for n in range(9)], pattern)
+    with refuses(UnreadError, "by 96 a step", "8"):
+        read("lines", of)
+
+
+def test_parts_of_epochs_in_a_table_prove_its_steps(tmp_path: Path) -> None:
+    of = source(tmp_path, [], reads="table", samples_per_epoch=400)
+    rows = "".join(f"{n},{n},{n / 50}\n" for n in range(1, 81))
+    (of.folder / "a.csv").write_text(f"step,time,epoch\n{rows}")
+    assert read("table", of).proof.proved
+
+
 def test_a_row_of_a_whole_epoch_asks_for_no_steps_of_one(tmp_path: Path) -> None:
     """Its steps are counted by another column."""
     of = source(tmp_path, [], reads="table")

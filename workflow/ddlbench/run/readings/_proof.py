@@ -14,6 +14,7 @@ import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from ddlbench.run import log_text
 
@@ -34,7 +35,8 @@ class Facts:
 
     `steps`, `samples` and times are of what was read: `train_s` without pauses, `whole_s` with them
     [s]. `printed_*` stand in its lines: a rate [1/s], a step's time [s], samples per step, the
-    global batch, steps and samples of an epoch. `counts_samples`: its numbers are samples, of which
+    global batch, steps and samples of an epoch. `printed_of` tells whose samples per step these
+    are: `all` or `worker`, if the file says so. `counts_samples`: its numbers are samples, of which
     steps were made. `steps_per_epoch` is what the epochs that were read have; `samples_per_epoch`
     and `rate_of` stand in the program's file. `by_construction` names a reading that cannot count
     otherwise.
@@ -50,6 +52,7 @@ class Facts:
     rate_of: str | None = None
     printed_step_s: float | None = None
     printed_samples_per_step: float | None = None
+    printed_of: str | None = None
     printed_batch: float | None = None
     printed_steps_per_epoch: float | None = None
     printed_samples_per_epoch: float | None = None
@@ -196,9 +199,9 @@ def _samples_per_step(facts: Facts) -> Checked:
     printed = facts.printed_samples_per_step
     if printed is None:
         return NOTHING
-    if _near(printed, facts.global_batch, EXACT):
+    if _near(printed, facts.global_batch, EXACT) and facts.printed_of != "worker":
         return "the samples that it counts", {STEPS, SAMPLES}, None
-    if facts.workers > 1 and _near(printed * facts.workers, facts.global_batch, EXACT):
+    if facts.printed_of != "all" and _near(printed * facts.workers, facts.global_batch, EXACT):
         return "the samples that each rank counts", {STEPS, SAMPLES}, None
     numbers = (
         f"its counter of samples grows by {printed:.6g} a step, the study says {facts.global_batch}"
@@ -214,6 +217,37 @@ def _batch(facts: Facts) -> Checked:
         return "the global batch that it prints", {SAMPLES}, None
     numbers = f"it prints a global batch of {printed:g}, the study says {facts.global_batch}"
     return "", set(), f"{numbers}: does the command say {{global_batch}} or {{batch_per_worker}}?"
+
+
+def counted_samples(
+    steps: Sequence[float], seen: Sequence[float | None], seen_all: Sequence[float | None]
+) -> dict[str, Any]:
+    """Return the evidence that counters of samples give beside steps: those of one rank, and those
+    of all.
+    """
+    evidence: dict[str, Any] = {}
+    for counts, whose in ((seen, "worker"), (seen_all, "all")):
+        each = per_step(steps, counts)
+        if each is not None:
+            evidence = {"printed_samples_per_step": each, "printed_of": whose}
+    return evidence
+
+
+def per_step(steps: Sequence[float], counts: Sequence[float | None]) -> float | None:
+    """Return by how much a counter grows with each step; None if it does not grow evenly.
+
+    The last batch of an epoch may be smaller, and a counter may begin anew.
+    """
+    pairs = [
+        (b[0] - a[0], b[1] - a[1])
+        for a, b in itertools.pairwise(zip(steps, counts, strict=True))
+        if a[1] is not None and b[1] is not None and b[0] > a[0] and b[1] > a[1]
+    ]
+    if len(pairs) < 2 or len(pairs) < (len(steps) - 1) / 2:
+        return None
+    each = statistics.median(grown / moved for moved, grown in pairs)
+    mean = sum(grown for _, grown in pairs) / sum(moved for moved, _ in pairs)
+    return each if _near(mean, each, EXACT) else None
 
 
 def of_epoch(steps: float, wanted: float) -> bool:

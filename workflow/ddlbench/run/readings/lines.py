@@ -14,6 +14,7 @@ import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ddlbench.core.program import COUNTS, Program
 from ddlbench.core.spec import RunSpec
@@ -486,11 +487,11 @@ def _hints(lines: Sequence[Line], of_steps: Sequence[Match]) -> list[float]:
 
 def _evidence(
     of_steps: Sequence[Match], points: Sequence[StepEnd], spec: RunSpec
-) -> dict[str, float | None]:
+) -> dict[str, Any]:
     """Return fields of `_proof.Facts` that other numbers of the lines give."""
     if len(of_steps) != len(points) or len(of_steps) < 3:
         return {}
-    evidence: dict[str, float | None] = {}
+    evidence: dict[str, Any] = {}
     moved = [b.step - a.step for a, b in itertools.pairwise(points)]
     names = {_counter_of(match) for match in of_steps}
     texts = []
@@ -513,6 +514,11 @@ def _evidence(
             and len({*counter.values}) == 1
         ):
             evidence["printed_batch"] = counter.values[0]
+    if names == {"step"}:
+        seen, seen_all = (
+            [match.value(name) for match in of_steps] for name in ("seen", "seen_all")
+        )
+        evidence |= _proof.counted_samples([point.step for point in points], seen, seen_all)
     counts = [match.value("seen") for match in of_steps] if names == {"seen"} else []
     counts = [match.value("seen_all") for match in of_steps] if names == {"seen_all"} else counts
     totals = {total for match in of_steps if (total := _total(match))}

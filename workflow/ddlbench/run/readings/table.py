@@ -30,12 +30,14 @@ from ddlbench.run.readings import (
     as_fractions,
     reading,
 )
+from ddlbench.run.readings._proof import counted_samples, per_step
 from ddlbench.run.readings.lines import as_one_rate, epoch_steps, steps_per_number
 
 FEWEST_ROWS = 3  # that grow, of a running total
 SINCE_START_S = 1e8  # times below are no dates: seconds since the program's start, not since 1970
 FILES = ("*.csv", "*.jsonl", "*.json")
 TIME = "time"
+SEEN_AND_EPOCH = ("seen", "seen_all", "epoch")  # columns that may say more beside the step
 NAMES = {  # what a column of this name is, if `columns` says nothing
     "step": r"(global_|train_)?(step|iter|iteration)",
     "epoch": r"epoch",
@@ -69,6 +71,7 @@ def read(source: Output) -> Reading:
         raise UnreadError(f"{path.name}: no column holds {lacks} (key columns); there are: {there}")
     _check_samples(path, rows, columns)
     points: list[StepEnd] = []
+    seen: list[dict[str, float | None]] = []
     evaluations: list[Evaluation] = []
     rates: list[float | None] = []
     counter = _counter(rows, columns, counts)
@@ -85,10 +88,13 @@ def read(source: Output) -> Reading:
             evaluations.append(Evaluation(at_s, values.get("top1"), values.get("eval_loss")))
         step = _step(values, counter, source.spec, program)
         if step is not None and (values.get("loss") is not None or "loss" not in columns):
+            rate, samples = values.get("samples_per_s"), values.get("samples")
+            step_s = (samples or source.spec.global_batch) / rate if rate and rate > 0 else None
             points.append(
-                StepEnd(at_s, step, values.get("loss"), values.get("lr"), values.get("samples"))
+                StepEnd(at_s, step, values.get("loss"), values.get("lr"), samples, step_s=step_s)
             )
-            rates.append(values.get("samples_per_s"))
+            rates.append(rate)
+            seen.append(values)
     if not points:
         raise UnreadError(f"{path.name}: {len(rows)} rows, and none with a step and a time")
     evaluations = as_fractions(evaluations, program.top1_in)
@@ -98,6 +104,7 @@ def read(source: Output) -> Reading:
         evaluations,
         paused_s=[e.time_s for e in evaluations],
         printed_rates=as_one_rate(rates),
+        **_evidence(counter, points, seen),
     )
     run.remarks |= {"file": path.name, "columns": columns}
     return run
@@ -172,6 +179,24 @@ def _columns(path: Path, rows: Iterable[Row], program: Program) -> dict[str, str
             )
         columns[group] = fit[0]
     return columns
+
+
+def _evidence(
+    counter: str, points: Sequence[StepEnd], rows: Sequence[Mapping[str, float | None]]
+) -> dict[str, Any]:
+    """Return fields of `_proof.Facts` that other columns give: how many samples a step has by a
+    column of samples, and how many steps an epoch has by one of epochs with fractions.
+    """
+    if counter != "step":
+        return {}
+    steps = [point.step for point in points]
+    seen, seen_all, epochs = ([row.get(name) for row in rows] for name in SEEN_AND_EPOCH)
+    evidence = counted_samples(steps, seen, seen_all)
+    first, last = epochs[0], epochs[-1]
+    has_parts = any(epoch is not None and epoch != int(epoch) for epoch in epochs)
+    if has_parts and first is not None and last is not None and per_step(steps, epochs):
+        evidence["printed_steps_per_epoch"] = (steps[-1] - steps[0]) / (last - first)
+    return evidence
 
 
 def _start_s(path: Path, times_s: Iterable[float | None]) -> float:
