@@ -150,9 +150,9 @@ BROKEN = [
     (
         "readings",
         "lines",
-        "def line_patterns(spec: RunSpec)",
-        "def line_patterns(spec: str)",
-        "line_patterns",
+        "def wanted(spec: RunSpec)",
+        "def wanted(spec: str)",
+        "wanted",
     ),
     ("sheets", "costs", "SHEET = Sheet(", "SHEET = tuple(", "SHEET"),
     (

@@ -116,7 +116,7 @@ def execute(
     def recorded() -> int:
         return sum(path.stat().st_size for path in partial.glob("recorder-*.steps"))
 
-    always = [re.compile(pattern) for pattern in spec.program.patterns] or reads.line_patterns(spec)
+    always = [re.compile(pattern) for pattern in spec.program.patterns] or reads.wanted(spec)
     hearing = Printed(always, quiet_s, recorded, labelled, partial / LINES, secrets=secrets)
 
     def steps() -> int:
@@ -304,7 +304,7 @@ def _read(
     """
     assert spec.program is not None
     reads: ReadingMember = registry.member("readings", spec.program.reads)
-    patterns = reads.line_patterns(spec)
+    patterns = reads.wanted(spec)
     last = last or [line.text for line in lines[-LAST:]]
     lines = [line for line in lines if any(pattern.search(line.text) for pattern in patterns)]
     try:

@@ -189,7 +189,7 @@ def _run(
         work.lay_out(Path(program.folder), partial / WORK)
     write_json(partial / ASSIGNMENT, {"spec": json.loads(spec.to_json()), "resumes": False})
     member: ReadingMember = registry.member("readings", program.reads)
-    patterns = member.line_patterns(spec)
+    patterns = member.wanted(spec)
     heard = Printed(
         patterns, float("inf"), lambda: None, labelled=True, logs=False, secrets=secrets
     )

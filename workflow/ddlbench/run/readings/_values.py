@@ -128,7 +128,7 @@ class Reading:
 class ReadingMember(Protocol):
     """The contract of a file of this room. Importing it imports no package that only some have."""
 
-    def line_patterns(self, spec: RunSpec) -> list[re.Pattern[str]]:
+    def wanted(self, spec: RunSpec) -> list[re.Pattern[str]]:
         """Return patterns of the lines that it looks at."""
 
     def read(self, source: Output) -> Reading:

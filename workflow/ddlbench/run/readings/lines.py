@@ -42,7 +42,7 @@ ELSE = re.compile(
 )
 
 
-def line_patterns(spec: RunSpec) -> list[re.Pattern[str]]:
+def wanted(spec: RunSpec) -> list[re.Pattern[str]]:
     """Return what every line matches: another pattern may be tried on them later."""
     return [EVERY_LINE]
 

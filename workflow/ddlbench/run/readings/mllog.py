@@ -29,7 +29,7 @@ COUNTS = {
 }
 
 
-def line_patterns(spec: RunSpec) -> list[re.Pattern[str]]:
+def wanted(spec: RunSpec) -> list[re.Pattern[str]]:
     """Return the pattern of MLPerf's lines."""
     return [MARK]
 

@@ -50,7 +50,7 @@ NAMES = {  # what a column of this name is, if `columns` says nothing
 Row = Mapping[str, Any]
 
 
-def line_patterns(spec: RunSpec) -> list[re.Pattern[str]]:
+def wanted(spec: RunSpec) -> list[re.Pattern[str]]:
     """Return nothing: no lines are needed."""
     return []
 

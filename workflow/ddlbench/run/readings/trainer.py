@@ -32,7 +32,7 @@ NAME = "trainer_state.json"
 FAR = 0.1  # the Trainer rounds, and an epoch's last batch may be smaller
 
 
-def line_patterns(spec: RunSpec) -> list[re.Pattern[str]]:
+def wanted(spec: RunSpec) -> list[re.Pattern[str]]:
     """Return the pattern of what the Trainer prints as it logs."""
     return [LOSS]
 
