@@ -2,8 +2,10 @@
 the program does.
 """
 
+import json
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,10 +15,11 @@ import yaml
 from ddlbench.commands.call import Call
 from ddlbench.commands.main import parser
 from ddlbench.commands.new import batch, candidates, trial
+from ddlbench.commands.new import columns as new_columns
 from ddlbench.commands.new import program as new_program
 from ddlbench.commands.new import study as new_study
 from ddlbench.core import living
-from ddlbench.run.readings import Line, Output
+from ddlbench.run.readings import Line, Output, UnreadError
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.program import load_program
 from ddlbench.settings.study import load_study
@@ -244,7 +247,7 @@ def test_a_pattern_is_found_for_what_many_programs_print(
     one = candidates.chosen(found)
     assert one, found
     assert (one.unit, one.steps, one.rate) == (unit, 28, pytest.approx(16.0))
-    assert "(?P<loss>" in one.pattern
+    assert "(?P<loss>" in one.keys["lines"]
     assert one.proved is (unit == "seen_all")
 
 
@@ -259,8 +262,133 @@ def test_a_rate_that_it_prints_is_part_of_the_pattern(tmp_path: Path, rate: str)
     told = [Line(1000 + n / 2, text) for n, text in enumerate(texts)]
     run = replace(spec(tmp_path, patterns=()), global_batch=8)
     one = candidates.chosen(candidates.candidates(Output(run, tmp_path, tmp_path, told, texts)))
-    assert one and "(?P<samples_per_s>" in one.pattern and "(?P<loss>" in one.pattern
+    assert one and "(?P<samples_per_s>" in one.keys["lines"] and "(?P<loss>" in one.keys["lines"]
     assert (one.unit, one.proved) == ("step", True)
+
+
+@pytest.mark.parametrize(
+    ("rate", "proved"),
+    [
+        ("rate {rate} patches/s", True),
+        ("throughput: {rate}", True),
+        ("train_samples_per_second={rate}", True),
+        ("{rate}img/s", True),
+        ("{rate} it/s", False),
+        ("train_steps_per_second={rate}", False),
+        ("{rate} MB/s", False),
+    ],
+)
+def test_a_rate_in_lines_of_its_own_is_a_pattern_of_its_own(
+    tmp_path: Path, rate: str, proved: bool
+) -> None:
+    """Of samples, whatever they are called; not of steps and bytes."""
+    texts = [
+        text
+        for n in range(30)
+        for text in (f"step {n} loss {n % 3}.5", rate.format(rate=f"{15.9 + n % 2 / 5:.1f}"))
+    ]
+    told = [Line(1000 + n // 2 / 2, text) for n, text in enumerate(texts)]
+    run = replace(spec(tmp_path, patterns=()), global_batch=8)
+    found = candidates.candidates(Output(run, tmp_path, tmp_path, told, texts))
+    one = candidates.chosen(found)
+    assert one and (one.unit, one.rate, one.proved) == ("step", pytest.approx(16.0), proved)
+    assert isinstance(one.keys["lines"], list) is proved
+
+
+def output_of(folder: Path, name: str, text: str) -> Output:
+    """What a program wrote as a table: steps of 8 samples."""
+    (folder / name).write_text(text)
+    base = spec(folder, patterns=(), reads="table")
+    return Output(replace(base, global_batch=8), folder, folder, [])
+
+
+def dated(n: int) -> str:
+    return f"2026-01-01T10:00:{n / 2:06.3f}"
+
+
+@pytest.mark.parametrize(
+    ("head", "row", "columns", "proved"),
+    [
+        (
+            "when,global_step,train_loss,gpu_mem",
+            lambda n: (dated(n), n, 2.5, 100 + n),
+            {"step": "global_step", "time": "when", "loss": "train_loss"},
+            False,
+        ),
+        (
+            "tokens_seen,wall_seconds,objective_loss,samples_per_second",
+            lambda n: (8 * n, n / 2, 2.5, 16.0),
+            {
+                "seen_all": "tokens_seen",
+                "time": "wall_seconds",
+                "loss": "objective_loss",
+                "samples_per_s": "samples_per_second",
+            },
+            True,
+        ),
+        (
+            "batch_idx,timestamp_ms,val_loss",
+            lambda n: (n, 1.7e12 + 500 * n, 2.5),
+            {"step": "batch_idx", "time": "timestamp_ms"},
+            False,
+        ),
+    ],
+)
+def test_columns_are_found_by_their_names_and_shapes(
+    tmp_path: Path,
+    head: str,
+    row: Callable[[int], tuple[object, ...]],
+    columns: dict[str, str],
+    proved: bool,
+) -> None:
+    lines = [head, *(",".join(map(str, row(n))) for n in range(1, 30))]
+    source = output_of(tmp_path, "log.csv", "\n".join(lines))
+    one = candidates.chosen(found := new_columns.candidates(source))
+    assert one, found
+    assert one.keys == {"file": "log.csv", "columns": columns}
+    assert (one.steps, one.rate, one.proved) == (28, pytest.approx(16.0), proved)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"a": "{n}", "b": "{n3}", "time": "{half}"},  # either may be the step
+        {"step": "{n}", "loss": "2.5"},  # no time
+    ],
+)
+def test_where_two_columns_fit_or_none_no_column_is_picked(
+    tmp_path: Path, row: dict[str, str]
+) -> None:
+    rows = [
+        {name: float(form.format(n=n, n3=3 * n, half=n / 2)) for name, form in row.items()}
+        for n in range(1, 30)
+    ]
+    source = output_of(tmp_path, "log.jsonl", "\n".join(map(json.dumps, rows)))
+    try:
+        assert candidates.chosen(new_columns.candidates(source)) is None
+    except UnreadError:
+        assert "time" not in row
+
+
+def test_a_trial_writes_the_columns_of_a_table(
+    config: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    Path("train.py").write_text(
+        "import time, pathlib\nfile = pathlib.Path('out.csv').open('w')\n"
+        "print('update,seconds,loss', file=file)\nfor n in range(9):\n"
+        "    time.sleep(0.05); print(n, n * 0.05, 2.5, sep=',', file=file, flush=True)\n"
+    )
+    Path("theirs").mkdir()
+    Path("train.py").rename("theirs/train.py")
+    (config / "programs/train.yaml").write_text(
+        "command: python train.py\nfolder: theirs\nfiles: [theirs]\nreads: table\n"
+    )
+    assert trial.show("train", 8, 30.0, config) == 0
+    made = load_program("train", config / "programs")
+    assert made.file == "out.csv"
+    assert dict(made.columns) == {"step": "update", "time": "seconds", "loss": "loss"}
+    said = capfd.readouterr().out
+    assert missing(said, "8 steps", "update", "grows by 1") == [] and "{'" not in said
 
 
 @pytest.mark.parametrize(

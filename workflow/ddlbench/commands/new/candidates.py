@@ -10,38 +10,61 @@ from __future__ import annotations
 import contextlib
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
+import yaml
+
+from ddlbench.core import registry
 from ddlbench.core.spec import RunSpec
 from ddlbench.run import log_text
-from ddlbench.run.readings import MAY_BE_STEPS, Output, Reading, UnreadError, lines
+from ddlbench.run.readings import MAY_BE_STEPS, Output, Reading, ReadingMember, UnreadError
 
 MOST_KINDS = 6  # of lines, those that come most often
 LEAST = 4  # lines of a kind
+FEWEST_RATES = 2  # lines with a rate, where these are no lines with a count
+MOST_RATES = 2  # patterns of such lines that are tried
 MOST_TAIL = 40  # characters before a number that its pattern holds
 NUMBER, VALUE = r"[\d,]+", r"[-+\w.]+"
-SAMPLE = (
-    r"(?:samples?|images?|imgs?|pictures?|seqs?|sequences?|sentences?|pairs?|tokens?|tok|examples?)"
+# A rate of any word counts samples, unless the word is one of these.
+NO_SAMPLE = (
+    r"(?:it|iters?|iterations?|steps?|(?:mini_?)?batch(?:es)?|updates?|epochs?|ms|s|secs?"
+    r"|[kmgt]?i?b|[kmgt]?bits?|bytes?|[kmgt]?flops?|requests?|req|files?|ops?)(?![A-Za-z])"
 )
-RATE = re.compile(rf"\s*(?:{SAMPLE}\s*(?:/|per)\s*|/\s*)s(?:ec(?:onds?)?)?\b", re.I)
+WORD = rf"(?!{NO_SAMPLE})[A-Za-z]{{2,24}}"
+SECOND = r"s(?:ec(?:onds?)?)?\b"
+RATE = re.compile(rf"\s*\(?(?:{WORD}\s*(?:/|per)\s*|/\s*){SECOND}", re.I)
+RATE_BEFORE = re.compile(
+    rf"(?:^|[^a-z])(?:{WORD}(?:/|_per_| per ){SECOND}|throughput|ips)\W*$", re.I
+)
+EPOCH_NAME = log_text.EPOCHS
 ALIKE = 0.05  # candidates whose steps and rates differ by no more read the same
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A pattern, and what it reads: steps, samples per s, what supports it; or why it is
-    refused.
+    """Keys of the program's file, and what they read: steps, samples per s, what supports it; or
+    why it is refused.
     """
 
-    pattern: str
+    keys: Mapping[str, Any]
     unit: str
     steps: int = 0
     rate: float = 0.0
     says: str = ""
     proved: bool = False
     refused: bool = False
+
+    @property
+    def written(self) -> list[str]:
+        """Return the keys as lines of the program's file."""
+        lines = [
+            yaml.safe_dump({key: value}, default_flow_style=True, sort_keys=False, width=10_000)
+            for key, value in self.keys.items()
+        ]
+        return [line.strip()[1:-1] for line in lines]
 
     def like(self, other: Candidate) -> bool:
         """Return whether both read the same."""
@@ -61,13 +84,34 @@ def candidates(source: Output) -> list[Candidate]:
     many = sorted(
         (texts for texts in kinds.values() if len(texts) >= LEAST), key=len, reverse=True
     )[:MOST_KINDS]
-    patterns = dict.fromkeys(found for texts in many for found in _patterns(texts, source.spec))
-    tried = [_tried(source, pattern, unit) for pattern, unit in patterns]
-    distinct: list[Candidate] = []
+    counting = dict.fromkeys(found for texts in many for found in _patterns(texts, source.spec))
+    rates = [
+        rate
+        for texts in kinds.values()
+        if len(texts) >= FEWEST_RATES
+        for rate in _rates(texts)
+        if not any(re.search(pattern, texts[0]) for pattern, _ in counting)
+    ]  # that stand in lines of their own
+    tried = [
+        _tried(source, (pattern, *rate), unit)
+        for pattern, unit in counting
+        for rate in (
+            [(one,) for one in rates[:MOST_RATES]] if "samples_per_s" not in pattern else []
+        )
+        + [()]
+    ]
+    return distinct(tried)
+
+
+def distinct(tried: Iterable[Candidate]) -> list[Candidate]:
+    """Return candidates that read differently, those that something proves first, then those that
+    are refused.
+    """
+    found: list[Candidate] = []
     for one in sorted(tried, key=lambda one: (one.refused, not one.proved)):
-        if one.refused or not any(one.like(other) and one.unit == other.unit for other in distinct):
-            distinct.append(one)
-    return distinct
+        if one.refused or not any(one.like(other) and one.unit == other.unit for other in found):
+            found.append(one)
+    return found
 
 
 def chosen(found: Sequence[Candidate]) -> Candidate | None:
@@ -89,7 +133,7 @@ def _patterns(texts: Sequence[str], spec: RunSpec) -> Iterator[tuple[str, str]]:
         (place for place in places if re.search(r"loss", place.label) and not place.whole), None
     )
     loss = loss or next((place for place in places if "loss" in place.label), None)
-    rate = next((place for place in places if RATE.match(place.behind)), None)
+    rate = next((place for place in places if place.is_rate), None)
     epoch = next(
         (place for place in places if place.whole and log_text.EPOCHS.search(place.label)), None
     )
@@ -110,6 +154,19 @@ def _patterns(texts: Sequence[str], spec: RunSpec) -> Iterator[tuple[str, str]]:
                     yield pattern, unit
 
 
+def _rates(texts: Sequence[str]) -> list[str]:
+    """Return patterns of the rates that lines of one kind have."""
+    found = [
+        _joined(texts, [(place, "samples_per_s")]) for place in _places(texts) if place.is_rate
+    ]
+    return [pattern for pattern in found if pattern]
+
+
+def names_rate(name: str) -> bool:
+    """Return whether a column's name says a rate of samples."""
+    return bool(RATE_BEFORE.search(name.lower()))
+
+
 @dataclass(frozen=True)
 class Place:
     """The place of a number that stands in all lines of a kind: where, and how it moves."""
@@ -121,6 +178,17 @@ class Place:
     falls: bool
     total: bool
     behind: str
+
+    @property
+    def is_rate(self) -> bool:
+        """Return whether words beside it say a rate of samples."""
+        return bool(RATE.match(self.behind) or RATE_BEFORE.search(self.label))
+
+    @property
+    def rate_unit(self) -> str:
+        """Return a pattern of the unit behind it, if it is a rate's."""
+        unit = RATE.match(self.behind)
+        return _general(unit[0]) + r"\b" if unit else ""
 
 
 def _places(texts: Sequence[str]) -> list[Place]:
@@ -147,7 +215,15 @@ def _places(texts: Sequence[str]) -> list[Place]:
 
 
 def _joined(texts: Sequence[str], groups: Sequence[tuple[Place, str]]) -> str | None:
-    """Return a pattern that finds all of these numbers in all lines; None without one."""
+    """Return a pattern that finds all of these numbers in all lines; None without one. A rate's
+    unit is part of it, unless what comes next needs these letters.
+    """
+    return _with_units(texts, groups, True) or _with_units(texts, groups, False)
+
+
+def _with_units(
+    texts: Sequence[str], groups: Sequence[tuple[Place, str]], units: bool
+) -> str | None:
     parts: list[str] = []
     floors = [0] * len(texts)
     for place, group in sorted(groups, key=lambda one: one[0].spans[0]):
@@ -157,6 +233,7 @@ def _joined(texts: Sequence[str], groups: Sequence[tuple[Place, str]]) -> str | 
             return None
         if place.total and group in ("step", "seen", "seen_all"):
             part += r"\s*/\s*(?P<of>[\d,]+)"
+        part += place.rate_unit if units and group == "samples_per_s" else ""
         parts.append(part)
         floors = [span[1] for span in place.spans]
     pattern = ".*?".join(parts)
@@ -170,6 +247,8 @@ def _located(
     lines, looked for from `floors` on.
     """
     start, bare = place.spans[0][0], None
+    if all(span[0] == 0 for span in place.spans):  # lines that begin with it
+        return f"^(?P<{group}>{kind})"
     before = texts[0][max(floors[0], start - MOST_TAIL) : start]
     for size in range(1, len(before) + 1):
         tail = before[-size:]
@@ -198,19 +277,29 @@ def _general(text: str) -> str:
     return re.sub(r"(?:\\ )+", r"\\s*", text)
 
 
-def _tried(source: Output, pattern: str, unit: str) -> Candidate:
-    """Return what the reading makes of a pattern."""
+def _tried(source: Output, patterns: tuple[str, ...], unit: str) -> Candidate:
+    """Return what the reading makes of patterns."""
+    keys = {"lines": patterns[0] if len(patterns) == 1 else [*patterns]}
+    return tried(source, "lines", keys, unit, patterns=patterns)
+
+
+def tried(source: Output, way: str, keys: Mapping[str, Any], unit: str, **fields: Any) -> Candidate:
+    """Return what a reading makes of the output by these keys, which are `fields` of the
+    program.
+    """
     assert source.spec.program is not None
-    program = replace(source.spec.program, reads="lines", patterns=(pattern,))
+    program = replace(source.spec.program, reads=way, **fields)
+    member: ReadingMember = registry.member("readings", way)
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            run = lines.read(replace(source, spec=replace(source.spec, program=program)))
+            run = member.read(replace(source, spec=replace(source.spec, program=program)))
     except UnreadError as error:
-        return Candidate(
-            pattern, unit, says=str(error).removeprefix(f"pattern {pattern!r}: "), refused=True
-        )
+        says = str(error)
+        for pattern in fields.get("patterns", ()):
+            says = says.removeprefix(f"pattern {pattern!r}: ")
+        return Candidate(keys, unit, says=says, refused=True)
     steps, rate = counted(run)
-    return Candidate(pattern, unit, steps, rate, run.proof.text, run.proof.proved)
+    return Candidate(keys, unit, steps, rate, run.proof.text, run.proof.proved)
 
 
 def counted(run: Reading) -> tuple[int, float]:

@@ -13,19 +13,19 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from ddlbench.commands.configuration import DEFAULT, load
-from ddlbench.commands.new import candidates, kept_trial
+from ddlbench.commands.new import candidates, columns, kept_trial
 from ddlbench.commands.new.kept_trial import Trial
 from ddlbench.commands.new.program import lacked, name_of, search_path, without
 from ddlbench.core import living, registry
 from ddlbench.core.files import printable, write_json, write_text
 from ddlbench.core.formatting import count_of
-from ddlbench.core.program import WORK, placeholders
+from ddlbench.core.program import WORK, Program, placeholders
 from ddlbench.core.spec import RunSpec, of_program
 from ddlbench.plan.kinds.program import command
 from ddlbench.run import log_text, meeting, trained_together, work
@@ -44,6 +44,7 @@ SHOWN = 3
 LAST = 8  # lines of a program that failed
 MOST_SHOWN = 8  # patterns
 WIDTH = 160
+TOLD = ("pauses", "printed_rate", "reading", "proved")  # remarks that stand in other words
 
 
 def show(name: str | None, batch: int, seconds: float, config: Path, workers: int = 1) -> int:
@@ -80,19 +81,19 @@ def show(name: str | None, batch: int, seconds: float, config: Path, workers: in
     trial = kept_trial.of(program.name, of_what, run_it)
     print(*_told_of(trial, spec, file.path), sep="\n")
     source = Output(spec, trial.folder / FOLDER, trial.folder, trial.lines, trial.last)
-    if program.reads == "lines" and not program.patterns:
-        pattern = _choose(source, file.path)
-        if pattern is None:
+    if _is_asked(program):
+        if not _choose(source, file.path):
             return 1
-        spec = replace(spec, program=replace(program, patterns=(pattern,)))
+        read = load_program(program.name, programs).programs()[0]
+        spec = replace(spec, program=program.read_as(read))
         source = replace(source, spec=spec)
     member: ReadingMember = registry.member("readings", program.reads)
     try:
         run = member.read(source)
     except UnreadError as error:
         print(f"No steps were read: {error}", *_nearest(spec, trial.last), sep="\n")
-        if program.reads == "lines":
-            print(*_side_by_side(candidates.candidates(source), None), sep="\n")
+        with suppress(UnreadError):
+            print(*_side_by_side(_candidates(source), None, program.sample), sep="\n")
         return 1
     print(*_told(spec, trial, run, file.path), *_nearest(spec, trial.last), sep="\n")
     if workers > 1:
@@ -122,47 +123,83 @@ def _told_of(trial: Trial, spec: RunSpec, path: Path) -> Iterable[str]:
             yield without(module, spec.program.environment, Path(spec.program.folder or ""))
 
 
-def _choose(source: Output, path: Path) -> str | None:
-    """Print the patterns that could read what was printed; write the one that fits into the
-    program's file. None where none or several fit.
+def _is_asked(program: Program) -> bool:
+    """Return whether the program's file leaves open what is read where."""
+    ways = {"lines": program.patterns, "table": program.columns}
+    return program.reads in ways and not ways[program.reads]
+
+
+def _candidates(source: Output) -> list[candidates.Candidate]:
+    """Return what could be read of the output by the way that the program's file names."""
+    program = source.spec.program
+    assert program is not None
+    if program.reads == "table":
+        return columns.candidates(source)
+    return candidates.candidates(source) if program.reads == "lines" else []
+
+
+def _choose(source: Output, path: Path) -> bool:
+    """Print what could read the output; write what fits into the program's file. Return False where
+    nothing fits, or several do.
     """
-    found = candidates.candidates(source)
+    program = source.spec.program
+    assert program is not None
+    if program.reads == "table":
+        print("Its columns:", *columns.seen(source), sep="\n")
+    try:
+        found = _candidates(source)
+    except UnreadError as error:
+        print(f"No steps were read: {error}")
+        return False
     one = candidates.chosen(found)
-    print(*_side_by_side(found, one), sep="\n")
+    print(*_side_by_side(found, one, program.sample), sep="\n")
+    key = "columns" if program.reads == "table" else "lines"
     if one is None:
-        several = (
-            "several patterns fit"
-            if any(not other.refused for other in found)
-            else "no pattern fits"
-        )
+        fit = [other for other in found if not other.refused]
         print(
-            f"lines: {several}: write the right one into {path}, or use the recorder, which is"
-            " right by construction"
+            f"{key}: {'several ways fit' if fit else 'nothing fits'}: write the right one into"
+            f" {path}, or use the recorder, which is right by construction"
         )
         last = next((line for line in reversed(source.last) if line.strip()), "nothing")
         print(f"it printed last: {printable(last)[:WIDTH]}")
-        return None
-    text = path.read_text(encoding="utf-8")
-    quoted = "'" + one.pattern.replace("'", "''") + "'"  # YAML's quotes in which a backslash is one
-    written = f"lines: {quoted}   # counts {one.unit}: {one.says}"
-    write_text(path, re.sub(rf"^lines: {SET}\b.*$", lambda _: written, text, count=1, flags=re.M))
-    print(f"{path}: {written}")
-    return one.pattern
+        return False
+    lines = [f"{text}   # counts {one.unit}: {one.says}" for text in one.written[-1:]]
+    lines = [*one.written[:-1], *lines]
+    write_text(path, _with(path.read_text(encoding="utf-8"), lines))
+    print(*(f"{path}: {line}" for line in lines), sep="\n")
+    return True
+
+
+def _with(text: str, lines: Sequence[str]) -> str:
+    """Return a program's file with these keys: in the place of lines that have them, else at its
+    end.
+    """
+    for line in lines:
+        key = line.partition(":")[0]
+        there = re.compile(rf"^{key}:.*$", re.M)
+        text = (
+            there.sub(lambda _, line=line: line, text, count=1)
+            if there.search(text)
+            else f"{text.rstrip()}\n{line}\n"
+        )
+    return text
 
 
 def _side_by_side(
-    found: Sequence[candidates.Candidate], chosen: candidates.Candidate | None
+    found: Sequence[candidates.Candidate], chosen: candidates.Candidate | None, sample: str
 ) -> Iterable[str]:
-    """Yield a line for each pattern: what it reads, and what supports or refuses it."""
+    """Yield some lines for each candidate: what it reads, and what supports or refuses it."""
     if found:
-        yield "Candidate patterns:"
+        yield "Candidates:"
     for one in found[:MOST_SHOWN]:
         what = (
             one.says
             if one.refused
-            else f"{one.steps} steps, {one.rate:.4g} samples per s: {one.says}"
+            else f"{one.steps} steps, {one.rate:.4g} {sample} per s: {one.says}"
         )
-        yield f"{'->' if one is chosen else '  '} {one.pattern}"
+        first, *more = one.written
+        yield f"{'->' if one is chosen else '  '} {first}"
+        yield from (f"   {line}" for line in more)
         yield f"     {one.unit}: {'refused: ' if one.refused else ''}{printable(what)}"
 
 
@@ -245,13 +282,8 @@ def _told(spec: RunSpec, trial: Trial, run: Reading, path: Path) -> Iterable[str
             " alone"
         )
     for name, remark in run.remarks.items():
-        if name not in (
-            "pauses",
-            "printed_rate",
-            "reading",
-            "proved",
-        ):  # which was told when it was read
-            yield f"{name}: {remark}"
+        if name not in TOLD:
+            yield f"{name}: {_words(remark)}"
     if not run.proof.proved:
         steps = run.remarks.get("steps_per_epoch")
         epoch = f" (read were {steps} steps of {spec.global_batch} an epoch)" if steps else ""
@@ -264,6 +296,13 @@ def _told(spec: RunSpec, trial: Trial, run: Reading, path: Path) -> Iterable[str
             f"not known: {', '.join(name for name in run.not_known if run.not_known[name] == why)}:"
             f" {why}"
         )
+
+
+def _words(remark: object) -> str:
+    """Return a remark for people."""
+    if isinstance(remark, Mapping):
+        return ", ".join(f"{name} {value}" for name, value in remark.items())
+    return f"{remark}"
 
 
 def _nearest(spec: RunSpec, texts: Iterable[str]) -> Iterable[str]:
