@@ -156,7 +156,8 @@ def _ways(there: Sequence[Column]) -> Iterator[tuple[str, dict[str, str]]]:
     losses = [one for one in losses if not NOT_TRAINING.search(one.name)][:MOST_OF_ONE]
     rate = next((one for one in there if one.values and names_rate(one.name)), None)
     epoch = next((one for one in there if one.is_count and EPOCH_NAME.search(one.name)), None)
-    for time, (unit, count), loss in product(times, _counts(there), losses or [None]):
+    of_loss: list[Column | None] = [*losses] or [None]
+    for time, (unit, count), loss in product(times, _counts(there), of_loss):
         columns = {unit: count.name, "time": time.name}
         if loss is not None:
             columns["loss"] = loss.name

@@ -178,7 +178,7 @@ def _with(text: str, lines: Sequence[str]) -> str:
         key = line.partition(":")[0]
         there = re.compile(rf"^{key}:.*$", re.M)
         text = (
-            there.sub(lambda _, line=line: line, text, count=1)
+            there.sub(line.replace("\\", r"\\"), text, count=1)
             if there.search(text)
             else f"{text.rstrip()}\n{line}\n"
         )
