@@ -141,11 +141,29 @@ TEXTS = [
     "-3e-4",
     "62.5 %",
     "12.5ms",
+    "1.5 ktok/s",
+    "1.5k,",
+    "12 Batches",
     "3,",
     "loss",
     "",
 ]
-VALUES = [1234.5, 12345.0, 1000.0, 1500.0, 2.5e6, -3e-4, 0.625, 12.5, None, None, None]
+VALUES = [
+    1234.5,
+    12345.0,
+    1000.0,
+    1500.0,
+    2.5e6,
+    -3e-4,
+    0.625,
+    12.5,
+    1500.0,
+    1500.0,
+    12.0,
+    None,
+    None,
+    None,
+]
 
 
 @pytest.mark.parametrize(("text", "value"), [*zip(TEXTS, VALUES, strict=True)])

@@ -352,6 +352,82 @@ def test_an_epoch_of_training_and_validation_in_one_line_counts(tmp_path: Path) 
         read(tmp_path, every(1.0, texts), pattern)
 
 
+@pytest.mark.parametrize(
+    "form", ["{k:.1f}k", "{k:.1f}K/800.0K", "{k:.2f} k", "{m:.4f}M", "{n:.2e}", "{k:.1f}kimg"]
+)
+@pytest.mark.parametrize("group", [r"(?P<seen_all>[\d.]+)", r"(?P<seen_all>\S+)"])
+def test_samples_that_are_rounded_to_thousands_are_read(
+    tmp_path: Path, form: str, group: str
+) -> None:
+    """A line every five steps of 8 samples; 4000 steps of 0.1 s."""
+    if " k" in form:
+        group = r"(?P<seen_all>[\d.]+ k)"
+    texts = [form.format(k=40 * n / 1e3, m=40 * n / 1e6, n=40 * n) for n in range(800)]
+    if "e" in form:
+        group = r"(?P<seen_all>[\d.e+]+)"
+    printed = every(0.5, [f"seen {text}, loss 1.5" for text in texts])
+    made = read(tmp_path, printed, f"seen {group}")
+    assert rate(made) == pytest.approx(80.0, rel=0.03)
+
+
+def test_counts_that_are_too_coarse_are_refused_by_their_unit(tmp_path: Path) -> None:
+    texts = [f"seen {8 * n / 1e3:.1f}k, loss 1.5" for n in range(100)]
+    with refuses(UnreadError, "rounded to 100", "0.8k", "800"):
+        read(tmp_path, every(0.5, texts), r"seen (?P<seen_all>[\d.]+)")
+    texts = [f"step {n / 1e3:.1f}k" for n in range(500)]
+    with refuses(UnreadError, "rounded to 100", "0.5k", "500"):
+        read(tmp_path, every(0.5, texts), r"step (?P<step>[\d.]+)")
+    in_thousands = [f"kimg {n * 0.4:.1f} loss 1.5" for n in range(20)]
+    with refuses(UnreadError, "0.4 a line", "thousands"):
+        read(tmp_path, every(0.5, in_thousands), r"kimg (?P<seen_all>[\d.]+)")
+
+
+@pytest.mark.parametrize(
+    ("text", "is_proved"),
+    [
+        ("10.2k tok/s", True),
+        ("10.2 ktok/s", True),
+        ("0.0102M tok/s", True),
+        ("10k/s", True),
+        ("0.01M/s", False),  # 5 to 15 thousand: confirms nothing, and contradicts nothing
+        ("1.02e4/s", True),
+    ],
+)
+def test_rates_in_thousands_are_compared_as_far_as_they_are_exact(
+    tmp_path: Path, text: str, is_proved: bool
+) -> None:
+    printed = every(0.1, [f"step {n}: {text}" for n in range(9)])
+    for group in (r"(?P<samples_per_s>[\d.]+(?:e\d)?)", r"(?P<samples_per_s>.*)"):
+        made = read(tmp_path, printed, rf"step (?P<step>\d+): {group}", batch=1024)
+        assert made.proof.proved is is_proved
+
+
+def test_a_rate_of_thousands_that_does_not_say_so_is_refused_with_the_likely_reason(
+    tmp_path: Path,
+) -> None:
+    printed = every(0.1, [f"step {n} ktok/s: 10.2" for n in range(9)])
+    with refuses(UnreadError, 10.2, 10240, "thousands"):
+        read(tmp_path, printed, r"step (?P<step>\d+) ktok/s: (?P<samples_per_s>\S+)", batch=1024)
+
+
+@pytest.mark.parametrize(("text", "size"), [("1.0k", 1024), ("1k", 1024), ("8.2k", 8200)])
+def test_samples_of_a_step_that_are_rounded_are_the_batch(
+    tmp_path: Path, text: str, size: int
+) -> None:
+    printed = every(1.0, [f"step {n} tokens {text}" for n in range(9)])
+    pattern = r"step (?P<step>\d+) tokens (?P<samples>[\d.]+)"
+    assert rate(read(tmp_path, printed, pattern, batch=1024)) == pytest.approx(size)
+    with refuses(UnreadError, "1000", "3k", 64):
+        coarse = every(1.0, [f"step {n} tokens 3k" for n in range(9)])
+        read(tmp_path, coarse, pattern, batch=64)
+
+
+def test_a_counter_in_thousands_beside_steps_contradicts_nothing(tmp_path: Path) -> None:
+    texts = [f"step {n} samples: {8 * n / 1e3:.0f}k loss 1.5" for n in range(900)]
+    made = read(tmp_path, every(0.1, texts), r"step (?P<step>\d+)")
+    assert steps(made) == 899
+
+
 class Log:
     """A made-up log, by a seed: epochs of steps of one length, with noise, a validation behind
     each, gaps, ranks.

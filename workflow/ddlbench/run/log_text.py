@@ -15,9 +15,18 @@ COLOURS = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?
 BLANKS = re.compile(r"[ \t\u00a0\u2000-\u200a\u202f\u3000]+")
 PIECES = re.compile(r"[\r\x08]+")  # what starts a terminal's line anew
 UNITS = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "%": 0.01}
+# The k of `10.2k`, and that of `10.2 ktok/s`; the B of `12 Batches` is none.
+PREFIX = r"(?:[kKMGB](?![A-Za-z0-9])|[kKMG](?=(?:tok|im(?:g|age)|sample|seq|example)[a-z]*\b))"
 NUMBER = re.compile(
-    r"([-+]?[\d.,_' ]*\d\.?(?:[eE][-+]?\d+)?|(?i:[-+]?(?:nan|inf(?:inity)?)))\s*([kKMGB%]?)(?:[^\d.,].*)?"
+    r"([-+]?[\d.,_' ]*\d\.?(?:[eE][-+]?\d+)?|(?i:[-+]?(?:nan|inf(?:inity)?)))"
+    rf"\s*((?:{PREFIX}|%)?+)(?:[^\d.,].*|(?<=[kKMGB])[.,])?"
 )
+# Groups of numbers that may be rounded to thousands or millions. Of a rate or of samples the prefix
+# may stand apart.
+ROUNDED = {
+    **dict.fromkeys(("step", "seen", "seen_all", "of"), re.compile(PREFIX)),
+    **dict.fromkeys(("samples", "samples_per_s"), re.compile(rf" ?{PREFIX}")),
+}
 THOUSANDS = re.compile(r"(?<=\d)[,_' ](?=\d{3})")
 NOT_FINITE = re.compile(r"[-+]?\b(?:nan|inf|infinity)\b", re.I)
 NEGATIVE = re.compile(r"(?<![\w.\-+])-(?:\d[\d,_']*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
@@ -53,6 +62,18 @@ def number(text: str | None) -> float | None:
         return float(THOUSANDS.sub("", found[1])) * UNITS[found[2]]
     except (ValueError, KeyError):
         return None
+
+
+def resolution(text: str) -> float:
+    """Return by how much two numbers differ at least that are printed like this one: 100 for
+    `1.3k`, 1 for `1300`. 0 of what is no number.
+    """
+    found, value = NUMBER.fullmatch(text.strip()), number(text)
+    if not found or value is None or not math.isfinite(value):
+        return 0.0
+    digits, _, power = found[1].lower().partition("e")
+    decimals = len(digits.partition(".")[2])
+    return float(10.0 ** (int(power or 0) - decimals) * UNITS[found[2]])
 
 
 @dataclass(frozen=True)
@@ -130,8 +151,12 @@ def _whole(text: str, match: re.Match[str], name: str) -> str:
 
 def _rest(text: str, match: re.Match[str], name: str) -> str:
     """Return what of a number stands behind the group that should hold all of it."""
-    rest = BEHIND.match(text, match.end(name)) if match[name][-1:].isdigit() else None
-    return rest[0] if rest else ""
+    if not match[name][-1:].isdigit():
+        return ""
+    behind = BEHIND.match(text, match.end(name))
+    rest = behind[0] if behind else ""
+    prefix = ROUNDED[name].match(text, match.end(name) + len(rest)) if name in ROUNDED else None
+    return rest + (prefix[0] if prefix else "")
 
 
 # What stands before a number in a line, as words: `global batch size:  1024`.
@@ -139,7 +164,7 @@ TOKEN = re.compile(
     r"(?<![\w.])[-+]?(?:\d{1,3}(?:[,_']\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\d]|\.\d|:\d)(?<!\d:\d\d)"
 )
 LABEL = re.compile(r"([A-Za-z_](?:[A-Za-z_()/ .-]*[A-Za-z_)])?)[^A-Za-z0-9]{0,8}$")
-TOTAL = re.compile(r"\s*(?:/|of)\s*(\d[\d,_']*)", re.I)
+TOTAL = re.compile(rf"\s*(?:/|[oO][fF])\s*(\d[\d,_']*(?:\.\d+)?{PREFIX}?)")
 UNIT = re.compile(
     r"\s*(ms|sec(?:onds)?|s)?\s*(?:/|per )?\s*(it|iter(?:ation)?|step|batch)?(?:/s(?:ec)?\b)?", re.I
 )
@@ -180,9 +205,11 @@ def tokens(text: str) -> Iterator[Token]:
             start and text[start - 1] in ":" and start > 1 and text[start - 2].isdigit()
         ):
             continue
+        prefix = ROUNDED["seen"].match(text, end)
+        end = prefix.end() if prefix else end
         total = TOTAL.match(text, end)
         after = total.end() if total else end
-        said = match[0]
+        said = text[start:end]
         value = number(said)
         if value is None:
             continue

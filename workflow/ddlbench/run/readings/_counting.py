@@ -108,7 +108,9 @@ def _in_order(points: list[StepEnd]) -> list[StepEnd]:
     """
     if len(points) < 5 or any(point.epoch is not None for point in points):
         return points
-    moved = [b.step - a.step for a, b in itertools.pairwise(points)]
+    moved = [b.step - a.step for a, b in itertools.pairwise(points) if b.step != a.step]
+    if not moved:
+        return points
     usual_increment, first = statistics.mode(moved), min(point.step for point in points)
     points = [*points]
 

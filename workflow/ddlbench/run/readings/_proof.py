@@ -20,6 +20,7 @@ from ddlbench.run import log_text
 
 NEAR = 0.2  # a printed rate that differs by no more agrees with the clock's
 FAR = 1.5  # by more than this factor it contradicts it
+MOST_ROUNDED = 0.1  # of a printed rate: one that is rounded to more confirms nothing
 SAME = 0.1  # times of a step agree within this
 EXACT = 0.02  # counts agree within this
 MOST_PER_LINE = 20  # steps that a line may stand for, if that explains a rate
@@ -34,7 +35,8 @@ class Facts:
     """The facts that were read of a run, and what else is said of it; None where nobody says it.
 
     `steps`, `samples` and times are of what was read: `train_s` without pauses, `whole_s` with them
-    [s]. `printed_*` stand in its lines: a rate [1/s], a step's time [s], samples per step, the
+    [s]. `printed_*` stand in its lines: a rate [1/s] (`rate_rounding`: by how much it may differ
+    for its last digit), a step's time [s], samples per step, the
     global batch, steps and samples of an epoch. `printed_of` tells whose samples per step these
     are: `all` or `worker`, if the file says so. `counts_samples`: its numbers are samples, of which
     steps were made. `steps_per_epoch` is what the epochs that were read have; `samples_per_epoch`
@@ -49,6 +51,7 @@ class Facts:
     workers: int = 1
     global_batch: int = 1
     printed_rate: float | None = None
+    rate_rounding: float = 0.0
     rate_of: str | None = None
     printed_step_s: float | None = None
     printed_samples_per_step: float | None = None
@@ -127,9 +130,14 @@ def _rate(facts: Facts) -> Checked:
     printed = facts.printed_rate
     if printed is None or printed != printed or not facts.train_s or not facts.whole_s:
         return NOTHING
+    rounding = facts.rate_rounding
     if facts.rate_of == "worker":
-        printed *= facts.workers
+        printed, rounding = printed * facts.workers, rounding * facts.workers
     clocks = facts.samples / facts.train_s, facts.samples / facts.whole_s
+    if rounding > MOST_ROUNDED * printed and (
+        min(clocks) / FAR - rounding <= printed <= max(clocks) * FAR + rounding
+    ):
+        return NOTHING
     if min(clocks) * (1 - NEAR) <= printed <= max(clocks) * (1 + NEAR):
         is_told = facts.workers == 1 or facts.rate_of is not None
         return RATE, {STEPS, SAMPLES} if is_told else {SAMPLES}, None
@@ -145,6 +153,8 @@ def _rate(facts: Facts) -> Checked:
             "say rate_of: worker if that is one worker's rate; else its lines count the samples of"
             " all ranks"
         )
+    elif any(_near(ratio, times, NEAR) for times in (1e3, 1e6, 1e9)):
+        reason = "it may be in thousands (k) or millions (M): leave the group out"
     elif facts.steps and _near(printed, facts.steps / facts.train_s, NEAR):
         reason = "it prints steps per s: leave the group samples_per_s out"
     elif _near(ratio, facts.global_batch, NEAR) or _near(
@@ -297,14 +307,14 @@ def wrong_unit(
     *,
     parts: int | None = None,
     steps_per_epoch: int | None = None,
-    samples_per_epoch: int | None = None,
+    rounded: bool = False,
 ) -> str | None:
     """Return why the numbers of a group are of another unit than its `name` says (`step`, `seen`,
     ...); None if nothing contradicts it.
 
     `values` are the group's numbers, `texts` the lines that they stand in and `spans` where;
-    `batch` is over all ranks. Other counters in the same lines, words and totals beside the numbers
-    are looked at.
+    `batch` is over all ranks. Where numbers are `rounded`, their distances show nothing. Other
+    counters in the same lines, words and totals beside the numbers are looked at.
     """
     if len(values) < 3:
         return None
@@ -324,13 +334,19 @@ def wrong_unit(
         return (
             _epochs_not_steps(values, words, others)
             or _samples_not_steps(
-                values, words, total, texts, spans, (batch, batch_per_worker), steps_per_epoch
+                values,
+                words,
+                total,
+                texts,
+                spans,
+                () if rounded else (batch, batch_per_worker),
+                steps_per_epoch,
             )
             or (_parts_not_steps(values, words, others) if parts is None else None)
         )
     if name in ("seen", "seen_all"):
         size = batch if name == "seen_all" else batch_per_worker
-        return _not_samples(values, words, called_samples(texts, spans), size)
+        return _not_samples(values, words, called_samples(texts, spans), 1 if rounded else size)
     return None
 
 
@@ -384,7 +400,7 @@ def _samples_not_steps(
     total: float | None,
     texts: Sequence[str],
     spans: Sequence[tuple[int, int]],
-    batches: tuple[int, int],
+    batches: Sequence[int],
     steps_per_epoch: int | None,
 ) -> str | None:
     """Return why these are samples: they grow by multiples of the batch, and nothing calls them
@@ -421,9 +437,9 @@ def _samples_not_steps(
 
 def _after_total(rest: str) -> bool:
     """Return whether what stands right behind a number calls it samples: ` images`, `/60000
-    samples`.
+    samples`; a word before `:` or `=` is about the next number.
     """
-    found = re.match(r"\s*(?:/\s*[\d,]+)?\s*([A-Za-z]+)", rest)
+    found = re.match(r"\s*(?:/\s*[\d,]+)?\s*([A-Za-z]+)(?![A-Za-z]|\s*[:=])", rest)
     return bool(found and log_text.SAMPLES.search(found[1]))
 
 
@@ -466,6 +482,8 @@ def _not_samples(values: Sequence[float], words: str, called: bool, batch: int) 
         return f"{words!r} stands before its numbers: these are steps, read by (?P<step>...)"
     if len(odd) > len(apart) / 4:  # the last batch of an epoch may be smaller
         numbers = f"its numbers grow by {odd[0]:g} a line, a batch has {batch} samples"
+        if any(value % 1 for value in values):
+            return f"{numbers}: they have decimals, and may be in thousands or millions"
         return f"{numbers}: these are not samples, or its batch is another one"
     return None
 

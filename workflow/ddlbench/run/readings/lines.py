@@ -33,6 +33,7 @@ from ddlbench.run.readings import (
 )
 
 number = log_text.number
+MOST_ROUNDED = 0.025  # of all that is counted: more makes a rate wrong
 EVERY_LINE = re.compile("")
 # Words of lines that programs print when they do something else than train.
 ELSE = re.compile(
@@ -97,6 +98,7 @@ def read(source: Output) -> Reading:
         step_s=_step_s(of_steps, points),
         **_evidence(of_steps, points, source.spec),
         printed_rates=as_one_rate([match.value("samples_per_s") for match in found]),
+        rate_rounding=_rate_rounding(found),
         rate_of=_rate_of(found, program),
         counts_samples=source.spec.workers > 1
         and all(_counter_of(m) in ("seen", "seen_all") for m in of_steps),
@@ -237,10 +239,30 @@ def _check_units(of_steps: Sequence[Match], spec: RunSpec, program: Program) -> 
             spec.batch_per_worker,
             parts=program.parts_per_step,
             steps_per_epoch=program.steps_per_epoch,
-            samples_per_epoch=program.samples_per_epoch,
+            rounded=any(_is_rounded(match, name) for match in of_name),
+        )
+        wrong = wrong or too_coarse(
+            [match.value(name) or 0.0 for match in of_name],
+            [match.found.said[name] for match in of_name],
         )
         if wrong:
             raise UnreadError(f"pattern {pattern.pattern!r}: {wrong}")
+
+
+def _is_rounded(match: Match, name: str) -> bool:
+    return log_text.resolution(match.found.said[name]) > 1
+
+
+def too_coarse(counts: Sequence[float], said: Sequence[str]) -> str | None:
+    """Return why counts that are rounded to thousands or millions tell no rate; None if they do."""
+    apart = max((log_text.resolution(text) for text in said), default=0.0)
+    grown = sum(b - a for a, b in itertools.pairwise(counts) if b > a)
+    if apart <= 1 or apart <= MOST_ROUNDED * grown:
+        return None
+    return (
+        f"its numbers are rounded to {apart:g} ({said[-1].strip()!r}), and count to {grown:g} in"
+        " all: too coarse for a rate. Let it print whole numbers, or run longer"
+    )
 
 
 def steps_per_number(program: Program) -> float:
@@ -267,12 +289,32 @@ def _points(
     for match in found:
         if id(match) in counted:
             step, total = _step(match, len(points), seen, spec, program)
-            rest = {name: match.value(name) for name in ("loss", "lr", "samples")}
+            rest = {name: match.value(name) for name in ("loss", "lr")}
+            rest["samples"] = _samples(match, spec)
             epoch = match.value("epoch") if _counter_of(match) != "epoch" else None
             points.append(StepEnd(match.line.time_s, step, **rest, epoch=epoch, total=total))
         elif points and match.value("loss") is not None and not _is_of_else(match):
             points[-1] = points[-1]._replace(loss=match.value("loss"))
     return points
+
+
+def _samples(match: Match, spec: RunSpec) -> float | None:
+    """Return the samples of a step. Where they are rounded (`1.0k`) and the global batch is within
+    it, it is the batch. Raises UnreadError if they are rounded by more than 5 %.
+    """
+    samples = match.value("samples")
+    if samples is None or not _is_rounded(match, "samples"):
+        return samples
+    half = log_text.resolution(match.found.said["samples"]) / 2
+    if abs(samples - spec.global_batch) <= half:
+        return None
+    if half > 0.05 * samples:
+        raise UnreadError(
+            f"pattern {match.pattern.pattern!r}: its samples of a step are rounded to"
+            f" {2 * half:g} ({match.found.said['samples'].strip()!r}), and the batch is"
+            f" {spec.global_batch}: leave the group samples out, or let it print whole numbers"
+        )
+    return samples
 
 
 def _step(
@@ -326,7 +368,9 @@ def _seen(of_steps: Sequence[Match], spec: RunSpec) -> dict[int, tuple[float, fl
         step = value / batch
         after = matches[place + 1].value(name) if place + 1 < len(matches) else None
         falls = low < value < before and (after is None or after <= value)
-        if value % batch and size is not None and value in (size, total):
+        if _is_rounded(match, name):
+            step = value / batch
+        elif value % batch and size is not None and value in (size, total):
             step = float(math.ceil(value / batch))
         elif falls:
             step = _last_of_epoch(value, before, batch, size, match)
@@ -383,6 +427,13 @@ def as_one_rate(printed: Sequence[float | None]) -> tuple[float, ...]:
     later = [one for one in told[1:] if one > 0]
     mean = (statistics.harmonic_mean(later),) if later else ()
     return (statistics.median(told), *mean) if told else ()
+
+
+def _rate_rounding(found: Sequence[Match]) -> float:
+    """Return by how much the printed rates may differ for their last digit."""
+    said = [match.found.said.get("samples_per_s") for match in found]
+    halves = [log_text.resolution(text) / 2 for text in said if text is not None]
+    return statistics.median(halves) if halves else 0.0
 
 
 def _rate_of(found: Sequence[Match], program: Program) -> str | None:

@@ -31,7 +31,7 @@ from ddlbench.run.readings import (
     reading,
 )
 from ddlbench.run.readings._proof import counted_samples, per_step
-from ddlbench.run.readings.lines import as_one_rate, epoch_steps, steps_per_number
+from ddlbench.run.readings.lines import as_one_rate, epoch_steps, steps_per_number, too_coarse
 
 FEWEST_ROWS = 3  # that grow, of a running total
 SINCE_START_S = 1e8  # times below are no dates: seconds since the program's start, not since 1970
@@ -72,6 +72,7 @@ def read(source: Output) -> Reading:
     _check_samples(path, rows, columns)
     points: list[StepEnd] = []
     seen: list[dict[str, float | None]] = []
+    counted: list[Row] = []
     evaluations: list[Evaluation] = []
     rates: list[float | None] = []
     counter = _counter(rows, columns, counts)
@@ -95,6 +96,12 @@ def read(source: Output) -> Reading:
             )
             rates.append(rate)
             seen.append(values)
+            counted.append(row)
+    counts = [(row[columns[counter]], _value(row[columns[counter]])) for row in counted]
+    if wrong := too_coarse(
+        [value for _, value in counts if value is not None], [str(said) for said, _ in counts]
+    ):
+        raise UnreadError(f"{path.name}: column {columns[counter]!r}: {wrong}")
     if not points:
         raise UnreadError(f"{path.name}: {len(rows)} rows, and none with a step and a time")
     evaluations = as_fractions(evaluations, program.top1_in)
