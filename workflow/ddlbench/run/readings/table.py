@@ -97,9 +97,9 @@ def read(source: Output) -> Reading:
             rates.append(rate)
             seen.append(values)
             counted.append(row)
-    counts = [(row[columns[counter]], _value(row[columns[counter]])) for row in counted]
+    printed = [(row[columns[counter]], _value(row[columns[counter]])) for row in counted]
     if wrong := too_coarse(
-        [value for _, value in counts if value is not None], [str(said) for said, _ in counts]
+        [value for _, value in printed if value is not None], [str(text) for text, _ in printed]
     ):
         raise UnreadError(f"{path.name}: column {columns[counter]!r}: {wrong}")
     if not points:
