@@ -470,8 +470,8 @@ def test_a_trial_is_read_again_where_only_its_reading_is_changed(
 @pytest.mark.parametrize(
     ("then", "code", "says"),
     [
-        ("print('no word of it')", 1, ["no pattern fits"]),
-        ("time.sleep(1000)", 1, ["no pattern fits", "then it was ended"]),
+        ("print('no word of it')", 1, ["nothing fits"]),
+        ("time.sleep(1000)", 1, ["nothing fits", "then it was ended"]),
         (f"{PACED}\nsys.exit('out of tokens')", 1, ["ended with code 1", "8 steps"]),
         ("import no_such_package", 1, ["ended with code 1", "No module named"]),
     ],
