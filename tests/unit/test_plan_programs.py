@@ -152,6 +152,8 @@ def test_what_nobody_knows_is_said_without_numbers(planned: Planned, tmp_path: P
     said = "\n".join(printed.answer(plan, rows(plan, tmp_path), None))
     assert "?" not in said and "GPU hours" not in said
     assert missing(said, "8 runs of plain", "4 runs") == []  # of which 4 are first repeats
+    states, _ = status.now(plan, rows(plan, tmp_path), tmp_path, tmp_path)
+    assert "?" not in status.lines(plan, rows(plan, tmp_path), states, tmp_path, None)[-1]
     with refuses(ConfigError, "max_gpu_hours: 1 ", "stop_after"):
         bill.check_limit(rows(plan, tmp_path), 1.0)
 

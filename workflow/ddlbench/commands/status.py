@@ -125,7 +125,7 @@ def lines(
     lines += _first(
         (f"  refused {row.run}: {row.why}" for row in by_state[DONE] if row.why), ": ddlbench plan"
     )
-    used, to_come = (total(row.gpu_hours for row in rows) for rows in (by_state[DONE], rest))
+    used = total(row.gpu_hours for row in by_state[DONE])
     began = [(row, since) for row in by_state[RUNNING] if (since := states[row.run].since)]
     so_far = sum(row.workers * max(0.0, clock() - since) / 3600 for row, since in began)
     unit = (
@@ -133,13 +133,20 @@ def lines(
         if plan.machine.device == "cuda"
         else f"hours of workers ({plan.machine.device_name})"
     )
-    ends = " to ".join(
-        total(getattr(row, f"gpu_hours_{end}") for row in rest) for end in ("low", "high")
-    )
-    words = f"{unit}: {used} used by finished runs"
-    words += f", {to_come} for the others ({ends})" if rest else ""
+    words = f"{unit}: {used} used by finished runs{_to_come(rest)}"
     words += f", of which {amount(so_far)} are used" if began else ""
     return [*lines, f"{words}; max_gpu_hours: {'none' if limit is None else amount(limit)}"]
+
+
+def _to_come(rest: Sequence[Row]) -> str:
+    """Describe what the other runs take, as far as anybody knows."""
+    if not rest:
+        return ""
+    if all(row.gpu_hours is None for row in rest):
+        return ", those of the others are not known yet (ddlbench plan says why)"
+    hours = total(row.gpu_hours for row in rest)
+    low, high = (total(getattr(row, f"gpu_hours_{end}") for row in rest) for end in ("low", "high"))
+    return f", {hours} for the others ({low} to {high})"
 
 
 def _first(lines: Iterable[str], where: str = "") -> list[str]:

@@ -12,6 +12,8 @@ from ddlbench.plan.estimate import Doubling, Estimator
 from ddlbench.plan.stale import DONE
 from ddlbench.plan.values import Plan, Row
 
+NOT_KNOWN = "unknown"
+
 
 def tiles(
     rows: Sequence[Row], unit: str, before: Mapping[str, float | None]
@@ -48,13 +50,7 @@ def tiles(
     if trained:
         tiles.append((f"{worker} hours planned", *_planned(trained, before)))
     if todo:
-        low, high = (
-            _sum(row.gpu_hours_low for row in todo),
-            _sum(row.gpu_hours_high for row in todo),
-        )
-        tiles.append(
-            (f"{worker} hours to come", _sum(row.gpu_hours for row in todo), f"{low} to {high}")
-        )
+        tiles.append((f"{worker} hours to come", *_to_come(todo)))
     if any(row.energy_kwh is not None for row in done):
         how = (
             "measured"
@@ -68,6 +64,14 @@ def tiles(
     return tiles
 
 
+def _to_come(todo: Sequence[Row]) -> tuple[str, str]:
+    """Return what the runs that are left take, and between which ends."""
+    if all(row.gpu_hours is None for row in todo):
+        return NOT_KNOWN, "no run like them has ended yet"
+    low, high = (_sum(getattr(row, f"gpu_hours_{end}") for row in todo) for end in ("low", "high"))
+    return _sum(row.gpu_hours for row in todo), f"{low} to {high}"
+
+
 def _sum(values: Iterable[float | None]) -> str:
     return total(values, lambda value: rounded(value, 2))
 
@@ -78,7 +82,7 @@ def _planned(done: Sequence[Row], before: Mapping[str, float | None]) -> tuple[s
     """
     table = took(done, before)
     if not table:
-        return "?", "no estimate was possible before there were records"
+        return NOT_KNOWN, "no estimate was possible before there were records"
     hours = {
         name: _sum(row[f"{name}_worker_hours"] for row in table) for name in ("planned", "took")
     }
