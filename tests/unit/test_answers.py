@@ -759,6 +759,7 @@ def test_what_is_too_noisy_stretches_no_axis() -> None:
     ]
     answer = only(rows, "workers")
     assert not shown.drawn(answer.rows[1]) and scale_of(answer).high < 6
+    assert [label for _, label in shown.Scale(0.9988, 1.0012).ticks] == ["0.999", "1.000", "1.001"]
     assert [label for _, label in shown.Scale(1.0, 1.2).ticks] == [
         "1",
         "1.1",

@@ -44,7 +44,17 @@ def test_it_fits_a_phone_and_paper_and_nothing_complains(
     width = 390 if media == "screen" else 717  # A4 without Chromium's margins
     browser.open(page, width=width, height=844, dark=dark, media=media)
     assert browser.complaints == []
-    assert browser.evaluate("document.documentElement.scrollWidth") <= width
+    tables = "details.table" if media == "print" else "nothing"  # which print across
+    assert (
+        browser.evaluate(
+            "Math.max(...[...document.querySelectorAll('main > *')].filter(one =>"
+            f" !one.matches('{tables}')).map(one => one.getBoundingClientRect().left"
+            " + one.scrollWidth))"
+        )
+        <= width
+    )
+    if media == "screen":
+        assert browser.evaluate("document.documentElement.scrollWidth") <= width
     # On paper nothing can be clicked, but names of runs are still there.
     assert (
         browser.evaluate(
@@ -59,6 +69,25 @@ def test_it_fits_a_phone_and_paper_and_nothing_complains(
         if media == "screen"
         else "rgb(0, 0, 0)"
     )
+
+
+def test_paper_breaks_words_between_their_parts_only(browser: Browser, page: Path) -> None:
+    """Each word of each table, up to a hyphen or a place where the page lets it break, is on one
+    line; wide tables print across.
+    """
+    browser.open(page, width=1040, media="print")
+    broken = """[...document.querySelectorAll('details.table td, details.table th')].flatMap(cell => {
+        const walk = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT), found = [];
+        for (let node = walk.nextNode(); node; node = walk.nextNode())
+          for (const word of node.data.matchAll(/[A-Za-z0-9]+/g)) {
+            const range = document.createRange();
+            range.setStart(node, word.index);
+            range.setEnd(node, word.index + word[0].length);
+            if (new Set([...range.getClientRects()].map(one => one.top)).size > 1) found.push(word[0]);
+          }
+        return found; })"""
+    assert browser.evaluate(broken) == []
+    assert browser.evaluate("document.documentElement.scrollWidth") <= 1040
 
 
 def test_a_link_opens_what_is_folded_and_paper_shows_it(browser: Browser, page: Path) -> None:

@@ -25,6 +25,7 @@ for (const field of document.querySelectorAll("input[data-table]")) {
   const rows = [...document.getElementById(field.dataset.table).tBodies[0].rows];
   const texts = rows.map((row) => row.textContent.toLowerCase());
   const count = document.querySelector(`output[data-of="${CSS.escape(field.dataset.table)}"]`);
+  const whole = count.textContent;
   field.addEventListener("input", () => {
     const words = field.value.toLowerCase().split(/\s+/);
     let shown = 0;
@@ -32,7 +33,7 @@ for (const field of document.querySelectorAll("input[data-table]")) {
       row.hidden = !words.every((word) => texts[place].includes(word));
       shown += !row.hidden;
     });
-    count.textContent = shown === rows.length ? `${rows.length} rows` : `${shown} of ${rows.length} rows`;
+    count.textContent = shown === rows.length ? whole : `${shown} of ${whole}`;
   });
 }
 // A link must lead to its place, also in a part that is folded, or to a row that a filter hides.

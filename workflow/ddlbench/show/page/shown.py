@@ -78,6 +78,7 @@ class Scale:
         """Return where round numbers stand, and what they are: two to five of 1, 2 and 5 times
         powers of ten.
         """
+        step = 1.0
         if self.log:
             decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
             found = [
@@ -99,7 +100,11 @@ class Scale:
                 self.high / step + 1e-9,
             )  # an end that is round has a tick
             found = [n * step for n in range(math.ceil(least), math.floor(most) + 1)]
-        return [(self.at(value), digits(value)) for value in found]
+        texts = [digits(value) for value in found]
+        if len({*texts}) < len(texts):  # values that differ in a later digit
+            places = max(0, math.ceil(-math.log10(step) - 1e-9))
+            texts = [f"{value:.{places}f}" for value in found]
+        return [(self.at(value), text) for value, text in zip(found, texts, strict=True)]
 
     def at(self, value: float) -> str:
         """Return `37.5%`, with a little room at both ends."""

@@ -9,6 +9,7 @@ is given. A picture is an image, of which a browser runs and loads nothing.
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from ddlbench.show.page.about import PageFigure, PageStudy
 
 HERE = Path(__file__).parent
 TABLES = ("runs", "comparisons", "losses", "kernels", "failures", "refused")
+MOST_UNBROKEN = 20  # letters of a word, or of a part of a longer one, that are never broken
 MEASURED = 20  # lines of what a preflight measured; its file has all
 
 
@@ -140,7 +142,7 @@ def html(
         trim_blocks=True,
     )
     environment.globals["anchor"] = rows.anchor
-    environment.filters["code"] = _code
+    environment.filters |= {"code": _code, "breakable": breakable}
     environment.tests["drawn"] = shown.drawn
     figures = [_figure(figure, runs, ids, home) for figure in study.figures]
     nouns = study.nouns
@@ -199,6 +201,21 @@ def _code(words: str) -> Markup:
     return Markup("").join(
         Markup("<code>{}</code>").format(p) if n % 2 else escape(p) for n, p in enumerate(parts)
     )
+
+
+def breakable(text: str) -> Markup:
+    """Format text as HTML in which long words may break: after a comma and the like, and those of
+    which a part is longer than MOST_UNBROKEN, anywhere.
+    """
+    return Markup("").join(map(_with_breaks, re.split(r"(\s+)", text)))
+
+
+def _with_breaks(word: str) -> Markup:
+    if len(word) <= MOST_UNBROKEN:
+        return escape(word)
+    parts = re.split(r"(?<=[,_;=:/-])(?=.)|(?<=\.)(?=[A-Za-z])", word)
+    pieces = (re.findall(rf".{{1,{MOST_UNBROKEN}}}", part, re.S) for part in parts)
+    return Markup("<wbr>").join(piece for some in pieces for piece in some)
 
 
 def _digest(text: str) -> str:
