@@ -218,6 +218,8 @@ class Copy:
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "project"
         self.scratch = folder / "tests"
+        # As `tests.conftest.copy_project`, which is not imported here: the processes that collect
+        # tests would then find the project's package `tests` in place of the copy's.
         listed = subprocess.run(
             ["git", "ls-files", "-co", "--exclude-standard", "-z"],
             cwd=ROOT,

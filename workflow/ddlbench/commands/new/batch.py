@@ -101,7 +101,7 @@ def _sources(file: ProgramFile, project: Path) -> Iterator[str]:
         one
         for place in places
         for one in (sorted(place.rglob("*.py")) if place.is_dir() else [place])
-        if one.suffix == ".py"
+        if one.suffix == ".py" and one.is_file()
     ]
     for one in files[:MOST_FILES]:
         if one.stat().st_size <= MOST_BYTES:

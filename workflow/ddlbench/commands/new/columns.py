@@ -85,12 +85,12 @@ class Column:
 
 def columns_of(path: Path) -> list[Column]:
     """Return the columns of a table. Raises UnreadError."""
-    rows = table._rows(path)
+    rows = table.rows_of(path)
     found = []
     for name in dict.fromkeys(name for row in rows for name in row):
         said = [row[name] for row in rows if row.get(name) not in (None, "")]
-        values = [table._value(one) for one in said]
-        times = [table._seconds(one) for one in said]
+        values = [table.value_of(one) for one in said]
+        times = [table.seconds_of(one) for one in said]
         numbers = () if None in values else tuple(one for one in values if one is not None)
         found.append(Column(name, numbers, tuple(one for one in times if one is not None)))
     return found
@@ -103,7 +103,7 @@ def candidates(source: Output) -> list[Candidate]:
     """
     program = source.spec.program
     assert program is not None
-    path = source.newest(program.file) if program.file else table._only(source)
+    path = source.newest(program.file) if program.file else table.only_table(source)
     file = program.file or path.name
 
     def way(columns: Mapping[str, str], unit: str) -> Candidate:
@@ -125,7 +125,7 @@ def seen(source: Output) -> list[str]:
     program = source.spec.program
     assert program is not None
     try:
-        path = source.newest(program.file) if program.file else table._only(source)
+        path = source.newest(program.file) if program.file else table.only_table(source)
         there = columns_of(path)
     except UnreadError:
         return []

@@ -23,7 +23,6 @@ from ddlbench.run.readings import Line
 
 NOTE = "trial.json"
 MOST_BYTES = 64 << 20  # of a file that is kept: checkpoints are not read
-WORDS = ("sample", "stop_after", "resume")  # keys of a program that a trial does not obey
 
 
 @dataclass(frozen=True)

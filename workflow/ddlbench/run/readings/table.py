@@ -61,8 +61,8 @@ def read(source: Output) -> Reading:
     """
     program = source.spec.program
     assert program is not None
-    path = source.newest(program.file) if program.file else _only(source)
-    rows = _rows(path)
+    path = source.newest(program.file) if program.file else only_table(source)
+    rows = rows_of(path)
     columns = _columns(path, rows, program)
     counts = [name for name in COUNTS if name in columns]
     if not counts or TIME not in columns:
@@ -76,12 +76,12 @@ def read(source: Output) -> Reading:
     evaluations: list[Evaluation] = []
     rates: list[float | None] = []
     counter = _counter(rows, columns, counts)
-    start_s = _start_s(path, [_seconds(row.get(columns[TIME])) for row in rows])
+    start_s = _start_s(path, [seconds_of(row.get(columns[TIME])) for row in rows])
     for row in rows:
-        since_s = _seconds(row.get(columns[TIME]))
+        since_s = seconds_of(row.get(columns[TIME]))
         at_s = None if since_s is None else start_s + since_s
         values = {
-            group: _value(row.get(column)) for group, column in columns.items() if group != TIME
+            group: value_of(row.get(column)) for group, column in columns.items() if group != TIME
         }
         if at_s is None:
             continue
@@ -97,7 +97,7 @@ def read(source: Output) -> Reading:
             rates.append(rate)
             seen.append(values)
             counted.append(row)
-    printed = [(row[columns[counter]], _value(row[columns[counter]])) for row in counted]
+    printed = [(row[columns[counter]], value_of(row[columns[counter]])) for row in counted]
     if wrong := too_coarse(
         [value for _, value in printed if value is not None], [str(text) for text, _ in printed]
     ):
@@ -117,7 +117,7 @@ def read(source: Output) -> Reading:
     return run
 
 
-def _only(source: Output) -> Path:
+def only_table(source: Output) -> Path:
     """Return the only table in the program's folder. Raises UnreadError where there are none or
     several.
     """
@@ -133,7 +133,7 @@ def _only(source: Output) -> Path:
     return found[0]
 
 
-def _rows(path: Path) -> list[Row]:
+def rows_of(path: Path) -> list[Row]:
     """Return the rows of a CSV file, of JSON lines, or of a list in JSON. Raises UnreadError."""
     text = path.read_text(encoding="utf-8", errors="replace")
     if text.lstrip().startswith(("{", "[")):
@@ -218,7 +218,7 @@ def _check_samples(path: Path, rows: Iterable[Row], columns: Mapping[str, str]) 
     """Raise UnreadError if the column of a step's samples is a running total."""
     if "samples" not in columns:
         return
-    said = [_value(row.get(columns["samples"])) for row in rows]
+    said = [value_of(row.get(columns["samples"])) for row in rows]
     values = [value for value in said if value is not None]
     grows_by = [b - a for a, b in itertools.pairwise(values)]
     if len(grows_by) >= FEWEST_ROWS and min(grows_by) > 0:
@@ -228,16 +228,16 @@ def _check_samples(path: Path, rows: Iterable[Row], columns: Mapping[str, str]) 
         )
 
 
-def _value(said: Any) -> float | None:
+def value_of(said: Any) -> float | None:
     if isinstance(said, bool) or said is None:
         return None
     return float(said) if isinstance(said, int | float) else number(str(said))
 
 
-def _seconds(said: Any) -> float | None:
+def seconds_of(said: Any) -> float | None:
     """Return a time as seconds: a number, or a date. None of else."""
     value = (
-        _value(said)
+        value_of(said)
         if not isinstance(said, str) or re.fullmatch(r"\s*[-+\d.eE]+\s*", said)
         else None
     )
@@ -253,9 +253,9 @@ def _counter(rows: Iterable[Row], columns: Mapping[str, str], counts: Sequence[s
     """Return which column says how far training was: the first of COUNTS that several rows of
     training have. Rows of a validation, or of a whole epoch, may lack it.
     """
-    of_training = [row for row in rows if _value(row.get(columns.get("loss", ""))) is not None]
+    of_training = [row for row in rows if value_of(row.get(columns.get("loss", ""))) is not None]
     for name in counts:
-        told = [row for row in of_training or rows if _value(row.get(columns[name])) is not None]
+        told = [row for row in of_training or rows if value_of(row.get(columns[name])) is not None]
         if len(told) > 1:
             return name
     return counts[0]
