@@ -229,6 +229,7 @@ def _check_samples(path: Path, rows: Iterable[Row], columns: Mapping[str, str]) 
 
 
 def value_of(said: Any) -> float | None:
+    """Return the number of a cell; None of else, and of true and false."""
     if isinstance(said, bool) or said is None:
         return None
     return float(said) if isinstance(said, int | float) else number(str(said))
