@@ -34,3 +34,15 @@ def test_notes_are_left_to_the_table() -> None:
     )
     assert "NOTE extrapolated" in finding_rows.lines(rows)
     assert "NOTE extrapolated" not in finding_rows.lines(rows, all_of_them=False)
+
+
+def test_many_findings_of_a_rule_are_one_row_of_the_page() -> None:
+    one = found("same-precision", changed(FAULTS["same-precision"], study()))[0]
+    some = [one | {"runs": f"run{n}; run{n + 1}", "evidence": f"evidence {n}"} for n in range(275)]
+    other = one | {"rule": "drift"}
+    merged = finding_rows.merged([some[0], other, *some[1:]])
+    assert [row["rule"] for row in merged] == ["same-precision", "drift"]
+    assert merged[0]["runs"].split("; ") == [f"run{n}" for n in range(276)]
+    assert missing(merged[0]["evidence"], "evidence 0", "274") == []
+    assert merged[1] == other
+    assert finding_rows.merged(some[:3]) == some[:3]

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from ddlbench.core import registry
 from ddlbench.core.program import READS
-from ddlbench.run.readings import Line, Output, Reading, UnreadError, lines
+from ddlbench.run import log_text
+from ddlbench.run.readings import Line, Output, Reading, UnreadError
 
 from tests.facts import refuses
 from tests.unit.programs import STEP, spec
@@ -168,7 +169,7 @@ VALUES = [
 
 @pytest.mark.parametrize(("text", "value"), [*zip(TEXTS, VALUES, strict=True)])
 def test_numbers_as_people_print_them(text: str, value: float | None) -> None:
-    assert lines.number(text) == (pytest.approx(value) if value is not None else None)
+    assert log_text.number(text) == (pytest.approx(value) if value is not None else None)
 
 
 def test_numbers_that_count_nothing_are_passed_over(tmp_path: Path) -> None:

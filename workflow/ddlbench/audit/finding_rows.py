@@ -64,6 +64,26 @@ def summary(rows: Iterable[Mapping[str, Any]]) -> str:
     return ", ".join([*parts, f"{count_of(skipped, 'rule')} not checked or not on all rows"])
 
 
+def merged(rows: Iterable[Mapping[str, str]]) -> list[Row]:
+    """Return the findings with one row in place of those of a rule that has more than `SHOWN` of a
+    severity: the first evidence, how many more there are, and all their runs.
+    """
+    by_rule: dict[tuple[str, ...], list[Mapping[str, str]]] = {}
+    for row in rows:
+        same = (row["severity"], row["rule"], row["what_to_do"])
+        by_rule.setdefault(same, []).append(row)
+    shown: list[Row] = []
+    for found in by_rule.values():
+        if len(found) <= SHOWN:
+            shown += [dict(row) for row in found]
+            continue
+        runs = dict.fromkeys(run for row in found for run in row["runs"].split("; ") if run)
+        more = count_of(len(found) - 1, "more finding")
+        evidence = f"{found[0]['evidence']} (and {more} of this rule)"
+        shown.append({**found[0], "runs": "; ".join(runs), "evidence": evidence})
+    return shown
+
+
 def lines(rows: Sequence[Mapping[str, str]], all_of_them: bool = True) -> list[str]:
     """Format for people: findings by rule, then what was not checked.
 

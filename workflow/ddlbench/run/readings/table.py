@@ -30,8 +30,10 @@ from ddlbench.run.readings import (
     as_fractions,
     reading,
 )
+from ddlbench.run.readings._matches import too_coarse
+from ddlbench.run.readings._printed import as_one_rate
 from ddlbench.run.readings._proof import counted_samples, per_step
-from ddlbench.run.readings.lines import as_one_rate, epoch_steps, steps_per_number, too_coarse
+from ddlbench.run.readings._step_numbers import epoch_steps, steps_per_number
 
 FEWEST_ROWS = 3  # that grow, of a running total
 SINCE_START_S = 1e8  # times below are no dates: seconds since the program's start, not since 1970

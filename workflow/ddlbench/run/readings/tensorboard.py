@@ -26,7 +26,7 @@ from ddlbench.run.readings import (
 )
 from ddlbench.run.readings._events import Scalar, scalars
 from ddlbench.run.readings._proof import MAY_BE_STEPS
-from ddlbench.run.readings.lines import epoch_steps
+from ddlbench.run.readings._step_numbers import epoch_steps
 
 EVENTS = "*tfevents.*"
 WANTED = (  # what a curve is for, whether it is of validation, what its name holds

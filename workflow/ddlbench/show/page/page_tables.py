@@ -43,7 +43,8 @@ def every(
     shown = {**tables, "kernels": _beside(study, tables["kernels"])}
     columns = {name: rows.meanings(table.columns) for name, table in EVERY.items()}
     columns |= {"kernels": rows.meanings(kernels.WITH_PUBLISHED)}
-    findings = pd.DataFrame([row for row in audit if row["severity"] != finding_rows.NOT_CHECKED])
+    checked = [row for row in audit if row["severity"] != finding_rows.NOT_CHECKED]
+    findings = pd.DataFrame(finding_rows.merged(checked))
     planned = {
         "run": "The run.",
         "workers": "Its ranks.",
