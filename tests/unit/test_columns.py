@@ -185,3 +185,22 @@ def test_a_cell_is_no_formula_to_a_spreadsheet_and_comes_back_as_it_was(tmp_path
         assert [cell[0] for cell in cells[:5]] == ["'"] * 5
         assert cells[5:9] == texts[5:9]
         assert "-1.5" in (tmp_path / name).read_text()
+
+
+MISFITS: list[tuple[str, list[Any], list[Any]]] = [
+    ("float64", [1, 0.5, None, 2], []),
+    ("float64", [0.5, True, "0.5"], [True, "0.5"]),
+    ("int64", [1, 2, 3], []),
+    ("int64", [1, None, 2.5, 3], [None, 2.5]),
+    ("int64", [1, -(1 << 63), 1 << 70, 2], [-(1 << 63), 1 << 70]),
+    ("str", ["a", None, 1], [1]),
+    ("bool", [True, None], [None]),
+    ("str", [], []),
+]
+
+
+@pytest.mark.parametrize(("kind", "values", "wrong"), MISFITS)
+def test_values_that_a_column_cannot_hold(kind: str, values: list[Any], wrong: list[Any]) -> None:
+    column = Column("x", kind, "X.")
+    assert column.misfits(values) == wrong
+    assert all(column.holds(value) for value in values) == (not wrong)

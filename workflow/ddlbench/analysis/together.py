@@ -139,6 +139,8 @@ def rows_like(
     import pandas as pd
 
     for name in names:
+        if table.empty:
+            break
         table = table[table[name].isna() if pd.isna(row[name]) else table[name] == row[name]]
     return table
 

@@ -6,7 +6,7 @@ records. `analysis/tables.py` makes tables of all of them, and their description
 `docs/columns.md`.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -74,6 +74,19 @@ class Column:
         if isinstance(value, bool):
             return kinds is bool
         return isinstance(value, kinds) and (not isinstance(value, int) or abs(value) < 1 << 63)
+
+    def misfits(self, values: Sequence[Any]) -> list[Any]:
+        """Return values that a table cannot hold in this column, at most one of each type.
+
+        Thousands of values have two or three types: one of each is looked at, and of integers the
+        smallest and the largest.
+        """
+        of_types = {type(value): value for value in values}
+        some = [value for kind, value in of_types.items() if kind is not int]
+        if int in of_types:
+            integers = [value for value in values if type(value) is int]
+            some += sorted({min(integers), max(integers)})
+        return [value for value in some if not self.holds(value)]
 
 
 def write_csv(rows: Iterable[Any], columns: Iterable[Column], path: Path) -> None:

@@ -399,22 +399,24 @@ def check_column(path: Path, values: pd.Series[Any], name: str, allowed: str) ->
 def check_summary(path: Path, summary: Summary, todo: str | None = None) -> None:
     """Check that tables can hold the values of a summary. The run's settings are not looked at."""
     for table, columns in columns_of().items():
-        holds = {column.name: column.holds for column in columns}
+        by_name = {column.name: column for column in columns}
         of_run = summary.get(table) or {}
         if table in LISTS and of_run:
-            if of_run.keys() | {"run"} != holds.keys() or len({*map(len, of_run.values())}) > 1:
-                what = f"{table}: its columns differ in length, or are not {', '.join(holds)}"
+            if of_run.keys() | {"run"} != by_name.keys() or len({*map(len, of_run.values())}) > 1:
+                what = f"{table}: its columns differ in length, or are not {', '.join(by_name)}"
                 raise RefusedError(path, what, todo)
-            cells: Any = ((name, value) for name, values in of_run.items() for value in values)
+            misfits = {name: by_name[name].misfits(values) for name, values in of_run.items()}
         else:
-            cells = (
-                cell
-                for row in (of_run if isinstance(of_run, list) else [of_run])
-                for cell in row.items()
-            )
-        for name, value in cells:
-            if name in holds and not holds[name](value):
-                raise RefusedError(path, f"{table}: {name} cannot be {value!r}", todo)
+            rows = of_run if isinstance(of_run, list) else [of_run]
+            misfits = {
+                name: [value]
+                for row in rows
+                for name, value in row.items()
+                if name in by_name and not by_name[name].holds(value)
+            }
+        for name, values in misfits.items():
+            if values:
+                raise RefusedError(path, f"{table}: {name} cannot be {values[0]!r}", todo)
 
 
 def _few(numbers: Sequence[Any]) -> str:

@@ -17,6 +17,7 @@ import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -232,10 +233,20 @@ def _code(head: Mapping[str, Any]) -> str | None:
     """Return a code of the first line of a summary that can be computed with this user's key only.
     None where there can be no key; then every summary is made again.
     """
-    path = (
-        Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state")
-        / "ddlbench/summaries"
-    )
+    try:
+        states = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state")
+    except RuntimeError:  # no home folder
+        return None
+    key = _key(states / "ddlbench/summaries")
+    if key is None:
+        return None
+    text = json.dumps([head[name] for name in ("version", "files", "sha256")], sort_keys=True)
+    return hmac.new(key, text.encode(), "sha256").hexdigest()
+
+
+@cache
+def _key(path: Path) -> bytes | None:
+    """Return this user's key in a file, which is made if there is none. None if it cannot be."""
     try:
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -246,10 +257,9 @@ def _code(head: Mapping[str, Any]) -> str | None:
                 link_new(new, path)
             new.unlink()
         key = read_bytes(path)
-    except (OSError, RuntimeError):  # no home folder
+    except OSError:
         return None
-    text = json.dumps([head[name] for name in ("version", "files", "sha256")], sort_keys=True)
-    return hmac.new(key, text.encode(), "sha256").hexdigest() if len(key) == KEY_BYTES else None
+    return key if len(key) == KEY_BYTES else None
 
 
 def _digest(text: str) -> str:

@@ -27,6 +27,8 @@ from ddlbench.core.roles import AXIS, SETTING, SIZE
 # Of runs that are alike but for repeats: an interrupted one may train fewer epochs, under another
 # schedule.
 LENGTH = ("schedule", "epochs", "of_epochs")
+# Columns of table `runs` beside the settings.
+NEEDED = ("run", "repeat", "nodes", "full_train_s", "checkpoint_s", "restart_s")
 ALIKE = together.with_roles(SETTING, AXIS, SIZE, without=LENGTH)
 # Others' records may leave out how many epochs there were, and their batch.
 TYPES = dict.fromkeys(("global_batch", "epochs", "of_epochs", "bandwidth_mbit"), "Int64") | {
@@ -134,10 +136,10 @@ def rows(runs: pd.DataFrame, terms: Terms) -> list[dict[str, Any]]:
     best ones, and a curve.
     """
     done = runs[runs["full_train_s"].notna()]
-    undisturbed, killed = (
-        together.usable(done),
-        together.successful(done[together.was_killed(done)]),
-    )
+    # A table of 150 columns is slow to select from, once for each setting.
+    needed = [*ALIKE, *LENGTH, *NEEDED]
+    undisturbed = together.usable(done)[needed]
+    killed = together.successful(done[together.was_killed(done)])[needed]
     table: list[dict[str, Any]] = []
     for values, group in undisturbed.groupby([*ALIKE, *LENGTH], dropna=False):
         same: dict[str, Any] = dict(zip((*ALIKE, *LENGTH), values, strict=True))
