@@ -252,7 +252,9 @@ def _figure(figure: PageFigure, runs: pd.DataFrame, ids: set[str], home: Path) -
         "caption": caption,
         "how_to_read": how_to_read,
         "made": text,
-        "runs": names,
+        "runs": names[: rows.NAMED],
+        "more_runs": len(names[rows.NAMED :]),
+        "all_runs": f"figures/{figure.name}.runs.csv",
     }
 
 
