@@ -1,10 +1,11 @@
 #!/usr/bin/env python
 """What planning a study costs: a dry run of ddlbench over one of the simplest Snakefile with as
-many training jobs.
+many training jobs, and over one of the smallest Snakefile whose jobs ask as much of Snakemake.
 
-`python bench/plan.py` prints a table and exits with 1 if a median ratio is above the limit. Both
-plan from nothing, each in a folder of its own, alternating, with the same flags. ddlbench's folder
-is a copy of this repository.
+`python bench/plan.py` prints a table and exits with 1 if a median ratio is above its limit. All plan
+from nothing, each in a folder of its own, alternating, with the same flags. ddlbench's folder is a
+copy of this repository. What ddlbench takes more than the second Snakefile is its own; what that one
+takes more than the first is Snakemake's, for jobs that have functions, parameters and two outputs.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from told import tell
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT = 1.5  # dry run of ddlbench over that of the bare Snakefile
+OWN_LIMIT = 1.2  # and over that of the Snakefile that asks as much
 BARE = """\
 RUNS = range({runs})
 
@@ -35,6 +37,67 @@ rule train:
         "runs/{{run}}.log",
     shell:
         "touch {{output}}"
+"""
+# What rule `train` and what follows it ask of Snakemake on a machine without a queue.
+LIKE = """\
+RUNS = [f"run{{number}}" for number in range({runs})]
+LOGS = expand("runs/{{run}}/run.mllog", run=RUNS)
+
+
+rule all:
+    input:
+        LOGS,
+        "tables.csv",
+
+
+rule collect:
+    input:
+        "records.csv",
+    output:
+        "tables.csv",
+    params:
+        runs=RUNS,
+    shell:
+        "touch {{output}}"
+
+
+rule records:
+    input:
+        lambda wildcards: LOGS,
+    output:
+        "records.csv",
+    params:
+        runs=lambda wildcards: RUNS,
+    shell:
+        "touch {{output}}"
+
+
+rule data:
+    output:
+        "data/manifest.json",
+    shell:
+        "touch {{output}}"
+
+
+rule train:
+    input:
+        lambda wildcards: "data/manifest.json",
+    output:
+        log="runs/{{run}}/run.mllog",
+        steps="runs/{{run}}/steps.parquet",
+    log:
+        "runs/{{run}}/train.log",
+    priority: lambda wildcards: 1
+    threads: lambda wildcards: 1
+    resources:
+        launch=lambda wildcards: f"train {{wildcards.run}}",
+        supervision="--options",
+    params:
+        spec=lambda wildcards: f"settings of {{wildcards.run}}",
+    message:
+        "train {{wildcards.run}}: {{resources.launch}}"
+    shell:
+        "{{resources.launch}} {{resources.supervision}} {{params.spec}}"
 """
 # 2 loaders with data and one without, 3 frameworks, 2 worker counts: 18 runs for each batch size
 # and repeat. What is missing to a round number is in a second block. Figures of each plot, as a
@@ -128,38 +191,59 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=3)
     a = parser.parse_args()
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    print(f"{'runs':>6} {'bare':>8} {'ddlbench':>9} {'ratio':>6} {'min..max':>10}   limit {LIMIT}")
+    print(
+        f"{'runs':>6} {'bare':>8} {'as much':>8} {'ddlbench':>9} {'/bare':>16} {'/as much':>16}"
+        f"   limits {LIMIT}, {OWN_LIMIT}"
+    )
     failed = False
     for runs in a.runs:
-        pairs = [pair(runs) for _ in range(a.pairs)]
-        ratios = [ours / bare for bare, ours in pairs]
-        bare, ours = (median(side) for side in zip(*pairs, strict=True))
-        over = median(ratios) > LIMIT
-        tell(f"a dry run of {runs} runs: seconds", "bare Snakefile", ratios, LIMIT, at_most=True)
+        taken = [in_turns(runs) for _ in range(a.pairs)]
+        bare, like, ours = (median(side) for side in zip(*taken, strict=True))
+        of_bare = [ours_s / bare_s for bare_s, _, ours_s in taken]
+        of_like = [ours_s / like_s for _, like_s, ours_s in taken]
+        what = f"a dry run of {runs} runs: seconds"
+        tell(what, "bare Snakefile", of_bare, LIMIT, at_most=True)
+        tell(what, "Snakefile that asks as much", of_like, OWN_LIMIT, at_most=True)
+        over = median(of_bare) > LIMIT or median(of_like) > OWN_LIMIT
         failed |= over
-        spread = f"{min(ratios):4.2f}..{max(ratios):4.2f}"
-        verdict = "OVER THE LIMIT" if over else ""
         print(
-            f"{runs:6} {bare:6.1f} s {ours:7.1f} s {median(ratios):6.2f} {spread:>10}   {verdict}",
+            f"{runs:6} {bare:6.1f} s {like:6.1f} s {ours:7.1f} s {spread(of_bare)} {spread(of_like)}"
+            f"   {'OVER THE LIMIT' if over else ''}",
             flush=True,
         )
     sys.exit(failed)
 
 
-def pair(runs: int) -> tuple[float, float]:
-    """Seconds of a bare dry run and of ddlbench's, each in a new folder."""
-    with tempfile.TemporaryDirectory() as bare, tempfile.TemporaryDirectory() as ours:
+def spread(ratios: list[float]) -> str:
+    """Format the median of ratios and their range."""
+    return f"{median(ratios):4.2f} ({min(ratios):4.2f}..{max(ratios):4.2f})"
+
+
+def in_turns(runs: int) -> tuple[float, float, float]:
+    """Seconds of a bare dry run, of one that asks as much, and of ddlbench's, each in a new
+    folder.
+    """
+    with (
+        tempfile.TemporaryDirectory() as bare,
+        tempfile.TemporaryDirectory() as like,
+        tempfile.TemporaryDirectory() as ours,
+    ):
         (Path(bare) / "Snakefile").write_text(BARE.format(runs=runs))
+        (Path(like) / "Snakefile").write_text(LIKE.format(runs=runs))
         copy_repository(Path(ours))
         (Path(ours) / "config/studies/bench.yaml").write_text(study(runs))
-        bare_s, bare_text = dry_run(Path(bare))
-        ours_s, ours_text = dry_run(Path(ours), "--config", "study=bench", "machine=local")
-    for text in (bare_text, ours_text):
+        dry_runs = [
+            dry_run(Path(bare)),
+            dry_run(Path(like)),
+            dry_run(Path(ours), "--config", "study=bench", "machine=local"),
+        ]
+    for _, text in dry_runs:
         if jobs(text) != runs:
             sys.exit(
                 f"a dry run counted {jobs(text)} training jobs in place of {runs}:\n{text[-3000:]}"
             )
-    return bare_s, ours_s
+    bare_s, like_s, ours_s = (seconds for seconds, _ in dry_runs)
+    return bare_s, like_s, ours_s
 
 
 if __name__ == "__main__":

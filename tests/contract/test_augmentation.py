@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from ddlbench.core import registry
+from ddlbench.patches import torchvision_operators
 from ddlbench.train.loaders import _dali, _pictures
 from PIL import Image
 
@@ -80,6 +81,7 @@ def test_torchvision_is_pytorchs_own_pipeline(photographs):
     """To the bit, as github.com/pytorch/examples (imagenet/main.py) has it: what papers mean by the
     native loader.
     """
+    torchvision_operators.apply()  # nothing may have imported torchvision in this process before
     from torchvision import datasets, transforms
 
     by_hand = [
