@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from ddlbench.analysis import frameworks, kernels
 from ddlbench.analysis.tables import frame
+from ddlbench.core import registry
 from ddlbench.core.files import sha256
 from ddlbench.show.page import about, explore, page_tables, picture, rows, spent, write
 
@@ -263,6 +264,17 @@ def test_values_of_a_run_are_in_the_unit_of_their_head(tmp_path: Path) -> None:
     ((_, cells),) = made.rows
     shown = {head: cell.value for (head, _), cell in zip(made.columns, cells, strict=True)}
     assert (shown["energy [kJ]"], shown["top-1 [%]"], shown["memory [GB]"]) == (2.5, 75.0, 3.0)
+
+
+def test_of_a_program_no_time_of_an_epoch_is_shown(tmp_path: Path) -> None:
+    """All that was read of it counts as one epoch."""
+    training = {"run": "a", "status": "success", "dataset": "mnist5k", "epoch_s": 2.5}
+    program = training | {"run": "b", "dataset": registry.OWN}
+    made = rows.runs(pd.DataFrame([training, program]), tmp_path, {})
+    place = [head for head, _ in made.columns].index("epoch [s]")
+    assert [cells[place].value for _, cells in made.rows] == [2.5, None]
+    made = rows.runs(pd.DataFrame([program]), tmp_path, {})
+    assert "epoch [s]" not in [head for head, _ in made.columns]
 
 
 def test_what_is_too_long_is_cut_and_says_so(tmp_path: Path) -> None:

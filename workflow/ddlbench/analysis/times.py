@@ -35,7 +35,11 @@ COLUMNS = (
         "Training images divided by the wall time of their steps.",
         "images/s",
     ),
-    _column("epoch_s", "Training time of an epoch: its images divided by the throughput."),
+    _column(
+        "epoch_s",
+        "Training time of an epoch: its images divided by the throughput. A program's epochs are its"
+        " own: all that was read of it counts as one epoch.",
+    ),
     _column("validation_s", "Mean time of a validation after the first, or of the only one."),
     _column(
         "train_s",

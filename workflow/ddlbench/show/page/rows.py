@@ -218,7 +218,12 @@ def runs(
     """
     rows = []
     heads = HEADS | {"throughput_images_per_s": f"{sample(table)}/s"}
-    heads |= OF_PROGRAMS if of_programs(table).any() else {}
+    programs = of_programs(table)
+    heads |= OF_PROGRAMS if programs.any() else {}
+    if programs.all():  # a program's epochs are its own: what was read of it counts as one
+        heads.pop("epoch_s")
+    elif programs.any():
+        table = table.assign(epoch_s=table["epoch_s"].mask(programs))
     shown = [name for name in heads if name in table and not {*table[name].dropna()} <= {OWN}]
     for record in table.head(MOST_ROWS).to_dict("records"):
         run = str(record["run"])
