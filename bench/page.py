@@ -71,7 +71,7 @@ class Page(NamedTuple):
 
 PAGES = (
     Page("demo", "demo", "local", None, 3.0, 1.0),
-    Page("aach2023", "aach2023", "juwels-booster", None, 5.0, 1.0),
+    Page("aach2023", "aach2023", "juwels-booster", None, 10.0, 1.0),
     Page("large", "aach2023", "juwels-booster", 56, 5.0, 1.0),
 )
 BEGAN_S = 1.79e9

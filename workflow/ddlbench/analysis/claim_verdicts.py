@@ -336,7 +336,7 @@ def _allowed(claim: Claim, right: pd.DataFrame | None, column: str) -> tuple[flo
             else unit_tolerance
         )
         return 1 - tolerance / claim.value, 1 + tolerance / claim.value, CONTRADICTED
-    # No gain does not support a small one.
+    # A ratio of 1 must not support the claim of a small gain.
     tolerance = min(
         claim.value * SHARE.get(claim.quantity, 0.0), abs(claim.value - 1) / 2 or math.inf
     )
@@ -476,7 +476,7 @@ def _between(
         low, high = (
             None if end is None else end * unit for end in (comparison.low, comparison.high)
         )
-        # No gain does not support a small one.
+        # A ratio of 1 must not support the claim of a small gain.
         share = min(
             claim.value * SHARE.get(claim.quantity, 0.0), abs(claim.value - 1) / 2 or math.inf
         )

@@ -119,7 +119,7 @@ def _claim(where: str, row: Mapping[str, str]) -> Claim:
         raise ValueError(f"{where}: an ordering has no value, all other relations have one")
     elif (row["relation"] in (*ORDERINGS, "factor", "factor-up-to")) != bool(sides["right"]):
         raise ValueError(
-            f"{where}: ordering and factor compare with a right side, the others do not"
+            f"{where}: ordering and factor compare with a right-hand side, the others do not"
         )
     return Claim(**{**row, **sides, "value": value})  # type: ignore[arg-type]
 

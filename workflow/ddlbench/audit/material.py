@@ -93,7 +93,7 @@ def numbers(runs: pd.DataFrame) -> pd.DataFrame:
     needed |= {"throughput_images_per_s", "epoch_s"}
     if not needed.issubset(runs.columns):
         return pd.DataFrame()
-    # Rates that cannot be are other rules' matter; no interval can be had of them.
+    # Impossible rates are left to other rules; there is no interval of them.
     runs = timed(runs)
     table = scaling(runs[positive(runs["epoch_s"])])
     base = table[table["workers"] == table["ref_workers"]]

@@ -82,8 +82,8 @@ class JobRule:
         return job.manifest or []
 
     def _priority(self, name: str) -> int:
-        """Return the job's priority. Of the jobs that may start Snakemake takes the one with the
-        highest number: the first of the order.
+        """Return the job's priority. Among the jobs that are ready, Snakemake takes the one
+        with the highest number: the first of the order.
         """
         last = len(self.plan.order)
         return last + 1 - self.plan.places.get(name, last)

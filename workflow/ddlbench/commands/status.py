@@ -104,7 +104,7 @@ def lines(
     lines.append(_end(plan, rest, by_state[RUNNING], states, clock()))
     lines += [f"squeue: {trouble}"] if trouble else []
     for kind in (RUNNING, WAITING):
-        # Of those that wait, what waits for a person, and what was begun.
+        # Of the waiting runs, those that need a person, and what was begun.
         lines += _first(
             f"  {kind:8}{row.run}: {words}"
             for row in by_state[kind]

@@ -22,7 +22,7 @@ TARGETS: dict[str, str] = {
         "is gone; the page says which framework and how many workers, and its tables have time and"
         " price"
     ),
-    "what_if": "is gone; snakemake predict says what more workers than were measured would bring",
+    "what_if": "is gone; snakemake predict says how fast more workers than were measured would be",
 }
 KEYS: dict[str, str] = {
     "audit": "is gone; ddlbench audit prints what breaks a comparison and ends with 1 on errors",

@@ -14,7 +14,7 @@ def in_memory(file: int, length: int) -> tuple[int, int]:
     """
     if not length:
         return 0, 0
-    # Private and writable: ctypes wants the address of a buffer that may be written to. None is.
+    # Private and writable: ctypes wants the address of a buffer that may be written to. Nothing is written.
     with mmap.mmap(file, length, access=mmap.ACCESS_COPY) as mapped:
         pages = (ctypes.c_ubyte * -(-length // mmap.PAGESIZE))()
         start = ctypes.c_char.from_buffer(mapped)

@@ -245,6 +245,6 @@ def placeholders(text: str) -> set[str]:
             continue
         if form or conversion or not name.isidentifier():
             shown = name + (f"!{conversion}" if conversion else "") + (f":{form}" if form else "")
-            raise ValueError(f"{{{shown}}} is not a placeholder, which is a name alone in braces")
+            raise ValueError(f"{{{shown}}} is not a placeholder, which is only a name in braces")
         found.add(name)
     return found

@@ -142,7 +142,7 @@ def clash(folder: Path, argument: str) -> str | None:
     """
     argument = folder_of(argument)
     source = Path(argument).expanduser()
-    if not os.path.lexists(source):  # what is no path is no file either
+    if not os.path.lexists(source):  # not an existing path
         return None
     place, real = Path(os.path.realpath(folder)), Path(os.path.realpath(source))
     if not (place.is_relative_to(real) or real.is_relative_to(place)):

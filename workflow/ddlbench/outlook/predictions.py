@@ -193,5 +193,8 @@ def lines(table: Sequence[Mapping[str, Any]], sample: str = IMAGES) -> list[str]
     for (title, why), numbers_of_workers in refused.items():
         series.setdefault((", ".join(numbers_of_workers), why), []).append(title)
     for (counted, why), titles in series.items():
-        text += [f"  not {counted} workers: {why}:", *(f"      {title}" for title in titles)]
+        text += [
+            f"  not predicted for {counted} workers: {why}:",
+            *(f"      {title}" for title in titles),
+        ]
     return text

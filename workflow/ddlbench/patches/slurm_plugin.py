@@ -265,7 +265,8 @@ def say_held(pending: list[str], subjects: set[str]) -> None:
 
 
 def settle_accounting(settings: Any) -> None:
-    """Make the plug-in query squeue, and check no account, where SLURM keeps no accounts.
+    """Make the plug-in query squeue, and check no account, where SLURM has no
+        accounting database.
 
     `settings` are the plug-in's.
     """

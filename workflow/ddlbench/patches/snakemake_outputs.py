@@ -77,5 +77,5 @@ def forget_marks(
             for output in outputs:
                 with suppress(
                     OSError
-                ):  # another user's folder: then it is only said that the job is made again
+                ):  # another user's folder: then only the message is wrong: it says that the job is made again
                     unmark(output)

@@ -17,7 +17,7 @@ MINE = ("snakemake", ("9",), "snakemake_scripts")
 
 
 def apply() -> None:
-    """Make Snakemake ignore the times of scripts. Raises ReleaseError."""
+    """Make Snakemake ignore the modification times of scripts. Raises ReleaseError."""
     from snakemake.jobs import Job
 
     only_for(*MINE)

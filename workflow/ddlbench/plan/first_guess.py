@@ -96,7 +96,7 @@ def limit_minutes(
     work_s: Callable[[float], float],
     guess_by: float = 1.0,
 ) -> int:
-    """Return the time limit [min] of a job whose work takes `work_s` of a rate: 30 min and 1.5
+    """Return the time limit [min] of a job whose work takes `work_s(rate)` seconds: 30 min and 1.5
     times that, within the queue's.
 
     The rate is the machine's `images_per_s`, else the lowest of a first guess (times `guess_by`,

@@ -236,7 +236,7 @@ def parts(plan: Plan) -> Parts:
 
 
 def non_training_tables(plot: str) -> list[str]:
-    """Return the study's keys of the jobs that a plot shows in place of runs; none if the plot
+    """Return the study's keys that define the jobs that a plot shows in place of runs; none if the plot
     shows runs.
     """
     tables = registry.constant("figures", plot, "TABLES")

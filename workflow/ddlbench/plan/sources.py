@@ -1,7 +1,7 @@
 """What a job's result comes from beside its inputs: code, and files of references. Rules have its
 digest as a param.
 
-Snakemake compares times of scripts, and of inputs that are newer than a result: in a fresh clone
+Snakemake compares modification times of scripts, and of inputs that are newer than a result: in a fresh clone
 all code is newer than all results, and a copy that kept its times hides a change. Here contents
 decide. Code is taken as Python sees it: a comment or an empty line changes nothing. Imports are
 followed from module to module, through rooms that make contents.

@@ -34,7 +34,7 @@ def judge(
 ) -> list[Problem]:
     """Return the problems, errors first.
 
-    `ranks` is what `scout.py` left of each rank that came so far. `allocated` are the nodes of the
+    `ranks` is what `scout.py` wrote for each rank that came so far. `allocated` are the nodes of the
     SLURM job. A problem of several ranks is reported once, with their nodes.
     """
     everyone = len(ranks) == expected["workers"]
@@ -256,7 +256,7 @@ def _of_all(
 def _explain(facts: Mapping[str, Any], expected: Mapping[str, Any]) -> str:
     """Explain why a rank did not come to its end."""
     error = facts.get("error") or "it did not answer, and was ended"
-    # A clear message of our own is enough; a library's needs to be led up to.
+    # A clear message of our own is enough; one of a library needs an introduction.
     if error.startswith("WorldError: "):
         return error.removeprefix("WorldError: ")
     if not (facts["doing"] or "").startswith(("meeting", "an all-reduce")):

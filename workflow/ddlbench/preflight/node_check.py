@@ -54,7 +54,7 @@ def failure(command: str, timeout_s: float, folder: Path) -> str | None:
                 os.killpg(process.pid, signal.SIGKILL)
             with suppress(
                 subprocess.TimeoutExpired
-            ):  # one that waits for a device that hangs ends by no signal
+            ):  # a process that waits for a device that hangs cannot be killed
                 process.wait(KILLED_S)
         what += ", and does not end when it is killed" if process.poll() is None else ""
         printed = last_lines(output)

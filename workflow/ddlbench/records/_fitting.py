@@ -69,7 +69,7 @@ def check_clocks(
         if len(wrong):
             first = step[wrong[0]]
             raise RefusedError(
-                path, f"the parts of step {first} on rank {rank} do not sum to its clock, end_s"
+                path, f"the parts of step {first} on rank {rank} do not sum to its end time, end_s"
             )
 
 

@@ -26,7 +26,7 @@ def check(
 ) -> None:
     """Check that the numbers of another's log can be true: otherwise they would make other numbers
     wrong, or no table could hold them. `fixed` is how many samples an epoch has, where the rules
-    fix it; `is_share`: accuracies are from 0 to 1; `in_samples`: what should count epochs may count
+    fix it; `is_share`: accuracies are from 0 to 1; `in_samples`: counters of epochs may hold
     samples.
     """
     for key, marks in log.marks.items():

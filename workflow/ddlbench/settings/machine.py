@@ -366,7 +366,7 @@ def load_machine(name: str, folder: Path = CONFIG / "machines") -> Machine:
                 path,
                 f"images_per_s.{name_and_size}",
                 size,
-                "allowed after @: the pixels of a side, as 32",
+                "allowed after @: the pixels of a side, such as 32",
             )
         if (
             not is_own(model)

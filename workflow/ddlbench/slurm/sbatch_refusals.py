@@ -62,7 +62,7 @@ def is_own_limit(refusal: str) -> bool:
 
 
 def most_jobs(reason: str) -> str:
-    """Return the number of a limit on submitted jobs (`4`, or `4 or 9` where it differs by account
+    """Return the value of a limit on submitted jobs (`4`, or `4 or 9` where it differs by account
     or QOS); "" if SLURM does not say it.
     """
     if "Submit" not in reason:

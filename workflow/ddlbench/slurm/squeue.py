@@ -208,7 +208,7 @@ def cancel(name: str, comment: str | None = None) -> None:
 
 
 def no_accounting() -> str | None:
-    """Return why sacct cannot tell how jobs ended, where SLURM keeps no accounts; None where it
+    """Return why sacct cannot tell how jobs ended, where SLURM has no accounting database; None where it
     does or may.
     """
     try:

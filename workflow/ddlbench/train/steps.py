@@ -35,12 +35,12 @@ class Step:
         self.waits: Sequence[tuple[Moment, Moment]] | None = None
 
     def forward(self, moment: Moment, loss: torch.Tensor) -> None:
-        """Note that the forward pass of a part of the batch is done."""
+        """Record that the forward pass of a part of the batch is done."""
         self.loss = loss if len(self.moments) == 1 else self.loss + loss
         self.moments.append(moment)
 
     def backward(self, moment: Moment) -> None:
-        """Note that the backward pass of that part is done."""
+        """Record that the backward pass of that part is done."""
         self.moments.append(moment)
 
     def end(self, moment: Moment, waits: Sequence[tuple[Moment, Moment]] | None) -> None:

@@ -55,7 +55,7 @@ def one_slow_device(material: Material) -> Findings:
     """
     runs = material.runs
     says = (
-        "a GPU ended the training at {device_clock_least_mhz} MHz, the mean of all is"
+        "at the end of the training a GPU ran at {device_clock_least_mhz} MHz, the mean of all is"
         " {device_clock_mhz} MHz"
     )
     slow = runs["device_clock_least_mhz"] < SLOWER * runs["device_clock_mhz"]
@@ -63,7 +63,7 @@ def one_slow_device(material: Material) -> Findings:
     if "device_temperature_c" in runs:
         hot = ~slow & (runs["device_temperature_c"] >= HOT_C)
         yield from finding_per_row(
-            runs, hot, "a GPU ended the training at {device_temperature_c} degrees Celsius"
+            runs, hot, "at the end of the training a GPU had {device_temperature_c} degrees Celsius"
         )
 
 

@@ -19,7 +19,7 @@ def busy_machine(material: Material) -> Findings:
     """Check that nothing else keeps the machine busy while a timed run trains: others take at most
     half a core.
 
-    What others do is in no part of a step, and differs from run to run.
+    What others do is not visible in the parts of a step, and differs from run to run.
     """
     runs = material.runs
     busy = runs[runs["others_cores"] > 0.5]

@@ -75,7 +75,7 @@ def same_versions(material: Material) -> Findings:
 def origin_recorded(material: Material) -> Findings:
     """Check that each run says its commit, the version of PyTorch, its computers, its initial
     weights and, where data is read, its digest; and that it was made by a version of ddlbench that
-    can be had again.
+    can be obtained again.
     """
     runs = material.runs
     if "records" in runs:  # others' logs have other words for it, or none
@@ -92,7 +92,7 @@ def origin_recorded(material: Material) -> Findings:
         if column not in (
             "commit",
             "hosts",
-        ):  # what else a program loads, draws or reads, only it knows
+        ):  # programs do not report what else they load, draw or read
             silent &= ~programs
         if silent.any():
             text = f"{column} is recorded by {len(runs) - int(silent.sum())} of {len(runs)} runs"

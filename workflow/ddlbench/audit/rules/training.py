@@ -163,7 +163,7 @@ def same_initial_weights(material: Material) -> Findings:
 def same_losses(material: Material) -> Findings:
     """Check that trainings that differ in the framework only end at the same loss.
 
-    Repeats of one number have one seed, one beginning and the same samples. Losses that differ
+    Repeats of one number have one seed, the same initial weights and the same samples. Losses that differ
     significantly, and by more than 5 percent, are of another training. It needs three pairs; with
     fewer no difference is significant.
     """

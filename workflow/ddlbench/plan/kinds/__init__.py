@@ -42,7 +42,7 @@ class PlanBasis:
     only: Collection[str] | None = None
 
     def has_job(self, run: str) -> bool:
-        """Whether a job is wanted of a run of the study."""
+        """Whether a run of the study needs a job."""
         return self.only is None or run in self.only
 
 

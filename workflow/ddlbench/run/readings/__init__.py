@@ -250,7 +250,7 @@ def prove(
 def as_fractions(
     evaluations: Sequence[Evaluation], unit: str | None, percent: bool = False
 ) -> list[Evaluation]:
-    """Return validations whose accuracies are fractions.
+    """Return validations with their accuracies as fractions.
 
     `unit` is the value in the program's file. `percent`: the lines have a percent sign, so the
     accuracies are fractions already.

@@ -130,7 +130,7 @@ def only_table(source: Output) -> Path:
             ", ".join(str(path).removeprefix(f"{source.folder.name}/") for path in below) or "none"
         )
         raise UnreadError(
-            f"key file must say which table in its folder is read; there are: {names}"
+            f"the key `file` must name the table in its folder that is read; there are: {names}"
         )
     return found[0]
 

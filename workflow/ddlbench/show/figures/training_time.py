@@ -38,7 +38,9 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
         )
         if len(points):
             points["time"] = points["value"] * points["unit"].map(dict(UNITS)) / seconds
-            figure.note("Colourless hollow markers are published times for so many workers.")
+            figure.note(
+                "Colourless hollow markers are published times for the same number of workers."
+            )
             points["bar"] = points["workers"].map(
                 rows.groupby("workers")["bar"].mean()
             )  # at the centre of the bars of that worker count

@@ -30,7 +30,8 @@ SHARED = (
     *with_roles(SETTING, EXTENT, without=("model", "of_epochs", "interrupt_steps")),
     "hardware",
 )
-MOST_ROWS = 1000  # of a table; the file has all
+MOST_ROWS = 1000  # of a table that is shown whole
+FIRST_ROWS = 200  # of a longer one, which nobody reads here; the file has all
 MOST_LETTERS = 2000  # of a cell; the file has all
 MANY, NAMED = 12, 100  # runs that a cell links to, and names on demand; the rest are counted
 
@@ -65,6 +66,17 @@ class PageTable:
     def numeric(self, column: int) -> bool:
         """Tell whether a column has numbers, which stand at the right of their cells."""
         return any(cells[column].value is not None for _, cells in self.rows)
+
+
+def first_rows(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of a table that a page shows: all, or the first ones of a long table."""
+    return table if len(table) <= MOST_ROWS else table.head(FIRST_ROWS)
+
+
+def _of_how_many(table: pd.DataFrame) -> str:
+    """Return the sentence that says that not all rows are shown, if so."""
+    shown = len(first_rows(table))
+    return f" The first {shown} of {len(table)} rows." if shown < len(table) else ""
 
 
 def anchor(run: str) -> str:
@@ -130,9 +142,8 @@ def plain(
     table is about. What no row has is left out: the file has it.
     """
     rows = []
-    if len(table) > MOST_ROWS:
-        means += f" The first {MOST_ROWS} of {len(table)} rows."
-        table = table.head(MOST_ROWS)
+    means += _of_how_many(table)
+    table = first_rows(table)
     settings_there = [name for name in columns if name in SHARED and name in table]
     if len(table) > 1:
         shared = [
@@ -225,7 +236,7 @@ def runs(
     elif programs.any():
         table = table.assign(epoch_s=table["epoch_s"].mask(programs))
     shown = [name for name in heads if name in table and not {*table[name].dropna()} <= {OWN}]
-    for record in table.head(MOST_ROWS).to_dict("records"):
+    for record in first_rows(table).to_dict("records"):
         run = str(record["run"])
         folder, here = Path(layout.run(run, results=results)), f"{up}runs/{quote(run)}"
         files = [("record", MLLOG), ("steps", STEPS), ("log", "train.log"), ("failures", FAILED)]
@@ -255,8 +266,7 @@ def runs(
     columns += [(heads[name], MEANS[name]) for name in shown]
     columns.append(("audit", "Rules of the audit with an error or a warning about this run."))
     means = "One row per run. Empty cells were not measured; table not_measured says why."
-    if len(table) > MOST_ROWS:
-        means += f" The first {MOST_ROWS} of {len(table)} rows."
+    means += _of_how_many(table)
     return PageTable("runs", "Runs", means, tuple(columns), tuple(rows), "tables/runs.csv")
 
 

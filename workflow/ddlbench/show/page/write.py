@@ -130,7 +130,7 @@ def html(
 ) -> str:
     """Render the page of what was read of the folder `home`."""
     runs = read["runs"]
-    ids = set(runs["run"].head(rows.MOST_ROWS))  # those that have a row to lead to
+    ids = set(rows.first_rows(runs)["run"])  # those that have a row to lead to
     about = choose.rules_by_run(audit, "warning")
     style, script = (
         (HERE / f"page.{suffix}").read_text(encoding="utf-8") for suffix in ("css", "js")
