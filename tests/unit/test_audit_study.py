@@ -1,9 +1,12 @@
 """What a study makes of the audit."""
 
 import os
+import random
 from pathlib import Path
 
+import pandas as pd
 from ddlbench.audit import finding_rows
+from ddlbench.audit.rules import other_load
 from ddlbench.commands import snakefile
 from ddlbench.core.columns import write_csv
 
@@ -46,3 +49,27 @@ def test_many_findings_of_a_rule_are_one_row_of_the_page() -> None:
     assert missing(merged[0]["evidence"], "evidence 0", "274") == []
     assert merged[1] == other
     assert finding_rows.merged(some[:3]) == some[:3]
+
+
+def test_runs_that_were_there_at_the_same_time_are_found_without_comparing_all() -> None:
+    draw = random.Random(4)
+    begins = [draw.choice([0.0, 5.0, 5.5, draw.uniform(0, 90)]) for _ in range(200)]
+    rows = pd.DataFrame(
+        {
+            "run": [f"run{number % 150}" for number in range(200)],
+            "begin": begins,
+            "end": [begin + draw.choice([0.0, 1.0, 3.0, 40.0]) for begin in begins],
+        }
+    )
+    there = other_load._Present.of(rows)
+    found = 0
+    for run in rows.to_dict("records"):
+        together = rows.assign(
+            both_s=rows["end"].clip(upper=run["end"]) - rows["begin"].clip(lower=run["begin"])
+        )
+        expected = together[together["both_s"] > 1.0].groupby("run")["both_s"].max()
+        seconds = there.longest_with(run["begin"], run["end"], 1.0)
+        assert seconds == expected.to_dict()
+        assert [*seconds] == [*expected.index]
+        found += len(seconds)
+    assert found > 200

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 import pandas as pd
 
 from ddlbench.audit import SC15, Finding, Findings, Material, rule
@@ -57,22 +61,54 @@ def overlapping_runs(material: Material) -> Findings:
     others = material.tables.get("neighbours")
     if others is not None:
         known.append(_on_hosts(others, others["begun_s"], others["ended_s"]))
-    present_there = dict(iter(pd.concat(known).dropna().groupby("host")))
+    on_hosts = pd.concat(known).dropna().groupby("host")
+    present_there = {host: _Present.of(rows) for host, rows in on_hosts}
     told: set[frozenset[str]] = set()
     for run in trained.to_dict("records"):
         there = present_there.get(run["host"])
         if there is None:
             continue
-        both_s = there["end"].clip(upper=run["end"]) - there["begin"].clip(lower=run["begin"])
-        there = there.assign(both_s=both_s)[
-            (there["run"] != run["run"]).to_numpy() & (both_s > slack_s).to_numpy()
-        ]
-        for other, seconds in there.groupby("run")["both_s"].max().items():
-            pair = frozenset((run["run"], str(other)))
-            if pair not in told:
+        for other, seconds in there.longest_with(run["begin"], run["end"], slack_s).items():
+            pair = frozenset((run["run"], other))
+            if len(pair) == 2 and pair not in told:
                 told.add(pair)
                 text = f"{other} was on {run['host']} for {seconds:.1f} s while the run trained"
-                yield Finding((run["run"], str(other)), text)
+                yield Finding((run["run"], other), text)
+
+
+@dataclass(frozen=True)
+class _Present:
+    """The times when runs were on a host, by their begin; `latest` is the latest end up to each.
+
+    Thousands of runs are seldom on a host at the same time: two binary searches leave only those
+    that can be.
+    """
+
+    runs: list[str]
+    begin: np.ndarray[Any, Any]
+    end: np.ndarray[Any, Any]
+    latest: np.ndarray[Any, Any]
+
+    @classmethod
+    def of(cls, rows: pd.DataFrame) -> _Present:
+        rows = rows.sort_values("begin")
+        end = rows["end"].to_numpy(float)
+        latest = np.maximum.accumulate(end)
+        return cls([*rows["run"].astype(str)], rows["begin"].to_numpy(float), end, latest)
+
+    def longest_with(self, begin: float, end: float, slack_s: float) -> dict[str, float]:
+        """Return for how long [s] each run was there between two times, if longer than `slack_s`;
+        sorted by run.
+        """
+        first = int(np.searchsorted(self.latest, begin + slack_s, side="right"))
+        behind = int(np.searchsorted(self.begin, end - slack_s))
+        longest: dict[str, float] = {}
+        for place in range(first, behind):
+            both_s = min(self.end[place], end) - max(self.begin[place], begin)
+            if both_s > slack_s:
+                run = self.runs[place]
+                longest[run] = max(longest.get(run, 0.0), float(both_s))
+        return dict(sorted(longest.items()))
 
 
 def _on_hosts(runs: pd.DataFrame, begin: pd.Series[float], end: pd.Series[float]) -> pd.DataFrame:
