@@ -204,3 +204,10 @@ def test_values_that_a_column_cannot_hold(kind: str, values: list[Any], wrong: l
     column = Column("x", kind, "X.")
     assert column.misfits(values) == wrong
     assert all(column.holds(value) for value in values) == (not wrong)
+
+
+def test_a_finding_about_thousands_of_runs_is_read_again(tmp_path: Path) -> None:
+    runs = "; ".join(f"aach2023-resnet50-ddp-native-64workers-r{number}" for number in range(9000))
+    files.write_csv(tmp_path / "audit.csv", [{"runs": runs}], ["runs"])
+    csv.field_size_limit(1 << 17)  # Python's default, which another test may have raised
+    assert files.read_csv(tmp_path / "audit.csv") == [{"runs": runs}]

@@ -25,6 +25,7 @@ NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 MOST_TEXT = 200  # characters of a name that somebody else wrote
 # A call that this file system does not know.
 CANNOT = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
+LONGEST_CELL = 1 << 28  # letters of a cell of a csv file: a finding may name thousands of runs
 MOST_BYTES = 1 << 30  # of a file that is read at once: a picture, a list, an index
 
 
@@ -101,6 +102,7 @@ def read_csv(path: Path) -> list[dict[str, str]]:
     """Read the rows of a csv file, as text by column: pandas takes longer to import than a plan to
     make. Raises OSError.
     """
+    csv.field_size_limit(LONGEST_CELL)
     with path.open(encoding="utf-8", newline="") as lines:
         return [
             {name: from_text(value) for name, value in row.items()} for row in csv.DictReader(lines)
