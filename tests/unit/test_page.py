@@ -290,6 +290,6 @@ def test_what_is_too_long_is_cut_and_says_so(tmp_path: Path) -> None:
     names = [f"run-{n}" for n in range(150)]
     cell = rows.runs_cell(names, {*names})
     assert (cell.text, len(cell.links)) == ("150 runs", 12)
-    assert cell.more.splitlines()[98:] == ["run-98", "run-99", "and 50 more"]
+    assert cell.more.splitlines()[28:] == ["run-28", "run-29", "and 120 more"]
     assert rows.cell("a" * 2000).text == "a" * 2000
     assert rows.cell("a" * 5_000_000).text == "a" * 2000 + " ... (5000000 letters)"

@@ -71,6 +71,7 @@ DOT: dict[str, Any] = {
     "zorder": 3.5,
 }
 BEYOND = 1.5  # times the outermost point: so far an interval may stretch an axis
+MOST_DOTS = 300  # of a series, that are drawn as shapes
 MOST_NAMED = 4  # values in the first sentence of a caption
 IDEAL: dict[str, Any] = {"color": "0.55", "linewidth": 1.2, "linestyle": (0, (1, 1)), "zorder": 1}
 ONE: dict[str, Any] = {
@@ -320,7 +321,9 @@ def dots(axes: Axes, x: Values, values: Iterable[Sequence[float]], style: Style)
             "markeredgecolor": style["color"],
             "transform": style.get("transform", axes.transData),
         }
-        axes.plot(*zip(*several, strict=True), **DOT | look, color="white")
+        # Thousands of dots are a picture in the file: as shapes they would fill the page.
+        as_picture = len(several) > MOST_DOTS
+        axes.plot(*zip(*several, strict=True), **DOT | look, color="white", rasterized=as_picture)
         axes.update_datalim(several)
         axes.autoscale_view()
 

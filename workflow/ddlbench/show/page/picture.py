@@ -8,6 +8,7 @@ it contains.
 import base64
 import re
 from pathlib import Path
+from urllib.parse import quote
 from xml.etree import ElementTree
 
 from markupsafe import Markup
@@ -15,6 +16,7 @@ from markupsafe import Markup
 POINT = 96 / 72  # pixels
 NARROW = 380.0  # points: a wider picture is not made smaller on a phone, but scrolled (page.css)
 SVG = "{http://www.w3.org/2000/svg}"
+MOST_EMBEDDED = 50_000  # bytes of a file to save that is in the page
 COLOURS = "colours"  # the id of a map's scale
 DESCRIPTION = ".//{http://purl.org/dc/elements/1.1/}description"
 MIME = {".svg": "image/svg+xml", ".pdf": "application/pdf", ".csv": "text/csv;charset=utf-8"}
@@ -43,6 +45,15 @@ def image(path: Path, alternative: str) -> Markup:
 def caption(path: Path) -> str:
     """Return the caption that the file of a picture carries; "" if it has none."""
     return ElementTree.parse(path).findtext(DESCRIPTION, "")
+
+
+def download(path: Path, beside: Path) -> str:
+    """Return an address that saves a file: it is in the page, so that the page can be sent alone;
+    a large one is told by its place from the folder `beside`.
+    """
+    if path.stat().st_size > MOST_EMBEDDED:
+        return quote(path.relative_to(beside).as_posix())
+    return data_url(path)
 
 
 def data_url(path: Path) -> str:

@@ -33,7 +33,7 @@ SHARED = (
 MOST_ROWS = 1000  # of a table that is shown whole
 FIRST_ROWS = 200  # of a longer one, which nobody reads here; the file has all
 MOST_LETTERS = 2000  # of a cell; the file has all
-MANY, NAMED = 12, 100  # runs that a cell links to, and names on demand; the rest are counted
+MANY, NAMED = 12, 30  # runs that a cell links to, and names on demand; the rest are counted
 
 
 @dataclass(frozen=True)

@@ -246,7 +246,7 @@ def _figure(figure: PageFigure, runs: pd.DataFrame, ids: set[str], home: Path) -
         ),
         "picture": paths["svg"].name,
         "downloads": [
-            (suffix.upper(), paths[suffix].name, picture.data_url(paths[suffix]))
+            (suffix.upper(), paths[suffix].name, picture.download(paths[suffix], home))
             for suffix in ("pdf", "csv")
         ],
         "caption": caption,
