@@ -9,6 +9,7 @@ takes more than the first is Snakemake's, for jobs that have functions, paramete
 """
 
 import argparse
+import compileall
 import os
 import shutil
 import subprocess
@@ -149,6 +150,7 @@ def copy_repository(to: Path) -> None:
         if (ROOT / name).is_file():
             (to / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, to / name)
+    compileall.compile_dir(to / "workflow", quiet=1)  # as a first call leaves it
 
 
 def dry_run(folder: Path, *options: str) -> tuple[float, str]:
