@@ -437,7 +437,7 @@ def test_sides_differ_in_nothing_but_what_is_compared(tmp_path: Path) -> None:
         ("throughput,workers=8,,over,1,", "over.*above"),
         ("throughput,workers=8,,above,,", "ordering"),
         ("throughput,workers=8,workers=4,ordering,3,", "ordering"),
-        ("throughput,workers=8,,ordering,,", "right side"),
+        ("throughput,workers=8,,ordering,,", "right-hand side"),
         ("throughput,gpus=8,,above,1,", "gpus=8.*columns"),
         (",,,,,", "quantity.*reason"),
     ],

@@ -84,7 +84,7 @@ class TestMoreWorkers:
         assert len(series) == 2 and all(
             "(measured: 1 4 workers)" in title for title in series
         )  # said once
-        assert "  not 8, 16, 32 workers: " in line and "measure 8 workers" in line
+        assert " 8, 16, 32 workers: " in line and "measure 8 workers" in line
 
     def test_a_node_is_the_machines_not_the_runs(self) -> None:
         """Runs of 1 and 2 workers on a machine with 4 a node lie within a node."""

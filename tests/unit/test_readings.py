@@ -218,7 +218,7 @@ def test_samples_and_validations_of_lines_of_their_own(tmp_path: Path) -> None:
         ("trainer", [], ["trainer_state.json", "{folder}"]),
         ("recorder", [], ["Recorder()"]),
         ("tensorboard", [], ["tfevents"]),
-        ("table", [], ["key file"]),
+        ("table", [], ["`file`"]),
     ],
 )
 def test_no_steps_is_one_line_that_says_what_is_missing(

@@ -163,14 +163,14 @@ STEPS_CASES: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
         images=s["images"].where(s["epoch"] > 0, 3 + 2 * s["step"])
     ),
     "has no column forward_s, end_s": lambda s: s.drop(columns=["forward_s", "end_s"]),
-    "the parts of step 1 on rank 0 do not sum to its clock": lambda s: s.assign(
+    "the parts of step 1 on rank 0 do not sum to its end time": lambda s: s.assign(
         **(s[[*STEP_PARTS]] / 10)
     ),
-    "the parts of step 2 on rank 1 do not sum to its clock": lambda s: s.assign(
+    "the parts of step 2 on rank 1 do not sum to its end time": lambda s: s.assign(
         forward_s=s["forward_s"]
         + 5 * ((s["step"] == 2) & (s["rank"] == 1))  # longer than the time since step 1
     ),
-    "the parts of step 3 on rank 1 do not sum to its clock": lambda s: s.assign(
+    "the parts of step 3 on rank 1 do not sum to its end time": lambda s: s.assign(
         backward_s=s["backward_s"].where((s["step"] < 3) | (s["rank"] == 0), 0.0)
     ),
 }

@@ -210,7 +210,7 @@ def test_no_module_command_is_an_error(fresh: Path) -> None:
     done = with_env_modules(fresh, **clean)
     assert done.returncode != 0
     assert (
-        "config/machines/mini.yaml: modules: Compiler: not loaded in this job, nor is any other"
+        "config/machines/mini.yaml: modules: Compiler: not loaded in this job, and no other module is"
         in done.stdout
     )
     assert not (fresh / "results/runs").exists()

@@ -50,7 +50,7 @@ def complaint(machine: str, modules: Iterable[str], environment: Mapping[str, st
     if environment.get(LOADED):
         return f"{where}; see what there is with: {look}"
     return (
-        f"{where}, no module is: its shell must know `module`, and Snakemake loads them only"
+        f"{where}, and no other module is: its shell must know `module`, and Snakemake loads them only"
         " with --software-deployment-method env-modules, which the cluster profiles have; Lmod"
         f" loads none if it lacks one: {look}"
     )
