@@ -1,6 +1,5 @@
 #!/usr/bin/env python
-"""What tables of a study's runs cost: `collect` beside pyarrow reading the same summaries, and
-again after one more run.
+"""What tables of a study's runs cost: `collect` beside pyarrow reading the same summaries.
 
 `python bench/collecting.py` prints a table and exits with 1 if a ratio is above its limit. The runs
 are made up and shaped as real ones, with the summary that each run leaves beside its record. Both

@@ -91,6 +91,7 @@ class _Present:
 
     @classmethod
     def of(cls, rows: pd.DataFrame) -> _Present:
+        """Return the times of these rows, which have columns `run`, `begin` and `end` [s]."""
         rows = rows.sort_values("begin")
         end = rows["end"].to_numpy(float)
         latest = np.maximum.accumulate(end)
@@ -103,11 +104,11 @@ class _Present:
         first = int(np.searchsorted(self.latest, begin + slack_s, side="right"))
         behind = int(np.searchsorted(self.begin, end - slack_s))
         longest: dict[str, float] = {}
-        for place in range(first, behind):
-            both_s = min(self.end[place], end) - max(self.begin[place], begin)
-            if both_s > slack_s:
-                run = self.runs[place]
-                longest[run] = max(longest.get(run, 0.0), float(both_s))
+        latest_begin = np.maximum(self.begin[first:behind], begin)
+        both_s = np.minimum(self.end[first:behind], end) - latest_begin
+        for place in np.flatnonzero(both_s > slack_s):
+            run = self.runs[first + place]
+            longest[run] = max(longest.get(run, 0.0), float(both_s[place]))
         return dict(sorted(longest.items()))
 
 
