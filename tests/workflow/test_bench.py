@@ -7,6 +7,8 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -38,19 +40,32 @@ TINY = {
         "timm",
     ),
     "scale.py": ("--tiny",),
+    "answers.py": ("--trials", "8"),
+    "claims.py": ("--tries", "1"),
+    "rounds.py": ("--trials", "400", "--studies", "1"),
+    "pauses.py": ("--tries", "2"),
+    "collecting.py": ("--runs", "20", "--pairs", "1"),
+    "planted.py": ("--table",),
+    "mutants.py": ("--modules", "core/schedule.py", "--sample", "2", "--out", "{folder}/out"),
     "slurm.py": ("--jobs", "1"),
 }
 
 
 @pytest.mark.parametrize("name", TINY)
-def test_it_runs(name: str) -> None:
+def test_it_runs(name: str, tmp_path: Path) -> None:
+    if name == "mutants.py" and find_spec("mutmut") is None:
+        pytest.skip("no mutmut: bench/README.md says which")
     if name == "scale.py" and not shutil.which("strace"):
         pytest.skip("no strace: apt-get install strace")
     if name == "slurm.py" and (
         os.geteuid() != 0 or not shutil.which("slurmctld", path="/usr/sbin")
     ):
         pytest.skip(f"needs root, and: apt-get install {' '.join(PACKAGES)}")
-    command = [sys.executable, str(ROOT / "bench" / name), *TINY[name]]
+    command = [
+        sys.executable,
+        str(ROOT / "bench" / name),
+        *(text.format(folder=tmp_path) for text in TINY[name]),
+    ]
     done = subprocess.run(
         command, cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=500
     )
