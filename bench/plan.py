@@ -6,6 +6,7 @@ many training jobs, and over one of the smallest Snakefile whose jobs ask as muc
 from nothing, each in a folder of its own, alternating, with the same flags. ddlbench's folder is a
 copy of this repository. What ddlbench takes more than the second Snakefile is its own; what that one
 takes more than the first is Snakemake's, for jobs that have functions, parameters and two outputs.
+Memory is the peak of the resident set, as the kernel counts it.
 """
 
 import argparse
@@ -18,11 +19,12 @@ import tempfile
 from pathlib import Path
 from statistics import median
 from time import perf_counter
+from typing import NamedTuple
 
 from told import tell
 
 ROOT = Path(__file__).resolve().parents[1]
-LIMIT = 1.5  # dry run of ddlbench over that of the bare Snakefile
+LIMIT = 1.5  # dry run of ddlbench over that of the bare Snakefile, seconds and memory
 OWN_LIMIT = 1.2  # and over that of the Snakefile that asks as much
 BARE = """\
 RUNS = range({runs})
@@ -153,8 +155,16 @@ def copy_repository(to: Path) -> None:
     compileall.compile_dir(to / "workflow", quiet=1)  # as a first call leaves it
 
 
-def dry_run(folder: Path, *options: str) -> tuple[float, str]:
-    """(seconds, table of jobs) of a dry run in `folder`."""
+class DryRun(NamedTuple):
+    """What a dry run took, and what it printed."""
+
+    seconds: float
+    peak_mb: float
+    text: str
+
+
+def dry_run(folder: Path, *options: str) -> DryRun:
+    """Make a dry run in `folder`."""
     argv = [
         sys.executable,
         "-m",
@@ -168,12 +178,17 @@ def dry_run(folder: Path, *options: str) -> tuple[float, str]:
         "rules",
         *options,
     ]
-    began = perf_counter()
-    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True)
-    seconds = perf_counter() - began
-    if done.returncode:
-        sys.exit(f"{argv} in {folder}\n{done.stdout}\n{done.stderr}\nexit code {done.returncode}")
-    return seconds, done.stdout + done.stderr
+    with tempfile.TemporaryFile() as output:
+        began = perf_counter()
+        process = subprocess.Popen(argv, cwd=folder, stdout=output, stderr=output)
+        _, status, used = os.wait4(process.pid, 0)  # the memory of this one process
+        seconds = perf_counter() - began
+        process.returncode = os.waitstatus_to_exitcode(status)
+        output.seek(0)
+        text = output.read().decode()
+    if process.returncode:
+        sys.exit(f"{argv} in {folder}\n{text}\nexit code {process.returncode}")
+    return DryRun(seconds, used.ru_maxrss / 1e3, text)
 
 
 def jobs(text: str) -> int:
@@ -194,26 +209,32 @@ def main() -> None:
     a = parser.parse_args()
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     print(
-        f"{'runs':>6} {'bare':>8} {'as much':>8} {'ddlbench':>9} {'/bare':>16} {'/as much':>16}"
-        f"   limits {LIMIT}, {OWN_LIMIT}"
+        f"{'runs':>6} {'':>7} {'bare':>8} {'as much':>8} {'ddlbench':>9} {'/bare':>16}"
+        f" {'/as much':>16}   limits {LIMIT}, {OWN_LIMIT}"
     )
-    failed = False
+    good = True
     for runs in a.runs:
         taken = [in_turns(runs) for _ in range(a.pairs)]
-        bare, like, ours = (median(side) for side in zip(*taken, strict=True))
-        of_bare = [ours_s / bare_s for bare_s, _, ours_s in taken]
-        of_like = [ours_s / like_s for _, like_s, ours_s in taken]
-        what = f"a dry run of {runs} runs: seconds"
-        tell(what, "bare Snakefile", of_bare, LIMIT, at_most=True)
-        tell(what, "Snakefile that asks as much", of_like, OWN_LIMIT, at_most=True)
-        over = median(of_bare) > LIMIT or median(of_like) > OWN_LIMIT
-        failed |= over
-        print(
-            f"{runs:6} {bare:6.1f} s {like:6.1f} s {ours:7.1f} s {spread(of_bare)} {spread(of_like)}"
-            f"   {'OVER THE LIMIT' if over else ''}",
-            flush=True,
-        )
-    sys.exit(failed)
+        good &= line(runs, "seconds", "s", [[one.seconds for one in side] for side in taken])
+        good &= line(runs, "peak MB", "MB", [[one.peak_mb for one in side] for side in taken])
+    sys.exit(not good)
+
+
+def line(runs: int, what: str, unit: str, taken: list[list[float]]) -> bool:
+    """Print a line of the table; False if it is over a limit. `taken`: of bare, as much, ours."""
+    bare, like, ours = (median(side) for side in zip(*taken, strict=True))
+    of_bare = [mine / bare_ for bare_, _, mine in taken]
+    of_like = [mine / like_ for _, like_, mine in taken]
+    told = f"a dry run of {runs} runs: {what}"
+    tell(told, "bare Snakefile", of_bare, LIMIT, at_most=True)
+    tell(told, "Snakefile that asks as much", of_like, OWN_LIMIT, at_most=True)
+    over = median(of_bare) > LIMIT or median(of_like) > OWN_LIMIT
+    print(
+        f"{runs:6} {unit:>7} {bare:8.1f} {like:8.1f} {ours:9.1f} {spread(of_bare)} {spread(of_like)}"
+        f"   {'OVER THE LIMIT' if over else ''}",
+        flush=True,
+    )
+    return not over
 
 
 def spread(ratios: list[float]) -> str:
@@ -221,10 +242,8 @@ def spread(ratios: list[float]) -> str:
     return f"{median(ratios):4.2f} ({min(ratios):4.2f}..{max(ratios):4.2f})"
 
 
-def in_turns(runs: int) -> tuple[float, float, float]:
-    """Seconds of a bare dry run, of one that asks as much, and of ddlbench's, each in a new
-    folder.
-    """
+def in_turns(runs: int) -> tuple[DryRun, DryRun, DryRun]:
+    """Make a bare dry run, one that asks as much, and ddlbench's, each in a new folder."""
     with (
         tempfile.TemporaryDirectory() as bare,
         tempfile.TemporaryDirectory() as like,
@@ -234,18 +253,16 @@ def in_turns(runs: int) -> tuple[float, float, float]:
         (Path(like) / "Snakefile").write_text(LIKE.format(runs=runs))
         copy_repository(Path(ours))
         (Path(ours) / "config/studies/bench.yaml").write_text(study(runs))
-        dry_runs = [
+        made = (
             dry_run(Path(bare)),
             dry_run(Path(like)),
             dry_run(Path(ours), "--config", "study=bench", "machine=local"),
-        ]
-    for _, text in dry_runs:
-        if jobs(text) != runs:
-            sys.exit(
-                f"a dry run counted {jobs(text)} training jobs in place of {runs}:\n{text[-3000:]}"
-            )
-    bare_s, like_s, ours_s = (seconds for seconds, _ in dry_runs)
-    return bare_s, like_s, ours_s
+        )
+    for one in made:
+        if jobs(one.text) != runs:
+            counted = f"a dry run counted {jobs(one.text)} training jobs in place of {runs}"
+            sys.exit(f"{counted}:\n{one.text[-3000:]}")
+    return made
 
 
 if __name__ == "__main__":

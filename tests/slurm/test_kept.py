@@ -138,6 +138,7 @@ def test_a_record_that_a_killed_snakemake_did_not_note_is_kept(
         until(lambda: rates(project) == {0.02}, 300, every_s=0.05)
         process.kill()
     assert ended(process, 300) == (1 if where == "node" else -9), project.said
+    until(lambda: not cluster.jobs(), 120)  # what is left of the job writes the run's summary
     finish.write_text(code)
     (run,) = project.runs()
     before = files(run)

@@ -39,6 +39,7 @@ TINY = {
         "native",
         "timm",
     ),
+    "decoding.py": ("--images", "20", "--rounds", "1"),
     "scale.py": ("--tiny",),
     "answers.py": ("--trials", "8"),
     "claims.py": ("--tries", "1"),
@@ -55,6 +56,8 @@ TINY = {
 def test_it_runs(name: str, tmp_path: Path) -> None:
     if name == "mutants.py" and find_spec("mutmut") is None:
         pytest.skip("no mutmut: bench/README.md says which")
+    if name == "decoding.py" and not Path("/usr/include/jpeglib.h").exists():
+        pytest.skip("no headers: apt-get install libjpeg62-turbo-dev")
     if name == "scale.py" and not shutil.which("strace"):
         pytest.skip("no strace: apt-get install strace")
     if name == "slurm.py" and (

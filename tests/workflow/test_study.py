@@ -28,8 +28,9 @@ from tests.workflow.conftest import assert_drawn, assert_nothing_to_do, snakemak
 pytestmark = pytest.mark.more
 
 # Daily, a figure for each choice of tables that figures of timed runs are made from. Not those of
-# other runs than this study's: of inference, of a network that is counted, of DeepSpeed's profiler.
-ELSEWHERE = ("latency", "bytes-sent", "throughput-bandwidth", "operations")
+# other runs than this study's: of inference, of a network that is counted, of DeepSpeed's profiler,
+# of a machine that measures its energy.
+ELSEWHERE = ("latency", "bytes-sent", "throughput-bandwidth", "operations", "images-per-joule")
 OF_RUNS = tuple(name for name in registry.members("figures") if name not in ELSEWHERE)
 OF_TABLES = {registry.member("figures", n).TABLES: n for n in OF_RUNS if n != "kernel-shares"}
 FIGURES = OF_RUNS if SLOW else tuple(sorted(OF_TABLES.values()))
