@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from ddlbench.patches import slurm_plugin
@@ -169,7 +170,7 @@ def test_the_plugin_itself_sees_it(patched: Any) -> None:
         slurm_plugin.patch_plugin()
         after, _ = asyncio.run(patched.query_job_status(ask, logger))
         assert after == {"7": "CANCELLED", "8": "RUNNING"}
-    assert asyncio.run(patched.query_job_status("false", logger)) == (None, None)
+    assert asyncio.run(patched.query_job_status("false", logger)) == ({}, 0.0)
     assert "SQUEUE_STATES" not in os.environ and "SACCT_FORMAT" not in os.environ
 
 
@@ -228,17 +229,41 @@ def test_a_job_that_no_answer_names_is_said_and_asked_for_by_its_number(
     )
     logger = logging.getLogger()
     states, _ = asyncio.run(patched.query_job_status("false", logger))
-    assert states is None and capsys.readouterr().err == ""  # it was just submitted
+    assert states == {} and capsys.readouterr().err == ""  # it was just submitted
     monkeypatch.setattr(slurm_plugin, "SILENT_S", 0.2)
     time.sleep(0.3)
-    states, seconds = asyncio.run(patched.query_job_status(asked, logger))
-    assert (states or {}).get("7") == state
-    assert seconds is not None or state is None
+    states, _ = asyncio.run(patched.query_job_status(asked, logger))
+    assert states.get("7") == state
     named = "7" in asked
     assert capsys.readouterr().err.count("SLURM jobs 7: sacct ") == (not named)
     time.sleep(0.3)
     asyncio.run(patched.query_job_status(asked, logger))
     assert capsys.readouterr().err == ""  # it is said once
+
+
+def test_a_job_is_not_forgotten_while_slurm_does_not_answer(
+    patched: Any, command: Any, monkeypatch: Any
+) -> None:
+    command("sacct", "exit 1")
+    monkeypatch.setattr(patched, "get_min_job_age", lambda: 300)
+    monkeypatch.setattr(patched, "is_query_tool_available", lambda tool: True)
+    slurm_plugin.patch_plugin()
+    settings = SimpleNamespace(status_attempts=2, init_seconds_before_status_checks=1)
+    executor = MagicMock(
+        run_uuid="x", workflow=SimpleNamespace(executor_settings=settings), _status_query_calls=0
+    )
+    executor.get_status_command.return_value = "sacct"
+    executor._status_query_failures = executor._status_query_total_seconds = 0
+    executor._status_query_min_seconds = executor._status_query_max_seconds = 0.0
+    executor.next_seconds_between_status_checks = 1
+    job = SimpleNamespace(external_jobid="7", aux={})
+
+    async def still_active() -> list[Any]:
+        return [one async for one in patched.Executor.check_active_jobs(executor, [job])]
+
+    assert asyncio.run(still_active()) == [job]
+    executor.report_job_success.assert_not_called()
+    executor.report_job_error.assert_not_called()
 
 
 @pytest.mark.parametrize(

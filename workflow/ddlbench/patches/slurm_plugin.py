@@ -11,6 +11,8 @@ waits without a word.
     silence           Where no answer of sacct names a job (it is refused or away, or the site renames jobs) the
                       plugin waits for ever without a word. After two minutes that is said, and
                       SLURM is asked for the job's number until one answers.
+    no answer at all  Where no attempt of a look at the jobs is answered, the plugin forgets its jobs, and waits for
+                      nothing without an end. No answer is no states: it looks again.
     no beginning      of a job that failed before its run began it says "Reason: Unknown", and names
                       the log of an
                       earlier try first.
@@ -49,7 +51,7 @@ Upstream (snakemake/snakemake-executor-plugin-slurm): it could keep the first wo
 says, ask squeue whether a pre-empted job is still in the queue and why a job waits, ask squeue too
 when sacct says that accounting is disabled, show the end of the job's own log, take sacct's
 `FailedNode`, remove only folders of jobs that it made, and do the rest as it is done here, each in
-a few lines. docs/upstream.md has the texts for the three worst.
+a few lines. docs/upstream.md has the texts for the four worst.
 """
 
 import os
@@ -101,9 +103,10 @@ def patch_plugin() -> None:
 
     async def query_job_status(
         command: str, logger: Any
-    ) -> tuple[dict[str, str] | None, float | None]:
-        """Query the job states as the plug-in does: return (state by job id, seconds that it took),
-        or (None, None) if SLURM does not answer.
+    ) -> tuple[dict[str, str], float]:
+        """Query the job states as the plug-in does: return (state by job id, seconds that it took).
+
+        Of a job without a state the plug-in asks again. No states if SLURM does not answer.
         """
         of_queue = command.startswith("squeue ")
         states, seconds = await query(
@@ -114,16 +117,16 @@ def patch_plugin() -> None:
         if silent := silence.jobs(time.monotonic()):
             found = of_silent(silent, of_queue, states is not None, subjects)
             silence.hear(found)
-            states, seconds = {**found, **(states or {})}, seconds or 0.0
+            states = {**found, **(states or {})}
         if states is None:
-            return None, None
+            return {}, 0.0
         if of_queue:
             # It ended and was forgotten: Snakemake takes it for done if its files are there, else
             # for failed.
             states = dict.fromkeys(submitted - states.keys(), "UNKNOWN") | states
         states = ended_states(states)
         say_held([job for job, state in states.items() if state in WAITING], subjects)
-        return states, seconds
+        return states, seconds or 0.0
 
     query_job_status.patched = True  # type: ignore[attr-defined]
     plugin.query_job_status = query_job_status
