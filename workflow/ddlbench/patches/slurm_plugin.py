@@ -101,9 +101,7 @@ def patch_plugin() -> None:
     submitted: set[str] = set()
     silence = Silence()
 
-    async def query_job_status(
-        command: str, logger: Any
-    ) -> tuple[dict[str, str], float]:
+    async def query_job_status(command: str, logger: Any) -> tuple[dict[str, str], float]:
         """Query the job states as the plug-in does: return (state by job id, seconds that it took).
 
         Of a job without a state the plug-in asks again. No states if SLURM does not answer.
