@@ -1,11 +1,11 @@
 """What each rank executes in place of `ddlbench.train`: the same training, with delays in each step
 if DELAY is set.
 
-    input        20 ms before each batch, on both ranks
-    backward     30 ms in the backward pass of rank 1
-    transfer     15 ms behind each all-reduce, on both ranks
+    input        120 ms before each batch, on both ranks
+    backward     180 ms in the backward pass of rank 1
+    transfer     90 ms behind each all-reduce, on both ranks
 
-Each rank notes in `slept-<rank>` beside the record how long it really slept [s]; `start` is that of
+They are long beside what a busy machine does to a step. Each rank notes in `slept-<rank>` beside the record how long it really slept [s]; `start` is that of
 epochs' first batches. A sleep on a busy machine is longer than it was asked for. Annotations are no
 text here: DDP reads a hook's.
 """
@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import torch
@@ -26,7 +27,7 @@ from ddlbench.train.loaders import Batch
 from ddlbench.train.loop import Training
 from ddlbench.train.setup import Setup
 
-INPUT_S, BACKWARD_S, TRANSFER_S = 0.020, 0.030, 0.015
+INPUT_S, BACKWARD_S, TRANSFER_S = 0.120, 0.180, 0.090
 
 
 class Delayed(Training):
@@ -60,13 +61,20 @@ class Delayed(Training):
         self.slept[what] += time.perf_counter() - began
 
     def reduce(self, _: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-        """DDP's own all-reduce, which then takes longer."""
+        """DDP's own all-reduce, which then takes longer.
 
-        def later(future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
+        In a thread: what waits for a future that is done already executes within the backward pass.
+        """
+        reduced: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        work = dist.all_reduce(bucket.buffer(), async_op=True)
+
+        def later() -> None:
+            work.wait()
             self.sleep(TRANSFER_S, "transfer")
-            return future.value()[0].div_(dist.get_world_size())
+            reduced.set_result(bucket.buffer().div_(dist.get_world_size()))
 
-        return dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(later)
+        Thread(target=later, daemon=True).start()
+        return reduced
 
     def run(self) -> None:
         super().run()

@@ -1,8 +1,7 @@
 """Where the efficiency went, in real trainings: delays that are planted are found, each in its own
 part.
 
-The same training without them is what they are compared with, on a machine that should have nothing
-else to do.
+The same training without them is what they are compared with.
 """
 
 import json
@@ -17,8 +16,8 @@ from ddlbench.analysis.losses import PARTS, waterfall
 from tests.contract import launches
 
 PROBE = ("python", str(launches.HERE / "delay_probe.py"))
-EPOCHS, STEPS = 4, 33  # per epoch
-WITHIN = 0.1
+EPOCHS, STEPS = 2, 11  # per epoch
+WITHIN = 0.2
 
 
 def train(
@@ -28,7 +27,7 @@ def train(
     images as others.
     """
     spec = replace(
-        launches.spec_of(case, "ddp", workers), loader="synthetic", global_batch=8, epochs=epochs
+        launches.spec_of(case, "ddp", workers), loader="synthetic", global_batch=24, epochs=epochs
     )
     (folder / "data").mkdir(parents=True)
     (folder / "data" / str(spec.reads)).symlink_to(data / "raw")
@@ -46,7 +45,7 @@ def tables(folder: Path, *runs: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 @pytest.mark.slow
 def test_delays_are_in_their_parts_and_parts_add_up(data: Path, tmp_path: Path) -> None:
-    """20 ms in the loader, 30 ms in one rank's backward pass, 15 ms in the all-reduce, all at
+    """120 ms in the loader, 180 ms in one rank's backward pass, 90 ms in the all-reduce, all at
     once.
     """
     base, without, slow = (
@@ -57,10 +56,10 @@ def test_delays_are_in_their_parts_and_parts_add_up(data: Path, tmp_path: Path) 
     steps = EPOCHS * STEPS
     # They were planted. The loader of the first epoch is asked before the training begins, and has
     # no delay.
-    assert slept[0]["input"] + slept[0]["start"] >= 0.020 * (steps - STEPS)
+    assert slept[0]["input"] + slept[0]["start"] >= 0.120 * (steps - STEPS)
     assert (
-        slept[1]["backward"] >= 0.030 * steps
-        and min(of["transfer"] for of in slept) >= 0.015 * steps
+        slept[1]["backward"] >= 0.180 * steps
+        and min(of["transfer"] for of in slept) >= 0.090 * steps
     )
 
     before, after = (
@@ -75,7 +74,7 @@ def test_delays_are_in_their_parts_and_parts_add_up(data: Path, tmp_path: Path) 
 
     def found(part: str, delay_s: float) -> bool:
         """Whether a part is the delay, or the delay and what was there without it. A delay hides
-        what it overlaps with: while one rank is late by 30 ms, the other's smaller lateness costs
+        what it overlaps with: while one rank is late by 180 ms, the other's smaller lateness costs
         nothing.
         """
         return bool((1 - WITHIN) * delay_s <= after[part] <= (1 + WITHIN) * delay_s + before[part])
