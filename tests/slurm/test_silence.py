@@ -62,7 +62,7 @@ def no_python(cluster: Cluster) -> Iterator[None]:
 def test_python_is_not_there_on_a_node(project: Project, cluster: Cluster):
     """An earlier try left a log, which says nothing of this one."""
     assert project.snakemake("preflight") == 0, project.said
-    assert project.snakemake("-n") == 0, project.said
+    assert project.snakemake("-np") == 0, project.said
     run = re.search(r"train (\S*lenet\S*-r1)", project.said)
     assert run, project.said
     old = project.folder / "results/runs" / run[1] / "train.log"
