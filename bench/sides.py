@@ -124,11 +124,13 @@ def _train(sides: Sequence[Side], workers: int, scratch: Path) -> list[Measured]
                 )
             )
     try:
-        while any(process.poll() is None for process in started):
-            for number, process in enumerate(started):
-                if process.poll():
+        codes: list[int | None] = [None]
+        while None in codes:
+            codes = [process.poll() for process in started]
+            for number, code in enumerate(codes):
+                if code:
                     output = (turns / f"{number}.log").read_text()
-                    sys.exit(f"{sides[number].argv}\n{output}\nexit code {process.returncode}")
+                    sys.exit(f"{sides[number].argv}\n{output}\nexit code {code}")
             time.sleep(0.5)
     finally:
         for process in started:

@@ -65,7 +65,12 @@ class Stopwatch:
     def write(self, folder: str | Path, rank: int, images: int, loss: float | None = None) -> None:
         """For `sides.py`. `images`: of this rank, an epoch; `loss`: of the last step or epoch, as
         the sides agree.
+
+        Return when all sides have trained their last epoch: to end a process takes as much CPU time
+        as an epoch.
         """
+        os.write(self._next, b"!")
+        self._wait()
         os.write(self._next, b"!")
         result = {"wall_s": self.wall_s, "cpu_s": self.cpu_s, "images": images, "loss": loss}
         (Path(folder) / f"timed-{rank}.json").write_text(json.dumps(result), encoding="utf-8")
