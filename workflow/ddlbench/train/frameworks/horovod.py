@@ -213,7 +213,7 @@ def average(tensor: Tensor) -> Tensor:
     import horovod.torch as hvd
 
     with Waiting():
-        mean: Tensor = hvd.allreduce(tensor, op=hvd.Average)
+        mean: Tensor = hvd.allreduce(tensor, op=hvd.Average, name=_name("average", tensor))
     return mean
 
 
@@ -222,8 +222,17 @@ def gather(tensor: Tensor) -> Tensor:
     import horovod.torch as hvd
 
     with Waiting():
-        every: Tensor = hvd.allgather(tensor[None])
+        every: Tensor = hvd.allgather(tensor[None], name=_name("gather", tensor))
     return every
+
+
+def _name(what: str, tensor: Tensor) -> str:
+    """Return the name of a collective, the same on all ranks.
+
+    Ranks negotiate a name and shape once, and remember it. Without a name each collective has a new
+    one. One that has ended can be had again under its name.
+    """
+    return f"{what} {tensor.dtype} {tuple(tensor.shape)}"
 
 
 def sync_batch_norm() -> type[nn.Module]:
