@@ -50,7 +50,7 @@ rule train:
         "runs/{number}/a/trained",
     resources:
         slurm_account="%(account)s",
-        mpi="srun",
+        mpi="",  # the command starts its rank itself
         tasks=1,
         cpus_per_task=1,
         runtime=10,
