@@ -5,9 +5,9 @@ if DELAY is set.
     backward     180 ms in the backward pass of rank 1
     transfer     90 ms behind each all-reduce, on both ranks
 
-They are long beside what a busy machine does to a step. Each rank notes in `slept-<rank>` beside the record how long it really slept [s]; `start` is that of
-epochs' first batches. A sleep on a busy machine is longer than it was asked for. Annotations are no
-text here: DDP reads a hook's.
+They are long beside what a busy machine does to a step. Each rank notes in `slept-<rank>` beside
+the record how long it really slept [s]; `start` is that of epochs' first batches. A sleep on a busy
+machine is longer than it was asked for. Annotations are no text here: DDP reads a hook's.
 """
 
 import json
