@@ -43,7 +43,7 @@ ALONE, SUPERVISED, OURS, BARE = KINDS = (
     "through Snakemake",
     "a bare Snakefile",
 )
-LIMITS_S = {SUPERVISED: 1.0, OURS: 4.0}  # more than srun alone, a job
+LIMITS_S = {SUPERVISED: 1.0, OURS: 3.0}  # more than srun alone, a job
 SNAKEFILE = """\
 rule train:
     output:
