@@ -66,8 +66,8 @@ class Stopwatch:
         """For `sides.py`. `images`: of this rank, an epoch; `loss`: of the last step or epoch, as
         the sides agree.
 
-        Return when all sides have trained their last epoch: to end a process takes as much CPU time
-        as an epoch.
+        Return when all sides have trained their last epoch: a process that ends takes CPU time from
+        those that still train.
         """
         os.write(self._next, b"!")
         self._wait()

@@ -229,8 +229,8 @@ def gather(tensor: Tensor) -> Tensor:
 def _name(what: str, tensor: Tensor) -> str:
     """Return the name of a collective, the same on all ranks.
 
-    Ranks negotiate a name and shape once, and remember it. Without a name each collective has a new
-    one. One that has ended can be had again under its name.
+    Ranks negotiate a name and shape once, and remember them. Horovod gives a collective without a
+    name a new one each time. A name may be used again once its collective has ended.
     """
     return f"{what} {tensor.dtype} {tuple(tensor.shape)}"
 
