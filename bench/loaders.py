@@ -1,6 +1,6 @@
 #!/usr/bin/env python
-"""How fast pictures are fed: our loaders against timm's, torchvision's, and DALI's own pipeline
-written by hand.
+"""How fast pictures are fed: our loaders against timm's and torchvision's, and against pipelines of
+DALI, SPDL and WebDataset written by hand.
 
 `python bench/loaders.py` makes JPEGs of ImageNet's sizes (data set synthetic-imagenet, every form)
 and has each side read all training pictures some times, in a process of its own, with as many
@@ -10,10 +10,12 @@ same time and take turns by the epoch. Images/s are of the epochs after the firs
 (workers are then running, files in the page cache); CPU-ms an image are of the same epochs, of the
 process and its workers. A ratio is the median over pairs of epochs, with its 95 % interval. Prints
 a table for each number of threads, ratios, and how many threads are enough; exits with 1 if a ratio
-that has a limit is below it. `--figure` draws the table.
+that has a limit is below it. `--figure` draws the table. `bare WebDataset` is a side where that
+package is installed (`pip install webdataset==1.0.2`).
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import subprocess
@@ -45,12 +47,15 @@ RATIOS = [  # (ours, rival, limit)
     ("native", "timm", OF_TIMM),
     ("dali-cpu tfrecord", "bare DALI tfrecord", OF_BARE),
     ("dali-cpu raw", "bare DALI raw", OF_BARE),
+    ("dali-cpu webdataset", "bare DALI webdataset", OF_BARE),
+    ("spdl", "bare SPDL", OF_BARE),
+    ("native webdataset", "bare WebDataset", OF_BARE),
     ("torchvision", "bare torchvision", OF_BARE),
 ]
 # Batches that a side decodes between epochs, in nobody's time: DALI's own iterator begins an epoch
 # when one ends, and fills its queue. They are not counted as read. Ours begin an epoch when it is
 # asked for.
-AHEAD = {"bare DALI tfrecord": 2, "bare DALI raw": 2}
+AHEAD = {"bare DALI tfrecord": 2, "bare DALI raw": 2, "bare DALI webdataset": 2}
 ENOUGH = 0.95  # of the fastest: so many threads are enough
 LOOKS = {
     "raw": ("o", "-"),
@@ -146,6 +151,89 @@ def torchvision(data: Path, threads: int) -> Epochs:
         yield iter(loader)
 
 
+def augmentation() -> Callable[[bytes], torch.Tensor]:
+    """Make a function from a JPEG to uint8 [3, SIZE, SIZE], as one writes it by hand: the decoder of
+    our loaders and torchvision's transforms of tensors, so that only what surrounds them differs.
+    """
+    torchvision_operators.apply()
+    import simplejpeg
+    from torchvision.transforms import v2
+
+    augment = v2.Compose([v2.RandomResizedCrop(SIZE, antialias=True), v2.RandomHorizontalFlip()])
+
+    def augmented(encoded: bytes) -> torch.Tensor:
+        picture = torch.from_numpy(simplejpeg.decode_jpeg(encoded))
+        whole: torch.Tensor = augment(picture.permute(2, 0, 1))
+        return whole
+
+    return augmented
+
+
+def normalised(pictures: torch.Tensor) -> torch.Tensor:
+    """Return float32 of uint8 [n, 3, SIZE, SIZE], by ImageNet's mean and deviation."""
+    mean, std = (torch.tensor(values).view(1, 3, 1, 1) * 255 for values in (MEAN, STD))
+    return pictures.float().sub_(mean).div_(std)
+
+
+def spdl(data: Path, threads: int) -> Epochs:
+    """SPDL's pipeline as its guide has it: a source of files, a stage with as many threads, batches
+    (facebookresearch.github.io/spdl, "Building and Running Pipeline").
+    """
+    import random
+
+    from spdl.pipeline import PipelineBuilder
+
+    augmented = augmentation()
+    folders = sorted((data / "raw/train").iterdir())
+    files = [(path, label) for label, folder in enumerate(folders) for path in folder.iterdir()]
+
+    def opened(file: tuple[Path, int]) -> tuple[torch.Tensor, int]:
+        path, label = file
+        return augmented(path.read_bytes()), label
+
+    def batch(pictures: list[tuple[torch.Tensor, int]]) -> tuple[torch.Tensor, torch.Tensor]:
+        pixels, labels = zip(*pictures, strict=True)
+        return normalised(torch.stack(pixels)), torch.tensor(labels)
+
+    while True:
+        builder: PipelineBuilder[Any, Any] = PipelineBuilder()
+        pipeline = (
+            builder.add_source(random.sample(files, len(files)))
+            .pipe(opened, concurrency=threads)
+            .aggregate(BATCH)
+            .pipe(batch)
+            .add_sink(2)
+            .build(num_threads=threads)
+        )
+        yield _of_pipeline(pipeline)
+
+
+def _of_pipeline(pipeline: Any) -> Iterator[Any]:
+    with pipeline.auto_stop():
+        yield from pipeline
+
+
+def webdataset(data: Path, threads: int) -> Epochs:
+    """WebDataset's pipeline as its documentation has it for ImageNet (github.com/webdataset): tar
+    shards, a buffer that shuffles, batches made by the workers.
+    """
+    import webdataset as wds
+
+    shards = sorted(str(path) for path in (data / "webdataset").glob("train-*.tar"))
+    dataset = (
+        wds.WebDataset(shards, shardshuffle=len(shards))
+        .shuffle(1000)
+        .to_tuple("jpg;jpeg", "cls")
+        .map_tuple(augmentation(), int)
+        .batched(BATCH)
+    )
+    loader = wds.WebLoader(
+        dataset, batch_size=None, num_workers=threads, persistent_workers=threads > 0
+    )
+    while True:
+        yield ((normalised(pictures), labels) for pictures, labels in loader)
+
+
 def dali(form: str) -> Callable[[Path, int], Epochs]:
     """DALI's pipeline as its documentation has it for ResNet-50, with no more around it than its
     own iterator.
@@ -172,6 +260,15 @@ def dali(form: str) -> Callable[[Path, int], Epochs]:
             }
             if form == "raw":
                 encoded, labels = fn.readers.file(file_root=str(data / "raw/train"), **common)
+            elif form == "webdataset":
+                tars = sorted(str(path) for path in (data / "webdataset").glob("train-*.tar"))
+                # The ten classes are a digit each.
+                encoded, labels = fn.readers.webdataset(
+                    paths=tars,
+                    index_paths=[f"{tar}.idx" for tar in tars],
+                    ext=["jpg;jpeg", "cls"],
+                    **common,
+                )
             else:
                 indices = [f"{shard}.idx" for shard in shards]
                 record = fn.readers.tfrecord(
@@ -221,7 +318,11 @@ SIDES: dict[str, Callable[[Path, int], Epochs]] = {
     "bare torchvision": torchvision,
     "bare DALI tfrecord": dali("tfrecord"),
     "bare DALI raw": dali("raw"),
+    "bare DALI webdataset": dali("webdataset"),
+    "bare SPDL": spdl,
 }
+if importlib.util.find_spec("webdataset"):
+    SIDES["bare WebDataset"] = webdataset
 
 
 def cpu_s(pid: int) -> float:
