@@ -4,12 +4,14 @@ tests.
 
 import _ctypes
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from threading import Lock, Semaphore
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +21,7 @@ from ddlbench.core import notes, registry
 from ddlbench.patches import torchvision_operators
 from ddlbench.run.watch import remove_build_locks, watch
 
+from tests.conftest import until
 from tests.facts import missing, refuses
 
 
@@ -305,6 +308,54 @@ def test_until_a_rule_behind_a_checkpoint_makes_nothing_unless_it_is_patched(
     for config, there in (((), False), (("--config", "patched=1"), True)):
         subprocess.run([*snakemake, *config], cwd=tmp_path, capture_output=True, check=True)
         assert (tmp_path / "r1.log").exists() == there
+
+
+SIGTERM = """
+from ddlbench.patches import snakemake_sigterm
+snakemake_sigterm.apply()
+rule all:
+    input: "second"
+rule first:
+    output: "first"
+    shell: "touch begun"
+rule second:
+    input: "first"
+    output: "second"
+    shell: "touch {output}"
+"""
+
+
+@pytest.mark.more
+def test_sigterm_ends_snakemake_while_it_waits_for_a_file(tmp_path: Path) -> None:
+    """It waits for what a job has made with the scheduler's lock taken."""
+    (tmp_path / "Snakefile").write_text(SIGTERM)
+    snakemake = [sys.executable, "-m", "snakemake", "--cores=1", "--latency-wait=60"]
+    said = tmp_path / "said"
+    with said.open("w") as out:
+        process = subprocess.Popen(snakemake, cwd=tmp_path, stdout=out, stderr=out)
+    until(lambda: "Waiting at most" in said.read_text(), 120)
+    process.send_signal(signal.SIGTERM)
+    (tmp_path / "first").touch()
+    try:
+        until(lambda: process.poll() is not None, 120)
+    finally:
+        process.kill()
+    assert not (tmp_path / "second").exists()
+
+
+def test_sigterm_takes_no_lock_of_the_thread_that_it_interrupts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from ddlbench.patches import snakemake_sigterm
+    from snakemake.scheduling.job_scheduler import JobScheduler
+
+    monkeypatch.setattr(JobScheduler, "exit_gracefully", JobScheduler.exit_gracefully)
+    snakemake_sigterm.apply()
+    scheduler: Any = SimpleNamespace(_lock=Lock(), _open_jobs=Semaphore(0), _user_kill=None)
+    with scheduler._lock:
+        JobScheduler.exit_gracefully(scheduler, signal.SIGTERM, None)
+    assert scheduler._user_kill == "graceful"
+    assert scheduler._open_jobs.acquire(timeout=60)
 
 
 def test_params_that_mean_the_same_make_a_job_stale_unless_it_is_patched() -> None:

@@ -25,6 +25,7 @@ from ddlbench.patches import (
     snakemake_params,
     snakemake_python,
     snakemake_scripts,
+    snakemake_sigterm,
     snakemake_until,
 )
 from ddlbench.plan import bill, reads, runs, stale
@@ -58,6 +59,7 @@ class Start:
             snakemake_outputs.apply(kinds.rules(), hold.displaced_log, hold.print_refusals)
             snakemake_params.apply(kinds.rules(), stale.is_same_run)
             snakemake_scripts.apply()
+            snakemake_sigterm.apply()
             if workflow.is_main_process:
                 os.environ[hold.ASKED] = str(STARTED)
             if queue and workflow.is_main_process:
