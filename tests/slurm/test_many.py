@@ -11,7 +11,7 @@ from tests.slurm.stand_in import fails_first, stand_in
 pytestmark = pytest.mark.more
 
 
-@pytest.mark.parametrize("count", [8, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [8, pytest.param(100, marks=pytest.mark.slow)])
 def test_all_records_are_there_each_once(project: Project, count: int):
     stand_in(project.folder)
     project.machine(

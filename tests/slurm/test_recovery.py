@@ -59,8 +59,7 @@ def test_a_killed_rank_is_named_with_its_host(project: Project, cluster: Cluster
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("proctrack", ["linuxproc", "cgroup"])
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(("proctrack", "workers"), [("linuxproc", 1), ("cgroup", 2)])
 def test_a_cancelled_job_leaves_a_checkpoint(
     project: Project, cluster: Cluster, another, proctrack, workers
 ):
