@@ -74,12 +74,9 @@ class Crew:
     def stop(self) -> None:
         """End all processes, now."""
         for process in self.processes:
-            process.terminate()
+            process.kill()  # SIGTERM could reach it before `_begin`, with our own handler
         for process in self.processes:
-            process.join(GRACE_S)
-            if process.is_alive():  # the request came before it could listen
-                process.kill()
-                process.join()
+            process.join()
 
     def __enter__(self) -> Crew:
         return self
