@@ -4,6 +4,7 @@ one that fails.
 The same inputs come each time, so a test that passes here passes elsewhere.
 """
 
+import json
 import math
 import shutil
 from dataclasses import replace
@@ -17,26 +18,26 @@ from ddlbench.core.files import as_text, from_text, read_csv, write_csv
 from ddlbench.core.record import MLLOG, STEPS
 from ddlbench.core.schedule import learning_rate, peak_lr, warm_up_fault
 from ddlbench.core.spec import RunSpec
+from ddlbench.data.verify import glance, verify
 from ddlbench.records import ours
 from ddlbench.settings.config import ConfigError, read_yaml
 from ddlbench.settings.study import SCHEDULES
 from ddlbench.train.loaders._sampling import share, shuffled
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.builders.plans import run_spec
 from tests.builders.records import SPEC, write_record
+from tests.unit.damage import SHARD, TAR
+from tests.unit.made_up import FEW, TEXTS, spoilt
 
-FEW = settings(
-    max_examples=60,
-    derandomize=True,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
 RATES = st.floats(0.01, 1e6)
 SEVERAL = st.lists(RATES, min_size=1, max_size=12)
-TEXTS = st.text(max_size=40)
+SHARDS = [
+    (form, f"{shard}{end}")
+    for form, shard in (("tfrecord", SHARD), ("webdataset", TAR))
+    for end in ("", ".idx")
+]
 
 
 @FEW
@@ -222,3 +223,46 @@ def test_a_record_of_which_a_byte_changed_or_the_end_is_gone_is_refused(
 
 def test_the_record_itself_is_believed(record: Path) -> None:
     assert ours.record(record).spec == SPEC
+
+
+@FEW
+@given(
+    file=st.sampled_from(SHARDS),
+    at=st.floats(0, 1, exclude_max=True),
+    by=st.integers(1, 255),
+    cut=st.booleans(),
+)
+def test_a_form_of_which_a_byte_changed_or_the_end_is_gone_is_named(
+    file: tuple[str, str], at: float, by: int, cut: bool, forms: dict[str, Path]
+) -> None:
+    form, name = file
+    path = forms[form] / name
+    whole = path.read_bytes()
+    data = bytearray(whole)
+    place = int(at * len(data))
+    if cut:
+        del data[place:]
+    else:
+        data[place] = (data[place] + by) % 256
+    path.write_bytes(bytes(data))
+    try:
+        problems = verify([forms[form]])
+        assert problems
+        assert all(line.isprintable() for line in [*problems, *glance(forms[form])])
+    finally:
+        path.write_bytes(whole)
+
+
+@FEW
+@given(data=st.data())
+def test_whatever_a_manifest_says_a_form_is_whole_or_one_line_says_why_not(
+    data: st.DataObject, forms: dict[str, Path]
+) -> None:
+    path = forms["raw"] / "manifest.json"
+    whole = path.read_text()
+    path.write_text(json.dumps(spoilt(json.loads(whole), data)))
+    try:
+        lines = [*verify([forms["raw"]]), *glance(forms["raw"])]
+        assert all(line.isprintable() for line in lines)
+    finally:
+        path.write_text(whole)

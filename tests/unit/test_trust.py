@@ -26,6 +26,8 @@ from ddlbench.plan import estimate, stale
 from ddlbench.records import ours
 from ddlbench.records.ours import record
 from ddlbench.run import hold
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyarrow.parquet import ParquetFile
 
 from tests.builders.records import (
@@ -38,6 +40,7 @@ from tests.builders.records import (
     write_record,
 )
 from tests.facts import missing
+from tests.unit.made_up import FEW, spoilt
 
 OTHER = replace(SPEC, repeat=2)
 
@@ -463,66 +466,39 @@ def test_an_empty_log_and_one_of_bytes(tmp_path: Path) -> None:
         ]
 
 
-JUNK = [
-    None,
-    True,
-    -1,
-    0,
-    7,
-    1.5,
-    float("nan"),
-    float("inf"),
-    10**400,
-    "",
-    "x",
-    "\x1b[31m\n",
-    [],
-    [1],
-    {},
-    {"a": 1},
-]
-
-
-def spoil(value: Any, random: Random) -> Any:
-    """The value with one thing in it, at any depth, replaced by junk or taken away."""
-    if isinstance(value, dict) and value and random.random() < 0.85:
-        key = random.choice(sorted(value))
-        if random.random() < 0.1:
-            return {k: v for k, v in value.items() if k != key}
-        return value | {key: spoil(value[key], random)}
-    if isinstance(value, list) and value and random.random() < 0.85:
-        place = random.randrange(len(value))
-        return [*value[:place], spoil(value[place], random), *value[place + 1 :]]
-    return random.choice(JUNK)
-
-
-@pytest.mark.more
-def test_whatever_stands_in_a_log_is_a_row_or_a_refusal(tmp_path: Path) -> None:
+@pytest.fixture
+def to_spoil(tmp_path: Path) -> tuple[Path, list[str]]:
+    """A record's folder, and the lines of its log."""
     folder = write_record(
         tmp_path, not_measured={"communication_s": "it reduces while it computes"}
     )
     add(folder, "ddlbench_epoch_start_s", 0.5, epoch_num=1)
-    lines = (folder / MLLOG).read_text().splitlines()
-    random, refusals = Random(12), 0
-    for _ in range(200):
-        place = random.randrange(len(lines))
-        data = spoil(json.loads(lines[place][lines[place].index("{") :]), random)
-        spoilt = [*lines[:place], f":::MLL {json.dumps(data)}", *lines[place + 1 :]]
-        (folder / MLLOG).write_text("\n".join(spoilt) + "\n")
-        seal_again(folder)
-        try:
-            believed = record(folder)
-        except RefusedError as error:
-            refusals += 1
-            assert str(error).isprintable() and len(str(error)) < 300 + len(str(folder / MLLOG)) + 3
-            continue
-        made = json.loads(json.dumps(summary.make(believed)))
-        for name, sheet in TABLES.items():
-            if not sheet.long:
-                frame(name, rows_of(name, sheet, made, Costs()))  # has the types that it should
-        with tables.writing("epochs", tmp_path) as write:
-            write(columns_of("epochs", made))
-    assert 50 < refusals < 200
+    return folder, (folder / MLLOG).read_text().splitlines()
+
+
+@pytest.mark.more
+@settings(FEW, max_examples=200)
+@given(data=st.data())
+def test_whatever_stands_in_a_log_is_a_row_or_a_refusal(
+    data: st.DataObject, to_spoil: tuple[Path, list[str]], tmp_path: Path
+) -> None:
+    folder, lines = to_spoil[0], [*to_spoil[1]]
+    place = data.draw(st.integers(0, len(lines) - 1))
+    event = json.loads(lines[place][lines[place].index("{") :])
+    lines[place] = f":::MLL {json.dumps(spoilt(event, data))}"
+    (folder / MLLOG).write_text("\n".join(lines) + "\n")
+    seal_again(folder)
+    try:
+        believed = record(folder)
+    except RefusedError as error:
+        assert str(error).isprintable() and len(str(error)) < 300 + len(str(folder / MLLOG)) + 3
+        return
+    made = json.loads(json.dumps(summary.make(believed)))
+    for name, sheet in TABLES.items():
+        if not sheet.long:
+            frame(name, rows_of(name, sheet, made, Costs()))  # has the types that it should
+    with tables.writing("epochs", tmp_path) as write:
+        write(columns_of("epochs", made))
 
 
 def test_nothing_is_said_where_nothing_is_refused() -> None:
