@@ -6,7 +6,6 @@ import errno
 import os
 import re
 import signal
-import time
 from functools import partial
 from pathlib import Path
 
