@@ -26,7 +26,6 @@ def outcome(run, case, framework, workers):
     return run(case, framework, workers)
 
 
-@pytest.mark.more
 def test_mlperf_compliance_checker_accepts_the_log(outcome, tmp_path):
     checker = [sys.executable, "-m", "mlperf_logging.compliance_checker", "--usage", "training"]
     log = str(outcome.folder / "run.mllog")
