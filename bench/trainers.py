@@ -29,7 +29,6 @@ from ddlbench.data.prepare import prepare
 from ddlbench.data.source import Place
 from ddlbench.plan import launch
 from ddlbench.settings.recipe import load_recipe
-from ddlbench.train.frameworks import _common
 from sides import MACHINE, RANKS, Measured, Side, ours, spread, train
 from told import tell
 
@@ -105,7 +104,9 @@ def theirs(program: str, spec: RunSpec, data: Path, folder: Path) -> Side:
     }
     given = launch.environment(spec, MACHINE)
     threads = [f"{name}={given[name]}" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")]
-    command = _common.torchrun(spec, ("python", str(RANKS / program), json.dumps(settings)))
+    torchrun = ["python", "-m", "torch.distributed.run", "--standalone"]
+    torchrun += [f"--nproc-per-node={spec.workers}"]
+    command = [*torchrun, str(RANKS / program), json.dumps(settings)]
     return Side(["env", *threads, *command], folder)
 
 

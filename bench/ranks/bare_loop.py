@@ -154,7 +154,9 @@ def main() -> None:
         engine = DistributedDataParallel(model, broadcast_buffers=False)
     elif s.framework == "horovod":
         import horovod.torch as hvd
+        from ddlbench.train.frameworks import horovod
 
+        horovod.meet()
         hvd.init()
         engine = model
         optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())

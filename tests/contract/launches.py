@@ -92,9 +92,9 @@ def on_two(*values: Any, daily: tuple[str, ...] = TWO) -> list[Any]:
     """Parameters (framework, *values) of a test: those of `daily`, and the other frameworks as slow
     tests. DDP's is in `make test`, the second one's in `make test-more`.
 
-    For tests of code that all frameworks share. One of the two is started by torchrun, one has a
-    launcher of its own; what differs between frameworks, the states that they save,
-    test_frameworks.py resumes for each.
+    For tests of code that all frameworks share. Ranks of one of the two meet by torch.distributed,
+    those of the other have a rendezvous of their own; what differs between frameworks, the states
+    that they save, test_frameworks.py resumes for each.
     """
 
     def marks(framework: str) -> list[pytest.MarkDecorator]:

@@ -187,13 +187,6 @@ def test_ranks_wait_as_long_as_the_machines_file_says(adapter):
         assert least_s <= float(waits[name]) < 1.5 * least_s
 
 
-def test_horovods_ranks_are_started_by_what_they_meet_by():
-    argv = registry.member("frameworks", "horovod").local_launcher(
-        spec("horovod", workers=2), ("python", "x.py")
-    )
-    assert argv == ["horovodrun", "--gloo", "-np", "2", "-H", "localhost:2", "python", "x.py"]
-
-
 def test_layers_are_kept_as_often_as_the_paper_says():
     """Algorithm 1 of arXiv:2010.13369: the first always, the others less the deeper they lie."""
     chances = [timm_layer_dropping.keep_probability(i, 4, 0.5) for i in range(4)]

@@ -30,7 +30,7 @@ from tests.contract.engine_models import batch_of, model_of
 from tests.contract.engines import mean_losses, name_of
 from tests.facts import missing
 
-pytestmark = [pytest.mark.more, pytest.mark.usefixtures("engine_packages")]
+pytestmark = pytest.mark.usefixtures("engine_packages")
 
 
 @cache

@@ -116,16 +116,7 @@ SLOW = pytest.mark.slow
 LONG, SHORT = ("--steps", "150"), ("--steps", "20")
 BERT = ("--model", "bert", "--vocabulary", "16", "--batch-per-worker", "32", "--steps", "350")
 FEW = ("zero-2-offload",)  # the others are slow
-MORE = (
-    "fsdp",
-    "deepspeed",
-    "zero-1",
-    "zero-2",
-    "zero-3",
-    "zero-1-offload",
-    "zero-3-offload",
-    "horovod",
-)
+MORE = ("fsdp", "zero-1", "zero-3-offload", "horovod")
 
 
 @pytest.mark.slow

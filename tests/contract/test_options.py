@@ -41,7 +41,7 @@ def test_the_same_training(tmp_path, data, run, options):
 
 @pytest.mark.more
 def test_a_profiled_run_has_kernels_and_a_timeline_of_rank_0(tmp_path, data):
-    """Two ranks by torchrun; `bin/nsys` stands in for Nsight Systems, which needs a GPU's
+    """Two ranks; `bin/nsys` stands in for Nsight Systems, which needs a GPU's
     machine.
     """
     spec = replace(launches.spec_of("plain", "ddp", 2), profiled=True, timed=False)

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from ddlbench.core.spec import RunSpec
 
+from tests.conftest import SLOW
 from tests.contract import launches
 from tests.contract.launches import FRAMEWORKS
 from tests.pretended_gpu import build
@@ -61,14 +62,12 @@ def trained(project: Project, tmp_path: Path) -> set[tuple[str, int, int]]:
 
 
 @pytest.mark.more
-@pytest.mark.parametrize(
-    "whole", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["quick", "whole"]
-)
-def test_every_framework_on_one_node_and_on_two(project: Project, tmp_path, whole):
-    """2 nodes x 2 ranks; `whole` does 1 x 1, 1 x 2 (machine wide) and 2 x 1 (thin) too.
+def test_every_framework_on_one_node_and_on_two(project: Project, tmp_path):
+    """2 nodes x 2 ranks; among the slow tests 1 x 1, 1 x 2 (machine wide) and 2 x 1 (thin) too.
 
     Against each number of ranks of DDP, started on this machine without SLURM.
     """
+    whole = SLOW
     of = {"global_batch": [512], "frameworks": list(FRAMEWORKS)}
     project.machine("wide")  # `fat`, of which no preflight is there
     project.study("small", of | {"workers": [1, 2, 4] if whole else [4]})

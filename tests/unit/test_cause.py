@@ -31,8 +31,8 @@ from tests.facts import missing
         (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), "out of memory"),
         (OSError(28, "No space left on device"), "disk full"),
         (RuntimeError("[gloo] Connection closed by peer [127.0.0.1]:1234"), "lost another rank"),
-        # torchrun ends all processes of the other ranks, and a rank in its backward pass hears of
-        # its loader's first.
+        # A launcher that ends all processes of the other ranks (srun): a rank in its backward pass
+        # hears of its loader's first.
         (
             RuntimeError("DataLoader worker (pid 7) is killed by signal: Terminated. "),
             "lost another rank",

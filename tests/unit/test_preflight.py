@@ -88,8 +88,9 @@ def test_one_machine_tries_two_workers_at_most() -> None:
     machine = replace(load_machine("local"), workers_per_node=16)
     of = make_plan(load_study("demo"), machine)
     assert promise.preflight_ranks(of) == promise.PreflightRanks(2, 2)
-    assert str(promise.resources(of, None)["launch"]).split()[-3:] == [
-        "--nproc-per-node=2",
+    assert str(promise.resources(of, None)["launch"]).split()[-4:] == [
+        "--workers=2",
+        "python",
         "-m",
         "ddlbench.preflight.scout",
     ]

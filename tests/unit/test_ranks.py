@@ -31,8 +31,7 @@ SRUN = {
 
 @pytest.fixture(autouse=True)
 def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = [name for names in place.LAUNCHERS for name in names]
-    for name in (*mine, "SLURM_PROCID", "TORCHELASTIC_RUN_ID"):
+    for name in (place.RANK, place.WORLD, place.LOCAL_RANK, step.TASK):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -64,36 +63,29 @@ def test_each_rank_of_two_nodes_is_told_its_node_and_its_place_there() -> None:
         assert told == [str(rank), str(rank % 4), str(rank // 4)]
 
 
-def test_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"}.items():
-        monkeypatch.setenv(name, value)
-    assert place.own_rank(2) == place.Rank(1, 2, 1)
-
-
-def test_horovodrun_within_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A launcher's own words go before SLURM's, which say of all its ranks that they are the job's
-    first.
-    """
-    said = {"HOROVOD_RANK": "1", "HOROVOD_SIZE": "2", "HOROVOD_LOCAL_RANK": "1"}
-    for name, value in (SRUN | {"SLURM_PROCID": "0"} | said).items():
         monkeypatch.setenv(name, value)
     assert place.rank_number() == 1
     assert place.own_rank(2) == place.Rank(1, 2, 1)
 
 
+def test_sruns_words_go_before_what_a_users_shell_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (SRUN | {"RANK": "0", "SLURM_NNODES": "1"}).items():
+        monkeypatch.setenv(name, value)
+    assert place.rank_number() == 5
+    assert place.own_rank(8) == place.own_rank(8) == place.Rank(5, 8, 1)
+
+
 def test_another_world_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {
-        "HOROVOD_RANK": "0",
-        "HOROVOD_SIZE": "1",
-        "HOROVOD_LOCAL_RANK": "0",
-    }.items():
+    for name, value in {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(place.WorldError, match=r"expected 2 ranks.* 1$"):
         place.own_rank(2)
 
 
 def test_no_launcher_is_said() -> None:
-    with pytest.raises(place.WorldError, match="no launcher"):
+    with pytest.raises(place.WorldError, match="RANK nor SLURM_PROCID"):
         place.own_rank(1)
 
 

@@ -62,9 +62,7 @@ MACHINE = {
 # What a process is, by a word of its command line; the first that fits. A loader's processes are forks of its rank.
 KINDS = (
     ("supervisor", "ddlbench.run "),
-    ("launcher", "torch.distributed.run"),
-    ("launcher", "torchrun"),
-    ("launcher", "horovodrun"),
+    ("launcher", "ddlbench.run.local"),
     ("rank", "ddlbench.train"),
     ("snakemake", "snakemake --profile"),
 )

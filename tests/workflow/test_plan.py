@@ -30,7 +30,7 @@ def test_demo(project: Path) -> None:
     assert counts["train"] == 12 + 6 + 9  # derived in config/studies/demo.yaml
     assert counts["prepare"] == 2
     assert counts["preflight"] == 1
-    assert "horovodrun --gloo -np 2 -H localhost:2 python -m ddlbench.train" in done.stdout
+    assert "python -m ddlbench.run.local --workers=2 python -m ddlbench.train" in done.stdout
     short = snakemake(project, "-n").stdout
     assert (
         re.search(rf"^  train +{counts['train']} ", short, re.M) and len(short.splitlines()) <= 12

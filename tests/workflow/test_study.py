@@ -74,7 +74,7 @@ MORE = """
     workers: [2]
     batch_per_worker: [64]
 """
-# Beside DDP: daily the one that has a launcher of its own. That all train the same: tests/contract,
+# Beside DDP: daily the one that has a rendezvous of its own. That all train the same: tests/contract,
 # tests/slurm.
 FRAMEWORKS = (
     [name for name in registry.members("frameworks") if name != "ddp"] if SLOW else ["horovod"]

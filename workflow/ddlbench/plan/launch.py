@@ -1,9 +1,9 @@
 """Run + machine -> command line. Pure, so that job scripts are tested as values; `ddlbench.run`
 executes it.
 
-On one machine each framework starts its ranks by its own launcher; on SLURM every framework starts
-by `srun` (`slurm/srun.py`), and `place.py` tells each rank who it is. `run/namespaces.py` starts
-ranks on one machine with a cable between them.
+Ranks of every framework are started alike: by `run/local.py` on one machine, by `srun` on SLURM
+(`slurm/srun.py`), where `place.py` tells each rank who it is. `run/namespaces.py` starts ranks on
+one machine with a cable between them.
 """
 
 import shlex
@@ -91,14 +91,12 @@ def resources(
 
 
 def launcher(spec: Ranks, machine: Machine, program: tuple[str, ...]) -> list[str]:
-    """Return the words that start a program as ranks: `srun`, the framework's own launcher, or
-    network namespaces.
+    """Return the words that start a program as ranks: processes of this machine, `srun`, or network
+    namespaces.
     """
     if machine.launcher == "local":
-        return [
-            *machine.container,
-            *registry.member("frameworks", spec.adapter).local_launcher(spec, program),
-        ]
+        start = ["python", "-m", "ddlbench.run.local", f"--workers={spec.workers}"]
+        return [*machine.container, *start, *program]
     if machine.launcher == "namespaces":
         rate = [f"--mbit={spec.bandwidth_mbit}"] if spec.bandwidth_mbit else []
         return ["python", "-m", "ddlbench.run.namespaces", f"--nodes={spec.nodes}", *rate, *program]

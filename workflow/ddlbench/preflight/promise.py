@@ -22,7 +22,7 @@ FAILED = ".failed.json"  # beside a preflight: what it leaves if training must n
 
 @dataclass(frozen=True)
 class PreflightRanks:
-    """The ranks of a preflight, for `launch`: PyTorch's launcher starts them on one machine."""
+    """The ranks of a preflight, for `launch`."""
 
     workers: int
     workers_per_node: int

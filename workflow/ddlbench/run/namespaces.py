@@ -19,11 +19,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ddlbench.core import living
+from ddlbench.run.local import wait
 from ddlbench.settings.machine import CABLE
 
 TOOLS = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "nsenter": "util-linux"}
 PORT = 29500  # each run has a network of its own, where all ports are free
-TIMEOUT_S = 10.0  # that the other rank gets to say why it failed too, once one has failed
+TIMEOUT_S = 10.0  # in which a namespace must be there
 QUEUE_S, BURST_S, LEAST_BURST = 0.1, 0.004, 16384
 
 
@@ -114,7 +115,7 @@ def run(program: Sequence[str], nodes: int, mbit: int | None) -> int:
             assert rank.stdin is not None
             rank.stdin.write(b"\n")
             rank.stdin.close()
-        return _wait(ranks)
+        return wait(ranks)
     finally:
         for rank in ranks:
             rank.kill()
@@ -128,23 +129,6 @@ def _wait_for_namespace(rank: subprocess.Popen[bytes]) -> None:
         if rank.poll() is not None or time.monotonic() > give_up:
             raise OSError("unshare --net --mount: makes no network namespace")
         time.sleep(0.01)
-
-
-def _wait(ranks: Sequence[subprocess.Popen[bytes]]) -> int:
-    """Wait for the ranks: return 0 if all end well; else the first other code, once all have ended
-    or TIMEOUT_S later.
-    """
-    first, give_up = 0, float("inf")
-    while time.monotonic() < give_up:
-        codes = [rank.poll() for rank in ranks]
-        failed = [code for code in codes if code]
-        if failed and not first:
-            first = failed[0] if failed[0] > 0 else 128 - failed[0]
-            give_up = time.monotonic() + TIMEOUT_S
-        if None not in codes:
-            break
-        time.sleep(0.1)
-    return first
 
 
 def main() -> None:

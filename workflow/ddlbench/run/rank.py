@@ -12,7 +12,6 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -25,6 +24,7 @@ from ddlbench.core import living, notes
 from ddlbench.core.files import write_json
 from ddlbench.core.program import OWN, PLACEHOLDERS, WORK, Program
 from ddlbench.core.spec import RunSpec
+from ddlbench.run import local
 from ddlbench.run.meeting import SOON_S, Meeting
 from ddlbench.settings.config import ConfigError, expand
 from ddlbench.settings.program import reveal
@@ -48,20 +48,16 @@ def start(partial: Path, workers: int) -> int:
     """Start all ranks on this machine and wait for them; the first that fails ends the others.
     Returns its code.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    shared = {
-        "WORLD_SIZE": str(workers),
-        "LOCAL_WORLD_SIZE": str(workers),
-        "MASTER_ADDR": "127.0.0.1",
-    }
-    shared["MASTER_PORT"] = str(port)
+    with local.reserved_port() as port:
+        return _start(partial, workers, port)
+
+
+def _start(partial: Path, workers: int, port: int) -> int:
     argv = [sys.executable, "-m", "ddlbench.run.rank", str(partial)]
     ranks = [
         subprocess.Popen(
             argv,
-            env=os.environ | shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            env=os.environ | local.place(rank, workers, port),
             preexec_fn=living.die_with_parent,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -83,7 +83,7 @@ class Machine(Keys):
 
     name: str
     launcher: str = key(
-        "Launcher of the ranks. local is each framework's own launcher on this machine; slurm is"
+        "Launcher of the ranks. local starts them as processes of this machine; slurm is"
         " srun; namespaces gives each of two ranks on this machine a network of its own, with a"
         " cable between them whose bandwidth a study sets (`bandwidths_mbit`). That needs root and"
         " iproute2.",
@@ -206,7 +206,7 @@ class Machine(Keys):
     container: tuple[Annotated[str, Field(pattern=LINE)], ...] = key(
         "Words put before Python in the command of each rank, if its software is in a container:"
         " `[apptainer, exec, --nv, ~/ddlbench.sif]`, built from `envs/ddlbench.def`. With launcher"
-        " local it stands before the framework's launcher. One word names the image, a file `*.sif`"
+        " local it stands before the command that starts the ranks. One word names the image, a file `*.sif`"
         " or `<name>@sha256:<digest>`; records have its digest. Expanded as `data` is. Plan, tables"
         " and figures run outside the container. Empty: no container.",
         (),

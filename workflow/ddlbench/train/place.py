@@ -1,9 +1,8 @@
-"""Who am I? A rank's place among all ranks, from the variables of its launcher: torchrun,
-horovodrun, srun.
+"""Who am I? A rank's place among all ranks, from the variables that torchrun, too, sets, or from
+srun's.
 
-Under srun there is no launcher of the framework's own. SLURM's variables are then translated into
-those of torch.distributed (`slurm/step.py`), and these into Horovod's
-(`train/frameworks/horovod.py`). `plan/launch.py` says how ranks are started.
+SLURM's variables are translated into those of torch.distributed (`slurm/step.py`), and these into
+Horovod's (`train/frameworks/horovod.py`). `plan/launch.py` says how ranks are started.
 """
 
 import os
@@ -11,15 +10,7 @@ from dataclasses import dataclass
 
 from ddlbench.slurm import step
 
-# Rank, number of ranks and rank on the node, as launchers name them. The first line whose variables
-# are set counts.
-LAUNCHERS = (
-    ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
-    ("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK"),
-)
-# Says that the variables were made from SLURM's. Without it they would look like those of a
-# framework's launcher.
-TRANSLATED = "DDLBENCH_UNDER_SRUN"
+RANK, WORLD, LOCAL_RANK = "RANK", "WORLD_SIZE", "LOCAL_RANK"
 
 
 @dataclass(frozen=True)
@@ -40,20 +31,10 @@ class WorldError(RuntimeError):
     """
 
 
-def under_srun() -> bool:
-    """Tell whether srun started this process and no framework's launcher did.
-
-    `own_rank` does not change the answer.
-    """
-    e = os.environ
-    launched = not {"TORCHELASTIC_RUN_ID", "HOROVOD_RANK"}.isdisjoint(e)
-    return TRANSLATED in e or (step.TASK in e and not launched)
-
-
 def rank_number() -> int:
-    """Return this process's rank, before `own_rank` was called; 0 if no launcher has set it."""
-    names = [names[0] for names in LAUNCHERS] + [step.TASK]
-    return next((int(os.environ[name]) for name in names if name in os.environ), 0)
+    """Return this process's rank, before `own_rank` was called; 0 if nothing says it."""
+    e = os.environ
+    return int(e.get(step.TASK) or e.get(RANK) or 0)
 
 
 def own_rank(workers: int) -> Rank:
@@ -63,13 +44,11 @@ def own_rank(workers: int) -> Rank:
     process's rank.
     """
     e = os.environ
-    if under_srun():
-        e.update(step.variables(e, step.first_host()), **{TRANSLATED: "1"})
-    names = next((names for names in LAUNCHERS if names[0] in e), None)
-    if names is None:
-        firsts = ", ".join(names[0] for names in LAUNCHERS)
-        raise WorldError(f"no launcher set {firsts} or {step.TASK}: start runs with ddlbench.run")
-    rank = Rank(*(int(e[name]) for name in names))
+    if step.TASK in e:  # `run/watch.py` takes it from ranks that srun does not start
+        e.update(step.variables(e, step.first_host()))
+    if RANK not in e:
+        raise WorldError(f"neither {RANK} nor {step.TASK} is set: start runs with ddlbench.run")
+    rank = Rank(int(e[RANK]), int(e[WORLD]), int(e[LOCAL_RANK]))
     if rank.world != workers:
         raise WorldError(f"expected {workers} ranks, but the launcher started {rank.world}")
     return rank

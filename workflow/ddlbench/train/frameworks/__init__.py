@@ -143,16 +143,8 @@ class Framework(Protocol):
     def environment(self, spec: RunSpec, machine: Machine) -> dict[str, str]:
         """Return the environment variables that every rank gets. Pure."""
 
-    def local_launcher(self, spec: RunSpec, program: tuple[str, ...]) -> list[str]:
-        """Return the command that starts the ranks of `program` on one machine.
-
-        Pure. On SLURM, srun starts all.
-        """
-
     def start(self, device: str) -> None:
-        """Join the other ranks; the launcher's variables, or those of torch.distributed, are
-        set.
-        """
+        """Join the other ranks; torch.distributed's variables are set, or the launcher's."""
 
     def Engine(
         self, model: nn.Module, make_optimizer: MakeOptimizer, spec: RunSpec, clock: Clock

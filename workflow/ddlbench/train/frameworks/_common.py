@@ -262,18 +262,3 @@ def close() -> None:
     import torch.distributed as dist
 
     dist.destroy_process_group()
-
-
-def torchrun(spec: RunSpec, program: tuple[str, ...]) -> list[str]:
-    """Return the command of PyTorch's launcher on one machine, with a free port of its own; for
-    every framework on torch.distributed.
-    """
-    assert program[:1] == ("python",), program
-    return [
-        "python",
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        f"--nproc-per-node={spec.workers}",
-        *program[1:],
-    ]

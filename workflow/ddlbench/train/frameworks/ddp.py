@@ -57,7 +57,7 @@ OPTIONS: Options = _common.OPTIONS | {
     "static_graph": flag("Tell DDP that every step uses the same parameters in the same order."),
 }
 
-local_launcher, lacks, close = _common.torchrun, _common.lacks, _common.close
+lacks, close = _common.lacks, _common.close
 average, gather, sync_batch_norm = _common.average, _common.gather, _common.sync_batch_norm
 environment = _common.environment
 

@@ -57,7 +57,7 @@ COMMUNICATES = (
 PROFILED_STEP = 1  # from 0: the first may compile something
 COUNTERS = ("global_steps", "global_samples", "micro_steps", "skipped_steps")  # of the engine
 OPTIONS, refuses = _deepspeed_options.OPTIONS, _deepspeed_options.refuses
-local_launcher, average, gather = _common.torchrun, _common.average, _common.gather
+average, gather = _common.average, _common.gather
 sync_batch_norm = _common.sync_batch_norm
 
 

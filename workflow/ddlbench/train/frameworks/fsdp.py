@@ -34,7 +34,7 @@ OPTIONS: Options = _common.OPTIONS | {
     ),
 }
 
-local_launcher, lacks, close = _common.torchrun, _common.lacks, _common.close
+lacks, close = _common.lacks, _common.close
 average, gather, sync_batch_norm = _common.average, _common.gather, _common.sync_batch_norm
 environment, start = ddp.environment, ddp.start
 

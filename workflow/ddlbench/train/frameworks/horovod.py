@@ -98,22 +98,20 @@ def environment(spec: RunSpec, machine: Machine) -> dict[str, str]:
     }
 
 
-def local_launcher(spec: RunSpec, program: tuple[str, ...]) -> list[str]:
-    """Return the command of Horovod's launcher on one machine, without ssh."""
-    workers = str(spec.workers)
-    return ["horovodrun", "--gloo", "-np", workers, "-H", f"localhost:{workers}", *program]
-
-
 def start(device: str) -> None:
-    """Join the other ranks; under srun rank 0 hosts the rendezvous that `horovodrun` would host."""
+    """Join the other ranks."""
     import horovod.torch as hvd
 
-    if "HOROVOD_RANK" not in os.environ:  # where horovodrun started us, it hosts one
-        os.environ.update(variables(os.environ))
-        host_rendezvous()
+    meet()
     hvd.init()
     if TIMEOUT in os.environ:
         horovod_stalls.watch(hvd.rank(), float(os.environ[TIMEOUT]))
+
+
+def meet() -> None:
+    """Say to Horovod what `horovodrun` would say to a rank; rank 0 hosts what it would host."""
+    os.environ.update(variables(os.environ))
+    host_rendezvous()
 
 
 def variables(e: Mapping[str, str]) -> dict[str, str]:
