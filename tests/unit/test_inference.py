@@ -96,7 +96,7 @@ def test_the_small_study_asks_two_models_in_five_ways() -> None:
         assert (job.spec.id, job.weights_of) == (name, job.spec.run.id)
         assert job.manifest == plan.runs[job.spec.run.id].manifest
         assert str(job.resources["launch"]).endswith("-m ddlbench.train.inference")
-        assert f"--nproc-per-node={job.spec.workers}" in str(job.resources["launch"])
+        assert f"--workers={job.spec.workers}" in str(job.resources["launch"])
     assert figure_runs(plan, "latency") == list(plan.non_training)
     assert [name for rule, name in outputs(plan) if rule == "infer"] == list(plan.non_training)
 

@@ -31,8 +31,9 @@ SRUN = {
 
 @pytest.fixture(autouse=True)
 def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (place.RANK, place.WORLD, place.LOCAL_RANK, step.TASK):
-        monkeypatch.delenv(name, raising=False)
+    for name in (*step.variables(SRUN, "node1"), step.TASK):
+        monkeypatch.setenv(name, "")  # so that it is as before when the test is over
+        monkeypatch.delenv(name)
 
 
 def test_srun_variables_are_translated() -> None:
