@@ -8,6 +8,7 @@ folder in /tmp that stays.
 """
 
 import argparse
+import errno
 import os
 import random
 import socket
@@ -65,7 +66,9 @@ def _is_free(port: int) -> bool:
 def _bind(one: socket.socket, address: str | tuple[str, int]) -> bool:
     try:
         one.bind(address)
-    except OSError:
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
         return False
     return True
 
