@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from ddlbench.core import living
 from ddlbench.run import local
 
 from tests.conftest import until
@@ -20,12 +21,13 @@ names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", 
 told = {name: os.environ[name] for name in names}
 open(sys.argv[1] + "/" + told["RANK"], "w").write(json.dumps(told))
 """
-# Rank 1 does something, the others sleep.
+# Rank 1 does something, the others sleep, and say when they wake up.
 ONE_DOES = """
-import os, signal, sys, time
+import os, pathlib, signal, sys, time
 if os.environ["RANK"] == "1":
     exec(sys.argv[1])
-time.sleep(600)
+time.sleep(60)
+pathlib.Path(sys.argv[2]).touch()
 """
 
 
@@ -83,22 +85,24 @@ def test_a_port_where_somebody_listens_is_not_taken(
     [("sys.exit(3)", 3), ("os.kill(os.getpid(), signal.SIGKILL)", 128 + signal.SIGKILL)],
 )
 def test_a_rank_that_fails_ends_the_others(
-    monkeypatch: pytest.MonkeyPatch, does: str, code: int
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, does: str, code: int
 ) -> None:
     monkeypatch.setattr(local, "TIMEOUT_S", 0.2)
     before = {*psutil.Process().children()}
-    assert local.run([sys.executable, "-c", ONE_DOES, does], 3) == code
+    woke = tmp_path / "woke"
+    assert local.run([sys.executable, "-c", ONE_DOES, does, str(woke)], 3) == code
     assert {*psutil.Process().children()} == before
+    assert not woke.exists()
 
 
 def test_ranks_die_with_their_launcher(tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "ddlbench.run.local", "--workers=2"]
-    launcher = subprocess.Popen([*argv, sys.executable, "-c", "import time; time.sleep(600)"])
+    launcher = subprocess.Popen([*argv, sys.executable, "-c", "import time; time.sleep(100)"])
     ours = psutil.Process(launcher.pid)
     ranks = until(lambda: len(found := ours.children()) == 2 and found, 60)
     launcher.kill()
     launcher.wait()
-    assert until(lambda: not any(rank.is_running() for rank in ranks), 60)
+    assert until(lambda: not any(living.state(rank.pid) for rank in ranks), 30)
 
 
 def test_a_program_that_is_not_there_is_said() -> None:
