@@ -5,7 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import psutil
@@ -97,12 +97,17 @@ def test_a_rank_that_fails_ends_the_others(
 
 def test_ranks_die_with_their_launcher(tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "ddlbench.run.local", "--workers=2"]
-    launcher = subprocess.Popen([*argv, sys.executable, "-c", "import time; time.sleep(100)"])
+    launcher = subprocess.Popen([*argv, sys.executable, "-c", "import time; time.sleep(3600)"])
     ours = psutil.Process(launcher.pid)
     ranks = until(lambda: len(found := ours.children()) == 2 and found, 60)
     launcher.kill()
     launcher.wait()
-    assert until(lambda: not any(living.state(rank.pid) for rank in ranks), 30)
+    try:
+        assert until(lambda: not any(living.state(rank.pid) for rank in ranks), 10)
+    finally:
+        for rank in ranks:
+            with suppress(psutil.NoSuchProcess):
+                rank.kill()
 
 
 def test_a_program_that_is_not_there_is_said() -> None:
