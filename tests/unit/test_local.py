@@ -50,8 +50,10 @@ def test_each_rank_is_told_its_place_and_all_the_same_port(tmp_path: Path) -> No
 def test_launchers_at_the_same_time_have_ports_of_their_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Though none of their ranks listens yet."""
-    monkeypatch.setattr(local, "PORTS", range(10500, 10540, 2))
+    """Though none of their ranks listens yet. The ports are none of those that launchers of other
+    tests take meanwhile.
+    """
+    monkeypatch.setattr(local, "PORTS", range(32500, 32540, 2))
     ports = []
     with ExitStack() as held:
         while True:
@@ -64,17 +66,17 @@ def test_launchers_at_the_same_time_have_ports_of_their_own(
         assert again in ports
 
 
-@pytest.mark.parametrize("listens", [10600, 10601])
+@pytest.mark.parametrize("listens", [32600, 32601])
 def test_a_port_where_somebody_listens_is_not_taken(
     monkeypatch: pytest.MonkeyPatch, listens: int
 ) -> None:
     """Nor one before it: Horovod's ranks meet at the next."""
-    monkeypatch.setattr(local, "PORTS", range(10600, 10602, 2))
+    monkeypatch.setattr(local, "PORTS", range(32600, 32602, 2))
     with local.reserved_port() as port:
-        assert port == 10600
+        assert port == 32600
     with (
         socket.create_server(("", listens)),
-        pytest.raises(OSError, match="10600"),
+        pytest.raises(OSError, match="32600"),
         local.reserved_port(),
     ):
         pass

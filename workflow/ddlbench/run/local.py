@@ -2,9 +2,9 @@
 
     python -m ddlbench.run.local --workers=2 python -m ddlbench.train
 
-`plan/launch.py` says so for machines with launcher local, for every framework. torchrun and
-horovodrun would each import torch to do the same: a second and a half of processor time a run, and a
-folder in /tmp that stays.
+`plan/launch.py` names this command for machines with launcher local, for every framework. torchrun
+and horovodrun would import torch to do the same, which costs a run 1.4 CPU-s, and torchrun leaves a
+folder in /tmp.
 """
 
 import argparse

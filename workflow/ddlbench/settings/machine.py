@@ -206,8 +206,8 @@ class Machine(Keys):
     container: tuple[Annotated[str, Field(pattern=LINE)], ...] = key(
         "Words put before Python in the command of each rank, if its software is in a container:"
         " `[apptainer, exec, --nv, ~/ddlbench.sif]`, built from `envs/ddlbench.def`. With launcher"
-        " local it stands before the command that starts the ranks. One word names the image, a file `*.sif`"
-        " or `<name>@sha256:<digest>`; records have its digest. Expanded as `data` is. Plan, tables"
+        " local it stands before the command that starts the ranks. One word names the image, a file"
+        " `*.sif` or `<name>@sha256:<digest>`; records have its digest. Expanded as `data` is. Plan, tables"
         " and figures run outside the container. Empty: no container.",
         (),
     )

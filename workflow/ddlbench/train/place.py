@@ -1,5 +1,5 @@
-"""Who am I? A rank's place among all ranks, from the variables that torchrun, too, sets, or from
-srun's.
+"""Who am I? A rank's place among all ranks, from torch.distributed's variables (`run/local.py` sets
+them) or from srun's.
 
 SLURM's variables are translated into those of torch.distributed (`slurm/step.py`), and these into
 Horovod's (`train/frameworks/horovod.py`). `plan/launch.py` says how ranks are started.

@@ -144,7 +144,7 @@ class Framework(Protocol):
         """Return the environment variables that every rank gets. Pure."""
 
     def start(self, device: str) -> None:
-        """Join the other ranks; torch.distributed's variables are set, or the launcher's."""
+        """Join the other ranks; torch.distributed's variables are set."""
 
     def Engine(
         self, model: nn.Module, make_optimizer: MakeOptimizer, spec: RunSpec, clock: Clock
