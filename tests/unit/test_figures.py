@@ -16,7 +16,7 @@ from ddlbench.settings.machine import load_machine
 from ddlbench.settings.recipe import load_recipe
 from ddlbench.settings.study import load_study
 from ddlbench.show.figure_data import distinguishing, references
-from ddlbench.show.figures import _looks, _style
+from ddlbench.show.figures import _labels, _looks, _style
 from matplotlib.figure import Figure
 
 from tests.builders.tables import MIB, SCALING, repeats, row, tables
@@ -511,7 +511,7 @@ def test_labels_of_published_points_do_not_lie_on_each_other() -> None:
     figure = draw("efficiency", shown, replace(OPTIONS, reference=reference))
     figure.draw_without_rendering()
     boxes = [label.get_window_extent() for label in figure.published if label.get_text()]
-    markers = [_style._marker(label) for label in figure.published]
+    markers = [_labels._marker(label) for label in figure.published]
     assert len(boxes) >= 5
     assert not [1 for a, b in itertools.combinations(boxes, 2) if a.overlaps(b)]
     assert not [1 for a in boxes for b in markers if a.overlaps(b)]

@@ -15,7 +15,7 @@ from ddlbench.analysis.intervals import over_repeats
 from ddlbench.analysis.together import with_roles
 from ddlbench.core.roles import AXIS, EXTENT, SETTING, SIZE
 from ddlbench.show.figure_data import distinguishing
-from ddlbench.show.figures import Options, _style
+from ddlbench.show.figures import Options, _labels, _style
 
 # Colour and hatch of a part by its place; neighbours differ in grey print too.
 FILLS: tuple[tuple[str, str], ...] = (
@@ -92,7 +92,7 @@ def label_bars(axes: Axes, rows: pd.DataFrame, words: Sequence[str]) -> None:
     """Write a word beyond the end of each bar, and make room for it."""
     ends = rows["each"].map(max).combine(rows["high"].fillna(0.0), max)
     for word, end, place in zip(words, ends, rows["bar"], strict=True):
-        _style.label_point(axes, word, end, place, fontsize=_style.SMALL)
+        _labels.label_point(axes, word, end, place, fontsize=_style.SMALL)
     width = 3.4 if _style.grid(axes).ncols == 1 else 1.1  # inches, about
     extend_axes(
         axes,

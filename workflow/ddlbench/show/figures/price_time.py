@@ -14,7 +14,7 @@ from matplotlib.patheffects import withStroke
 
 from ddlbench.analysis.sheets.costs import CHOSEN
 from ddlbench.show.figure_data import distinguishing
-from ddlbench.show.figures import Options, Tables, _bars, _looks, _style
+from ddlbench.show.figures import Options, Tables, _bars, _labels, _looks, _style
 
 TABLES = ("costs",)
 MACHINE = ("terms",)
@@ -72,7 +72,7 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
             points = points.sort_values("workers")
             axes.plot(points["took"], points["price"], label=line, **points["style"].iloc[0])
         for point in _with_room(rows).to_dict("records"):
-            _style.label_point(
+            _labels.label_point(
                 axes, f"{point['workers']}", point["took"], point["price"], 6, **LABEL
             )
     _style.logarithmic(figure, "x")
