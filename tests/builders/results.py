@@ -1,10 +1,12 @@
 """Made-up studies whose truth is known, and what the first screen answers of them."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from ddlbench.analysis import scaling, together
 from ddlbench.analysis.price import FREE, Tariff
 from ddlbench.analysis.tables import frame
 from ddlbench.answers import Answer, Goal, choose
@@ -51,6 +53,22 @@ def ran_program(rate: float, noise: tuple[float, ...] = NOISE, **changes: object
     rows = ran(rate, noise, **{"model": "wildfire", "framework": "wildfire"} | changes)
     own = dict.fromkeys(("loader", "dataset", "schedule", "recipe"), OWN)
     return [one | own | {"form": None, "final_top1": None, "data_wait_s": None} for one in rows]
+
+
+def reached(rows: Rows, times_s: dict[int, list[float]], target: float = 0.7) -> pd.DataFrame:
+    """What a figure with this target has of these runs: the times of so many repeats, by workers."""
+    counted = scaling.in_series(frame("runs", rows))
+    found = []
+    for _, part in counted.groupby([*together.SERIES, "workers"], dropna=False):
+        each = times_s.get(int(part["workers"].iloc[0]), [])
+        if each:
+            low, high = (min(each), max(each)) if len(each) > 1 else (None, None)
+            values = {"reached_s": sorted(each)[len(each) // 2], "repeats": len(each)}
+            values |= {"reached_s_low": low, "reached_s_high": high, "target": target}
+            runs = part["run"].tolist()[: len(each)]
+            values |= {"each": json.dumps(each), "runs": json.dumps(runs)}
+            found.append({**part.iloc[0], **values})
+    return pd.DataFrame(found)
 
 
 def whole_steps(rows: Rows) -> pd.DataFrame:

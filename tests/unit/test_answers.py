@@ -521,6 +521,8 @@ def test_time_to_a_target_is_by_the_figures_that_name_it() -> None:
         "reached_s_high": 370.0,
         "each": "[360.0, 361.0, 359.0]",
     }
+    ends["runs"] = json.dumps([one["run"] for one in of[:3]])
+    late["runs"] = json.dumps([one["run"] for one in of[3:]])
     reached = pd.DataFrame([{**of[0], **ends, "reached_s": 90.0}, {**of[3], **ends, **late}])
     reached = reached.assign(target=0.759, batch_per_worker=64, global_batch=None, ref_workers=4)
     answer = only(of, "time", reached=reached)
@@ -610,7 +612,7 @@ def test_no_answer_is_sure_that_rests_on_what_nothing_proves() -> None:
 
 def test_models_that_are_asked_are_ranked_by_their_latency() -> None:
     table = pd.DataFrame(
-        {"model": "lenet", "batch": b, "member": way, "latency_p50_s": s * b}
+        {"model": "lenet", "batch": b, "member": way, "workers": 1, "latency_p50_s": s * b}
         for way, s in (("plain", 0.002), ("int8", 0.001))
         for b in (1, 64)
     )

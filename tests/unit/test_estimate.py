@@ -300,6 +300,16 @@ def test_another_framework_says_less_and_another_machine_or_model_hardly_anythin
         assert high / low > 0.99 * first_guess.SPREAD**2, changed
 
 
+def test_a_run_over_another_bandwidth_is_no_measurement_of_this_one(demo: Plan) -> None:
+    spec = replace(pick(demo, framework="ddp", loader="native", workers=2), bandwidth_mbit=10)
+    fast = [measured(replace(spec, bandwidth_mbit=1000, repeat=r), 100) for r in (1, 2)]
+    assert Estimator(LAPTOP, fast, read_published()).estimate(spec, IMAGES).by == "guessed"
+    same = [*fast, measured(spec, 5)]
+    found = Estimator(LAPTOP, same, read_published()).estimate(replace(spec, repeat=2), IMAGES)
+    assert found.by == "measured"
+    assert rates(spec, same) == pytest.approx((5 / ONE_RUN, 5, 5 * ONE_RUN))
+
+
 def log(
     folder: Path, spec: RunSpec, epochs: Sequence[tuple[float, float]], elapsed: float, status: str
 ) -> Path:

@@ -143,6 +143,7 @@ def matching_keys(spec: dict[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...
         spec["global_batch"] // spec["workers"],
         recipe.get("accumulation"),
         recipe.get("augmentation"),
+        spec.get("bandwidth_mbit"),
     )
     return (*least, *(json.dumps(spec.get(key)) for key in axes), *batch), least
 

@@ -28,6 +28,7 @@ READ = (
     "top1",
     "peak",
     "run_s",
+    "nodes",
     "loader",
     "machine",
 )
@@ -106,6 +107,12 @@ def row(
         Dot(value, (run,), run in given.warned) for value, run in zip(values, names, strict=True)
     )
     return Row(candidate, seen.middle, seen.low, high, seen.n, 1, dots, taken, note)
+
+
+def nodes(given: Given, runs: pd.DataFrame) -> int:
+    """Return on how many nodes runs on equally many workers were; 0 where that is not known."""
+    known = given.ours and "nodes" in runs and runs["nodes"].notna().all()
+    return int(runs["nodes"].iloc[0]) if known else 0
 
 
 def candidate(first: Any, *names: str) -> Candidate:

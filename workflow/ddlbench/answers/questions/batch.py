@@ -4,8 +4,13 @@ smallest.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+
 import pandas as pd
 
+from ddlbench.analysis import together
+from ddlbench.analysis.over_settings import Pooled
 from ddlbench.analysis.together import by_repeat
 from ddlbench.answers import (
     LOSS,
@@ -24,21 +29,14 @@ from ddlbench.answers.questions import _series
 
 PLACE = 50
 DECIDES = ("batch",)
+MORE = 3  # repeats that are offered to settle it
 
 
 def answer(given: Given, choice: Choice) -> Answer | None:
     """Return the batch to take, of the series with the most batches that reaches most; others are
     told beside it.
     """
-    learned = given.with_top1
-    series = [
-        part
-        for same in _series.with_most_values(learned, "global_batch")
-        for _, part in same.groupby("schedule")
-    ]
-    answers = [
-        _answer_of_series(given, part) for part in series if part["global_batch"].nunique() > 1
-    ]
+    answers = [_answer_of_series(given, part) for part in _all_series(given.with_top1)]
     if not answers:
         return None
     answers.sort(
@@ -47,6 +45,50 @@ def answer(given: Given, choice: Choice) -> Answer | None:
     first, *others = answers
     also = tuple(_also(one) for one in others)
     return Answer(**{**vars(first), "also": also})
+
+
+def losing(given: Given, alike: pd.DataFrame) -> set[tuple[str, int]]:
+    """Return the batches, each with its schedule, that lose accuracy significantly in trainings
+    like these, which share their model and settings.
+    """
+    learned = together.rows_like(given.with_top1, alike.iloc[0], ("model", *_series.SAME))
+    return {
+        (str(series["schedule"].iloc[0]), size)
+        for series in _all_series(learned)
+        for size in _lost(_differences(given, _by_size(series)))
+    }
+
+
+def _all_series(learned: pd.DataFrame) -> list[pd.DataFrame]:
+    """Return the runs of each series over batches: those of one model, setting and schedule."""
+    return [
+        part
+        for same in _series.with_most_values(learned, "global_batch")
+        for _, part in same.groupby("schedule")
+        if part["global_batch"].nunique() > 1
+    ]
+
+
+def _by_size(series: pd.DataFrame) -> dict[int, pd.DataFrame]:
+    """Return the runs of each batch, the smallest first."""
+    return {int(str(size)): part for size, part in series.groupby("global_batch")}
+
+
+def _differences(given: Given, parts: Mapping[int, pd.DataFrame]) -> dict[int, Pooled]:
+    """Return by how many points of top-1 each larger batch is above the smallest."""
+    top1 = {size: by_repeat(part, "top1") for size, part in parts.items()}
+    least, *larger = top1
+    comparisons = given.counted_comparisons(len(larger))
+    return {size: _series.difference_in_points(top1, size, least, comparisons) for size in larger}
+
+
+def _lost(differences: Mapping[int, Pooled]) -> list[int]:
+    """Return the batches that lose more than a point, significantly."""
+    return [
+        size
+        for size, seen in differences.items()
+        if seen.verdict < 0 and seen.high is not None and seen.high < -LOSS
+    ]
 
 
 def _also(answer: Answer) -> Also:
@@ -59,20 +101,10 @@ def _also(answer: Answer) -> Also:
 
 
 def _answer_of_series(given: Given, series: pd.DataFrame) -> Answer:
-    parts = {int(str(size)): part for size, part in series.groupby("global_batch")}
-    top1 = {size: by_repeat(part, "top1") for size, part in parts.items()}
-    least, *larger = top1
-    differences = {
-        size: _series.difference_in_points(
-            top1, size, least, given.counted_comparisons(len(larger))
-        )
-        for size in larger
-    }
-    lost = [
-        size
-        for size, seen in differences.items()
-        if seen.verdict < 0 and seen.high is not None and seen.high < -LOSS
-    ]
+    parts = _by_size(series)
+    least, *larger = parts
+    differences = _differences(given, parts)
+    lost = _lost(differences)
     measured = [
         size for size, seen in differences.items() if seen.low is None and seen.middle < -LOSS
     ]  # one run each
@@ -85,10 +117,10 @@ def _answer_of_series(given: Given, series: pd.DataFrame) -> Answer:
     ]
     taken = max([least, *kept])
     unsaid = [size for size in larger if size not in lost and not _holds(differences[size])]
-    few = min(len(values) for values in top1.values()) < 2
+    few = min(len(by_repeat(part, "top1")) for part in parts.values()) < 2
     open_ = [size for size in unsaid if size >= taken and (limit is None or size <= limit)]
     certainty = Certainty.FEW if few else Certainty.AHEAD if open_ else Certainty.SURE
-    candidates = {size: Candidate(batch=size) for size in top1}
+    candidates = {size: Candidate(batch=size) for size in parts}
     rows = tuple(
         _series.row(
             given,
@@ -110,8 +142,16 @@ def _answer_of_series(given: Given, series: pd.DataFrame) -> Answer:
     if lost or measured:
         size = min([*lost, *measured])
         over = ratio_of(differences[size], candidates[size], candidates[least], of_logs=False)
+        above = [other for other in larger if other > size]
         facts.append(
-            Fact("loses", {"over": over, "larger too": size != larger[-1], "surely": size in lost})
+            Fact(
+                "loses",
+                {
+                    "over": over,
+                    "larger too": bool(above) and {*above} <= {*lost, *measured},
+                    "surely": size in lost,
+                },
+            )
         )
     return Answer(
         question="batch",
@@ -126,23 +166,33 @@ def _answer_of_series(given: Given, series: pd.DataFrame) -> Answer:
         measure="top-1",
         unit="%",
         rows=rows,
-        settles=_settles(series, [candidates[size] for size in open_]) if few or open_ else None,
+        settles=_settles(given, [parts[size] for size in (least, *open_)]) if open_ else None,
         why=tuple(facts),
         runs=tuple(series["run"].astype(str)),
         open=tuple(str(run) for size in (least, *open_) if open_ for run in parts[size]["run"]),
     )
 
 
-def _holds(seen: object) -> bool:
+def _holds(seen: Pooled) -> bool:
     """Return whether the interval of a difference excludes a loss of more than a point."""
-    low = getattr(seen, "low", None)
-    return low is not None and low > -LOSS
+    return seen.low is not None and seen.low > -LOSS
 
 
-def _settles(series: pd.DataFrame, of: list[Candidate]) -> Settles:
-    """Return what three more repeats of each batch take."""
-    once_s = series.groupby(["global_batch", "workers"])["run_s"].median()
-    workers = once_s.index.get_level_values("workers").to_numpy()
-    repeats = 3
-    runs_s, workers_s = repeats * float(once_s.sum()), repeats * float((once_s * workers).sum())
-    return Settles(tuple(of), repeats, repeats * len(once_s), runs_s, workers_s)
+def _settles(given: Given, parts: list[pd.DataFrame]) -> Settles:
+    """Return what more repeats take of these batches: the smallest, and those that are undecided."""
+    once_s = [float(part["run_s"].median()) for part in parts]
+    workers = [int(part["workers"].iloc[0]) for part in parts]
+    nodes = [_series.nodes(given, part) for part in parts]
+    prices = [
+        given.tariff.price(MORE * s / 3600, given.tariff.workers_blocked(count, on))
+        for s, count, on in zip(once_s, workers, nodes, strict=True)
+    ]
+    return Settles(
+        tuple(Candidate(batch=int(part["global_batch"].iloc[0])) for part in parts),
+        MORE,
+        MORE * len(parts),
+        MORE * sum(once_s),
+        MORE * sum(s * count for s, count in zip(once_s, workers, strict=True)),
+        None if None in prices else math.fsum(value for value in prices if value is not None),
+        given.tariff.currency,
+    )

@@ -10,7 +10,7 @@ import pandas as pd
 
 from ddlbench.analysis import together
 from ddlbench.answers import Answer, Candidate, Choice, Fact, Given, Row, loads_nothing
-from ddlbench.answers.questions import _series, _sides
+from ddlbench.answers.questions import _series, _sides, batch
 
 PLACE = 80
 DECIDES: tuple[str, ...] = ()
@@ -44,12 +44,16 @@ def answer(given: Given, choice: Choice) -> Answer | None:
         return None
     number = timed.groupby(["model", *_series.SAME, "trained"], dropna=False).ngroup()
     same = timed[number == number.mode().iloc[0]]
+    lost = batch.losing(given, same)
+    learnt = [pair not in lost for pair in zip(same["schedule"], same["global_batch"], strict=True)]
+    same = same[learnt]
     parts = _parts(given, same)
     if len(parts) < 2 or parts[-1][0].middle <= MORE * parts[0][0].middle:
         return None
     rows = [row for row, _ in parts]
     cheapest, quickest = parts[0], min(parts, key=lambda part: part[1]["full_train_s"].median())
-    chosen = next((part for part in parts if _fits(part[0].candidate, choice)), None)
+    fitting = [part for part in parts if _fits(part[0].candidate, choice)]
+    chosen = max(fitting, key=lambda part: _learns_as(part[1], choice), default=None)
     named = {"cheapest": cheapest}
     if chosen and chosen is not cheapest:
         named["chosen"] = chosen
@@ -129,3 +133,12 @@ def _fits(candidate: Candidate, choice: Choice) -> bool:
     return any(wanted.values()) and all(
         value is None or getattr(candidate, name) == value for name, value in wanted.items()
     )
+
+
+def _learns_as(runs: pd.DataFrame, choice: Choice) -> int:
+    """Return how many of batch and schedule are those that the other answers take. They may be of
+    another model, so none is demanded.
+    """
+    first = runs.iloc[0]
+    wanted = (("global_batch", choice.batch), ("schedule", choice.schedule))
+    return sum(value is not None and first[name] == value for name, value in wanted)

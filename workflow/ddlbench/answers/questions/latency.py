@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 
 from ddlbench.analysis.intervals import over_repeats
@@ -42,7 +44,12 @@ def _answers_of_table(given: Given, table: pd.DataFrame) -> list[Answer]:
         table.dropna(subset=["latency_p50_s", "member"]).groupby("model") if len(table) else ()
     ):
         smallest = part[part["batch"] == part["batch"].min()]
-        rows = [_row(given, str(way), runs) for way, runs in smallest.groupby("member")]
+        several = smallest.groupby("member")["workers"].transform("nunique") > 1
+        named = smallest.assign(named_workers=smallest["workers"].where(several))
+        rows = [
+            _row(_candidate(str(way), workers), runs)
+            for (way, workers), runs in named.groupby(["member", "named_workers"], dropna=False)
+        ]
         rows.sort(key=lambda row: row.middle)
         rows = [Row(**{**vars(row), "taken": n == 0}) for n, row in enumerate(rows)]
         answers.append(
@@ -66,8 +73,13 @@ def _answers_of_table(given: Given, table: pd.DataFrame) -> list[Answer]:
     return answers
 
 
-def _row(given: Given, way: str, runs: pd.DataFrame) -> Row:
+def _candidate(way: str, workers: Any) -> Candidate:
+    """Return a way to serve; with its number of workers, where it was tried with several."""
+    return Candidate(way=way, workers=None if pd.isna(workers) else int(workers))
+
+
+def _row(candidate: Candidate, runs: pd.DataFrame) -> Row:
     values = (1e3 * runs["latency_p50_s"].astype("float64")).tolist()
     seen = over_repeats(values)
     dots = tuple(Dot(value) for value in values)
-    return Row(Candidate(way=way), seen.middle, seen.low, seen.high, seen.n, 1, dots)
+    return Row(candidate, seen.middle, seen.low, seen.high, seen.n, 1, dots)

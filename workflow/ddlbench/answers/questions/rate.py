@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
+from ddlbench.analysis.comparisons import varying_settings
 from ddlbench.answers import Answer, Candidate, Certainty, Choice, Given
 from ddlbench.answers.questions import _series
 
@@ -25,11 +26,10 @@ def answer(given: Given, choice: Choice) -> Answer | None:
     runs = runs[runs[measure].notna()]
     if runs.empty:
         return None
-    groups = [part for _, part in runs.groupby([*_series.SIDES, "model", "workers", "global_batch", "schedule"],
-                                               dropna=False)]  # fmt: skip
+    keys = [*_series.SIDES, "model", "workers", "global_batch", "schedule", *_series.SAME]
+    groups = [part for _, part in runs.groupby(keys, dropna=False)]
     groups.sort(key=lambda part: -float(part[measure].median()))
-    alike = runs.groupby("workers")
-    tell = [name for name in ("model", "settings", "options") if alike[name].nunique().max() > 1]
+    tell = [name for name in (*varying_settings(runs), "options") if runs[name].nunique() > 1]
     rows = [
         _series.row(given, _named(part, tell), part, measure, n == 0)
         for n, part in enumerate(groups)

@@ -71,7 +71,8 @@ SHARE = 0.05  # growth of a step; smaller growth is not reported
 @dataclass(frozen=True)
 class Series:
     """A series of runs that differ only in their workers and repeat: logarithms of speed and of the
-    goal's score.
+    goal's score. `missed` are numbers of workers of which some runs did not reach the target: how
+    many did, and of how many.
     """
 
     where: Candidate
@@ -81,6 +82,7 @@ class Series:
     ids: Mapping[int, Mapping[int | str, str]]
     once_s: Mapping[int, float]
     nodes: Mapping[int, int]
+    missed: Mapping[int, tuple[int, int]]
 
     @property
     def counts(self) -> list[int]:
@@ -122,11 +124,13 @@ def answer(given: Given, choice: Choice) -> Answer | None:
         else max(pooled_ratios, key=lambda n: -pooled_ratios[n].middle)
     )
     whole_nodes = _is_priced(given) and given.goal in (Goal.BALANCED, Goal.CHEAPEST)
+    by_speed = given.goal is Goal.TARGET and target is None
+    goal = Goal.FASTEST if by_speed else given.goal
     facts = [
-        Fact(
-            "score", {"over": pooled_ratios[rival], "goal": given.goal, "whole_nodes": whole_nodes}
-        )
+        Fact("score", {"over": pooled_ratios[rival], "goal": goal, "whole_nodes": whole_nodes})
     ]
+    if by_speed:
+        facts.append(Fact("target unreached"))
     shown = best if best != counts[0] else counts[-1]
     speed = ratio_of(
         over_settings.compare(speeds, shown, counts[0], comparisons), named[shown], named[counts[0]]
@@ -136,11 +140,19 @@ def answer(given: Given, choice: Choice) -> Answer | None:
         facts.append(keeps)
     if target is None and not given.ours:
         facts.append(Fact("throughput only"))
+    missed = _missed(same)
+    if missed:
+        facts.append(Fact("missed", {"rows": missed}))
     facts += _losses(given, series, counts[0], shown)
+    certainty = _certainty(pooled_ratios, series)
+    # The times of those that reached the target say nothing of the others.
+    survivors = any(n == best for n, _, _ in missed)
+    if (by_speed or survivors) and certainty in (Certainty.SURE, Certainty.TIE):
+        certainty = Certainty.AHEAD
     return Answer(
         question="workers",
-        rule=given.goal,
-        certainty=_certainty(pooled_ratios, series),
+        rule=goal,
+        certainty=certainty,
         taken=Candidate(workers=taken),
         among=tuple(named.values()),
         as_good=tuple(named[n] for n in good if pooled_ratios[n].low is not None),
@@ -159,19 +171,28 @@ def answer(given: Given, choice: Choice) -> Answer | None:
 
 
 def _all_series(given: Given) -> tuple[float | None, list[Series]]:
-    """Return the accuracy that is the target, or None, and all series with several numbers of
-    workers.
+    """Return the accuracy that is the target and all series in which several numbers of workers
+    reached it; without such a series, None and all series with several numbers of workers.
     """
-    table = counted_runs(given.with_real_data)
-    table = table.assign(compared_s=compared_s(table, "steps"))
-    targets, target = given.tables.get("reached", pd.DataFrame()), None
+    targets = given.tables.get("reached", pd.DataFrame())
     if len(targets) and (given.goal is Goal.TARGET or not given.ours):
         target = float(targets["target"].min())
-        table = _to_target(given.runs, targets[targets["target"] == target])
+        found = _with_several(given, _to_target(given, targets[targets["target"] == target]))
+        if found:
+            return target, found
+    table = counted_runs(given.with_real_data)
+    return None, _with_several(given, table.assign(compared_s=compared_s(table, "steps")))
+
+
+def _with_several(given: Given, table: pd.DataFrame) -> list[Series]:
+    """Return the series of these runs in which several numbers of workers have a time to
+    compare.
+    """
     number = table.groupby(list(SERIES), dropna=False).ngroup()
-    several = table["workers"].groupby(number).transform("nunique") > 1
+    compared = table["workers"].where(table["compared_s"].notna())
+    several = compared.groupby(number).transform("nunique") > 1
     if not several.any():
-        return target, []
+        return []
     varying = [
         name
         for name in varying_settings(table[several])
@@ -180,26 +201,29 @@ def _all_series(given: Given) -> tuple[float | None, list[Series]]:
     columns = dict.fromkeys(name for name in (*READ, *SERIES, *varying) if name in table)
     narrow = table.loc[several, list(columns)]
     groups = [part for _, part in narrow.groupby(number[several])]
-    return target, [_make_series(given, part, varying) for part in groups]
+    return [_make_series(given, part, varying) for part in groups]
 
 
-def _to_target(runs: pd.DataFrame, targets: pd.DataFrame) -> pd.DataFrame:
-    """Return the runs that reached the target, in series, compared by the time [s] that took.
+def _to_target(given: Given, targets: pd.DataFrame) -> pd.DataFrame:
+    """Return the runs with an accuracy, in series, compared by the time [s] until they reached the
+    target; null where they did not. Of others' logs only those that did.
 
     One without a rate may be among them.
     """
-    table = in_series(together.usable(runs))
-    table = table.assign(named=loader_names)
-    parts = [table[:0].assign(compared_s=0.0)]
-    for row in targets.to_dict("records"):
-        times_s = dict(zip(json.loads(row["runs"]), json.loads(row["each"]), strict=True))
-        here = together.rows_like(table, row, [*SERIES, "workers"])
-        here = here.assign(compared_s=here["run"].map(times_s).astype("float64"))
-        parts.append(here[here["compared_s"].notna()])
-    return pd.concat(parts)
+    times_s = {
+        run: time_s
+        for row in targets.to_dict("records")
+        for run, time_s in zip(json.loads(row["runs"]), json.loads(row["each"]), strict=True)
+    }
+    table = in_series(given.runs)
+    table = table.assign(named=loader_names, compared_s=table["run"].map(times_s).astype("float64"))
+    tried = table["final_top1"].notna() if given.ours else False
+    return table[table["compared_s"].notna() | tried]
 
 
 def _make_series(given: Given, runs: pd.DataFrame, varying: Sequence[str]) -> Series:
+    tried = runs.groupby("workers")["compared_s"].agg(["count", "size"])
+    runs = runs[runs["compared_s"].notna()]
     first = runs.iloc[0]
     speed: dict[Any, dict[Any, float]] = {}
     score: dict[Any, dict[Any, float]] = {}
@@ -208,8 +232,7 @@ def _make_series(given: Given, runs: pd.DataFrame, varying: Sequence[str]) -> Se
         n = int(str(workers))
         times_s = by_repeat(of_workers, "compared_s")
         speed[n] = {repeat: -math.log(value) for repeat, value in times_s.items()}
-        known = given.ours and "nodes" in of_workers and of_workers["nodes"].notna().all()
-        nodes[n] = int(of_workers["nodes"].iloc[0]) if known else 0
+        nodes[n] = _series.nodes(given, of_workers)
         once_s[n] = float(of_workers["run_s"].median())
         ids[n] = dict(zip(times_s, of_workers["run"].astype(str), strict=True))
         score[n] = {repeat: _goal(given, value, n, nodes[n]) for repeat, value in speed[n].items()}
@@ -222,7 +245,24 @@ def _make_series(given: Given, runs: pd.DataFrame, varying: Sequence[str]) -> Se
         more=tuple((name, first[name]) for name in varying if not pd.isna(first[name])),
     )
     place = tuple(str(first[name]) for name in SERIES)
-    return Series(where, Block(place, speed), Block(place, score), runs, ids, once_s, nodes)
+    missed = {
+        int(str(n)): (int(reached), int(of))
+        for n, reached, of in tried.itertuples()
+        if reached < of
+    }
+    return Series(where, Block(place, speed), Block(place, score), runs, ids, once_s, nodes, missed)
+
+
+def _missed(same: Sequence[Series]) -> tuple[tuple[int, int, int], ...]:
+    """Return numbers of workers of which some runs did not reach the target: the number, how many
+    did, and of how many.
+    """
+    numbers = sorted({n for one in same for n in one.missed})
+    rows = []
+    for n in numbers:
+        each = [one.missed.get(n, (len(one.ids.get(n, ())),) * 2) for one in same]
+        rows.append((n, sum(reached for reached, _ in each), sum(of for _, of in each)))
+    return tuple(rows)
 
 
 def _goal(given: Given, speed: float, workers: int, nodes: int) -> float:
