@@ -99,6 +99,34 @@ def test_a_later_process_with_that_number_is_another(tmp_path: Path) -> None:
         pass
 
 
+# What a colleague sees of process 1 and of one that has ended, where /proc hides others' processes.
+COLLEAGUE = """
+import json, os, sys
+from dataclasses import replace
+from ddlbench.core import living
+living.lives(living.myself())  # imports what it needs: another user may not read the libraries
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+me = living.myself()
+other = replace(me, pid=int(sys.argv[1]), born=me.born.split()[0] + " 1")
+ended = replace(me, pid=4194303, born=other.born)
+earlier = replace(other, born="another-boot 1")
+print(json.dumps([living.lives(one) for one in (me, other, ended, earlier)]))
+"""
+
+
+def test_a_colleagues_process_that_the_system_hides_may_live() -> None:
+    """Login nodes are often so (`hidepid`): nothing of it may be taken for a dead one's."""
+    hidden = 'mount -t proc -o hidepid=2 proc /proc && exec "$@"'
+    argv = ["unshare", "--mount", "sh", "-c", hidden, "sh", sys.executable, "-c", COLLEAGUE]
+    done = subprocess.run([*argv, str(os.getpid())], capture_output=True, text=True)
+    if "unshare" in done.stderr or "mount" in done.stderr:
+        pytest.skip("unshare mounts no /proc here")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [True, None, False, False]
+
+
 @pytest.mark.parametrize(
     ("answer", "life"),
     [

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import venv
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
@@ -193,6 +194,34 @@ def test_a_mended_pattern_reads_the_output_again_and_trains_nothing(tmp_path: Pa
     assert (len(record.steps), record.steps["loss"].tolist()) == (11, [1.0] * 11)
     assert (tmp_path / "ran").read_text() == "x"
     assert {run.to_json(), count.to_json(), loss.to_json()} == {run.to_json()}
+
+
+def test_lines_that_were_not_kept_whole_are_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full while they are copied; those of an earlier record lie there."""
+
+    def fill(source: Path, target: Path) -> None:
+        Path(target).write_bytes(Path(source).read_bytes()[:200])
+        raise OSError(28, "No space left on device")
+
+    run = spec(script(tmp_path))
+    (tmp_path / run.id).mkdir()
+    lines = tmp_path / run.id / program.LINES
+    lines.write_text("[1.0, 0, 'step 0 loss 1']\n")
+    monkeypatch.setattr(shutil, "copyfile", fill)
+    assert len(made(tmp_path, run).steps) == 11
+    assert [*lines.parent.glob(f"*{program.LINES}*")] == []
+
+
+def test_it_runs_where_python_or_the_kernel_know_no_pidfd(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = spec(script(tmp_path))
+    monkeypatch.setattr(os, "pidfd_open", Mock(side_effect=OSError(38, "Function not implemented")))
+    assert len(made(tmp_path, run).steps) == 11
+    monkeypatch.delattr(os, "pidfd_open")
+    assert len(made(tmp_path, replace(run, repeat=2)).steps) == 11
 
 
 def test_a_loss_that_is_no_number_is_a_failed_run(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from ddlbench.core.record import FLOPS, FLOPS_COUNTED
 from ddlbench.core.step_rows import STEP_COLUMNS
 from ddlbench.run import training as supervisor
 from ddlbench.slurm import step
@@ -50,6 +51,28 @@ def test_srun_variables_are_translated() -> None:
     # Two jobs on one node must not meet on one port, nor on that of the other's rendezvous.
     next_job = step.variables(SRUN | {"SLURM_JOB_ID": "40008"}, "n")
     assert int(next_job["MASTER_PORT"]) == int(said["MASTER_PORT"]) + 2
+
+
+@pytest.mark.parametrize(
+    ("nodes", "first"),
+    [
+        ("node1", "node1"),
+        ("node[1-2]", "node1"),
+        ("jwb[0009-0012,0100],login1", "jwb0009"),
+        ("gpu-a,gpu-b[1-3]", "gpu-a"),
+        ("r[3,5-6]c[10-12]-ib", "r3c10-ib"),
+        ("n7[01-02].cluster.edu,n8", "n701.cluster.edu"),
+    ],
+)
+def test_the_first_node_is_read_of_slurms_list(
+    monkeypatch: pytest.MonkeyPatch, nodes: str, first: str
+) -> None:
+    """Without SLURM's commands: images have none."""
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("SLURM_NNODES", "2")
+    monkeypatch.setenv("SLURM_JOB_NODELIST", nodes)
+    monkeypatch.setenv("DDLBENCH_HOST_SUFFIX", "i")
+    assert step.first_host() == f"{first}i"
 
 
 def test_each_rank_of_two_nodes_is_told_its_node_and_its_place_there() -> None:
@@ -151,11 +174,14 @@ def test_the_same_run_goes_on_from_its_checkpoint(tmp_path: Path, name: str) -> 
     def prepare() -> Path | None:
         return supervisor._prepare_folder(tmp_path, tmp_path / ".partial", SPEC, DATA)
 
+    measured_once = {FLOPS, FLOPS_COUNTED}
     leave(tmp_path / name)
-    (tmp_path / name / "rank-0.json").touch()
+    for file in ("rank-0.json", *measured_once):
+        (tmp_path / name / file).touch()
     assert sum(killed_at(call, prepare) for call in (1, 2, 3, 4)) > 0
     assert prepare() == tmp_path / ".partial" / checkpoint.FOLDER / "000000007"
-    assert {path.name for path in (tmp_path / ".partial").iterdir()} == {checkpoint.FOLDER, FILE}
+    left = {path.name for path in (tmp_path / ".partial").iterdir()}
+    assert left == {checkpoint.FOLDER, FILE, *measured_once}
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from ddlbench.core.mllog import read_log
 
+from tests.facts import missing
 from tests.slurm.stand_in import stand_in
 from tests.workflow.conftest import edit, mini, planned, snakemake
 
@@ -145,6 +146,17 @@ def test_an_interface_that_is_not_there_keeps_training_from_starting(finished: P
     done = mini(finished, PREFLIGHT)
     assert done.returncode == 0, done.stdout
     assert not (finished / FAILED).exists()
+
+
+def test_what_srun_says_is_the_reason_where_no_rank_starts(finished: Path) -> None:
+    says = "srun: error: Unable to create step for job 7: Requested nodes are busy"
+    (finished / PREFLIGHT).unlink()
+    words = ["sh", "-c", f"echo '{says}' >&2; exit 1", "image.sif"]
+    edit(finished / "config/machines/mini.yaml", container=words)
+    done = mini(finished, PREFLIGHT)
+    assert done.returncode != 0 and says in done.stdout
+    problems = json.loads((finished / FAILED).read_text())["problems"]
+    assert missing(problems[0]["text"], "Unable to create step for job 7") == []
 
 
 # Modules: a real `module` command, and module files that the tests write.

@@ -17,6 +17,7 @@ checkpoint preflight:
         promised=lambda wildcards: json.dumps(promise.expected_settings(PLAN)),
     message:
         f"preflight: is {MACHINE.name} what config/machines/{MACHINE.name}.yaml says?"
+    # The log is a file of its own, and no pipe: the preflight reads in it what srun said.
     shell:
-        "python -m ddlbench.preflight --output {output:q} --promised {params.promised:q} "
-        "-- {resources.launch} 2>&1 | tee {log:q}"
+        "code=0; python -m ddlbench.preflight --output {output:q} --promised {params.promised:q} "
+        "-- {resources.launch} > {log:q} 2>&1 || code=$?; cat {log:q}; exit $code"

@@ -51,11 +51,27 @@ def myself() -> Process:
 
 
 def lives(process: Process) -> bool | None:
-    """Return whether that process still runs; None if it is on another host.
+    """Return whether that process still runs; None if it is on another host, or if this host hides
+    processes of other users (`hidepid`) and one of them has its number.
 
     `run/hold.py` queries SLURM then.
     """
-    return _born(process.pid) == process.born if process.host == socket.gethostname() else None
+    if process.host != socket.gethostname():
+        return None
+    born = _born(process.pid)
+    if not born and process.born.startswith(_boot()) and _is_another_users(process.pid):
+        return None
+    return born == process.born
+
+
+def _is_another_users(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (ProcessLookupError, OverflowError):  # no process has this number
+        pass
+    return False
 
 
 class UnendedError(RuntimeError):
@@ -209,8 +225,15 @@ def _born(pid: int) -> str:
     zombie.
     """
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()
     except OSError:
         return ""
-    return "" if state(pid) is None else f"{boot} {fields[19]}"
+    return "" if state(pid) is None else f"{_boot()} {fields[19]}"
+
+
+def _boot() -> str:
+    """Return what distinguishes this boot of the system from others; "" where it does not say."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 from ddlbench.analysis.failures import FAILED, PARTIAL, REPORT
 from ddlbench.core import heartbeats, living, notes
 from ddlbench.core.files import write_json
+from ddlbench.core.record import FLOPS, FLOPS_COUNTED
 from ddlbench.data.verify import glance, index
 from ddlbench.plan.launch import HIDDEN
 from ddlbench.run import hold, reason
@@ -93,8 +94,8 @@ def take_over(former: Path, partial: Path) -> None:
 
 def take_over_to_resume(former: Path, partial: Path, assignment: str) -> None:
     """Make the folder that an earlier try left the folder of this one, without notes of processes
-    that are gone, so that the run can resume. The file `assignment` stays until it is replaced:
-    killed before that, the run can still resume.
+    that are gone, so that the run can resume. What the run has measured once stays. So does the
+    file `assignment` until it is replaced: killed before that, the run can still resume.
     """
     take_over(former, partial)
     for old_note in [
@@ -102,7 +103,7 @@ def take_over_to_resume(former: Path, partial: Path, assignment: str) -> None:
         for name in ("*.json", "beat-*", notes.STOPPED_NOTE, ASKED)
         for path in partial.glob(name)
     ]:
-        if old_note.name != assignment:
+        if old_note.name not in (assignment, FLOPS, FLOPS_COUNTED):
             old_note.unlink()
 
 

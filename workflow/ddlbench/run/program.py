@@ -27,7 +27,7 @@ from typing import Any
 from mlperf_logging.mllog import constants as c
 
 from ddlbench.core import heartbeats, living, notes, registry
-from ddlbench.core.files import printable, write_json, write_text
+from ddlbench.core.files import aside, printable, write_json, write_text
 from ddlbench.core.mllog import read_log
 from ddlbench.core.program import OWN, WORK, Program
 from ddlbench.core.rank_log import RankLog
@@ -267,8 +267,10 @@ def _record(
         if any((partial / name).glob("*")) and work.remove_unchanged(partial / name):
             shutil.rmtree(folder / name, ignore_errors=True)
             (partial / name).rename(folder / name)
-    with suppress(OSError):
-        shutil.copyfile(partial / LINES, folder / LINES)
+    with suppress(OSError):  # without it the record is whole, and is not read again
+        (folder / LINES).unlink(missing_ok=True)
+        with aside(folder / LINES) as copy:
+            shutil.copyfile(partial / LINES, copy)
     return finish.make_record(spec, folder, partial)
 
 

@@ -31,6 +31,9 @@ from ddlbench.slurm import srun_messages, step
 
 PROBE = ".probe"
 LATE_S = 5.0  # a write that takes longer is a stall
+UNHEARD_S = (
+    0.5  # how often to look whether the launcher has ended, where the kernel does not say so
+)
 ANSWERS = (errno.ENOSPC, errno.EDQUOT)  # a full file system is one that works
 
 
@@ -170,9 +173,7 @@ def watch(
         env=around | {**(variables or {})},
     )
     ours = psutil.Process(process.pid)
-    ended = os.pidfd_open(
-        process.pid
-    )  # readable when it has; subprocess's own wait wakes up 20 times a second
+    ended = _readable_at_end(process)
     family: dict[int, psutil.Process] = {}
     told_at = float("inf")
 
@@ -214,8 +215,9 @@ def watch(
         failed = rehearsal is not None and rehearsal.error is not None
         if seen.silent or failed or time.monotonic() - told_at > grace_s:
             break
-        select.select([ended], [], [], poll_s)
-    os.close(ended)
+        select.select(ended, [], [], poll_s if ended else min(poll_s, UNHEARD_S))
+    for descriptor in ended:
+        os.close(descriptor)
     probe.ended.set()
     if process.poll() is None and by_srun:
         process.terminate()  # then srun ends the ranks on other nodes
@@ -239,6 +241,16 @@ def watch(
     failures = notes.read(folder, "failure")
     seen.stopped = seen.code != 0 and (folder / notes.STOPPED_NOTE).exists() and not failures
     return seen
+
+
+def _readable_at_end(process: subprocess.Popen[bytes]) -> list[int]:
+    """Return a descriptor that can be read once the process has ended: subprocess's own wait wakes
+    up 20 times a second. None with a Python built on Linux before 5.3, as some ready-made ones are.
+    """
+    try:
+        return [os.pidfd_open(process.pid)]
+    except (AttributeError, OSError):
+        return []
 
 
 def remove_build_locks(variables: Mapping[str, str]) -> None:

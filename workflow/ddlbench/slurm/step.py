@@ -6,8 +6,8 @@ node hangs in the network is in `core/notes.py`.
 """
 
 import os
+import re
 import socket
-import subprocess
 from collections.abc import Mapping
 
 TASK = "SLURM_PROCID"  # the variable that each task of srun has: its rank
@@ -39,7 +39,6 @@ OF_STEPS = (
     "PMI_",
     "PMIX_",
 )  # how names of such variables begin
-HOSTNAMES = ("scontrol", "show", "hostnames")  # the names in a list such as node[1-2]
 
 
 def outside(e: Mapping[str, str]) -> dict[str, str]:
@@ -88,13 +87,18 @@ def variables(e: Mapping[str, str], first_host: str) -> dict[str, str]:
 
 
 def first_host() -> str:
-    """Return the job's first node on the network that ranks use.
-
-    Raises OSError, CalledProcessError if SLURM does not report it.
-    """
+    """Return the job's first node on the network that ranks use."""
     if os.environ.get("SLURM_NNODES", "1") == "1":
         return "127.0.0.1"
-    nodes = os.environ["SLURM_JOB_NODELIST"]
-    hosts = subprocess.run([*HOSTNAMES, nodes], capture_output=True, text=True, check=True)
     # On JUWELS a node's name on InfiniBand ends in an i: machine key host_suffix.
-    return hosts.stdout.split()[0] + os.environ.get("DDLBENCH_HOST_SUFFIX", "")
+    suffix = os.environ.get("DDLBENCH_HOST_SUFFIX", "")
+    return first_name(os.environ["SLURM_JOB_NODELIST"]) + suffix
+
+
+def first_name(nodes: str) -> str:
+    """Return the first name in SLURM's list of nodes: `node07` of `node[07-12,20]-ib,gpu1`.
+
+    `scontrol show hostnames` would say it too, but images in which ranks run have no scontrol.
+    """
+    first = re.split(r",(?![^\[]*\])", nodes)[0]
+    return re.sub(r"\[(\d+)[^\]]*\]", r"\1", first)
