@@ -1,8 +1,9 @@
-"""The table of faults names tests that exist, docs/faults.md shows it, and docs/messages.md
-explains messages.
+"""Tables of faults name tests that exist, their pages show them, and docs/messages.md explains
+messages.
 """
 
 import ast
+from importlib import import_module
 
 import pytest
 from ddlbench.core import registry
@@ -27,6 +28,30 @@ def test_every_fault_is_tried_by_tests_that_exist() -> None:
 def test_the_page_shows_it() -> None:
     made = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
     assert made == page(), "make it anew: python -m tests.faults > docs/faults.md"
+
+
+def test_every_planted_fault_names_tests_that_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And docs/measurements/planted.md shows their table. Blanks separate names, so that parameters
+    with blanks are left out.
+    """
+    monkeypatch.syspath_prepend(ROOT / "bench")
+    planted = import_module("planted")
+    faults = [planted.read(path) for path in sorted(planted.PATCHES.glob("*.patch"))]
+    named = {test.partition("[")[0] for fault in faults for test in fault.tests}
+    there = set()
+    for file in {test.partition("::")[0] for test in named}:
+        if not (ROOT / file).exists():
+            continue
+        there.add(file)
+        for node in ast.parse((ROOT / file).read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef):
+                there.add(f"{file}::{node.name}")
+            elif isinstance(node, ast.ClassDef):
+                functions = (part for part in node.body if isinstance(part, ast.FunctionDef))
+                there |= {f"{file}::{node.name}::{function.name}" for function in functions}
+    assert named - there == set()
+    page = (ROOT / "docs/measurements/planted.md").read_text(encoding="utf-8")
+    assert {*planted.table(faults).splitlines()} - {*page.splitlines()} == set()
 
 
 MESSAGES = (
