@@ -78,7 +78,7 @@ def test_loud_gradients_are_far_above_every_default_of_clipping(recipe):
 
 
 def test_the_recipes_differ(results):
-    """Else the tests above and below could not tell clipping, precision and optimisers from their
+    """Else the tests above and below could not tell clipping, precision and optimizers from their
     absence.
     """
     last = {recipe: mean_losses(results(name_of("ddp", recipe)))[-1] for recipe in (*FULL, *HALF)}

@@ -1,4 +1,4 @@
-"""Optimisers against their papers' formulas by hand, against other implementations, and on FSDP's
+"""Optimizers against their papers' formulas by hand, against other implementations, and on FSDP's
 sharded tensors.
 """
 

@@ -60,7 +60,7 @@ _MEANS = {
     "communication": "Collectives of NCCL and Gloo, and what hands gradients to them and back.",
     "input": "Loading, decoding and copies to the device.",
     "computation": "Convolutions and matrix products, attention among them.",
-    "elementwise": "Element-wise operations, normalisation, pooling, loss and optimiser.",
+    "elementwise": "Element-wise operations, normalisation, pooling, loss and optimizer.",
     "other": "Everything else: mostly what moves or makes memory without computing.",
 }
 COLUMNS = (

@@ -9,7 +9,7 @@ from typing import Any
 
 from ddlbench.core.roles import REPEAT, SETTING, Role
 
-# The optimisers, and how many numbers each keeps per parameter. `train/optimizers.py` makes them.
+# The optimizers, and how many numbers each keeps per parameter. `train/optimizers.py` makes them.
 STATES = {"sgd": 1, "lars": 1, "adamw": 2, "lamb": 2}
 
 
@@ -57,7 +57,7 @@ class Recipe:
     """
 
     name: str
-    optimizer: str = key("The optimiser.", "sgd", enum=[*STATES])
+    optimizer: str = key("The optimizer.", "sgd", enum=[*STATES])
     base_lr: float = key(
         "Learning rate at base_batch images per step; scaled with the global batch as lr_scaling"
         " says.",
@@ -228,12 +228,12 @@ def for_schedule(recipe: Recipe, schedule: str) -> Recipe:
 
 
 def numbers_kept(optimizer: str, momentum: float) -> int:
-    """Return how many numbers an optimiser keeps per parameter; SGD without momentum keeps none."""
+    """Return how many numbers an optimizer keeps per parameter; SGD without momentum keeps none."""
     return 0 if optimizer == "sgd" and not momentum else STATES[optimizer]
 
 
 def needs_whole_layers(optimizer: str) -> bool:
-    """Return whether the optimiser takes norms of complete parameters. Then none of its parameters
+    """Return whether the optimizer takes norms of complete parameters. Then none of its parameters
     or states may be a piece of flat memory.
 
     DeepSpeed's ZeRO (stages 1 to 3) shards them into such pieces. Norms of FSDP's tensors are those

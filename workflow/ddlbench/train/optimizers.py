@@ -1,4 +1,4 @@
-"""Optimisers by the recipe's name, and which parameters decay; tested against their papers.
+"""Optimizers by the recipe's name, and which parameters decay; tested against their papers.
 
 SGD and AdamW are PyTorch's. LAMB is timm's, set to what its paper says. LARS is our own: the paper
 and MLPerf, whose rates we use, put the learning rate into the momentum, and timm's keeps it out, as
@@ -17,7 +17,7 @@ from ddlbench.patches.sgd_momentum import Sgd
 
 
 def groups(recipe: Recipe, model: torch.nn.Module) -> list[dict[str, Any]]:
-    """Return the trainable parameters in groups for an optimiser, each with `params`,
+    """Return the trainable parameters in groups for an optimizer, each with `params`,
     `weight_decay` and `adapt`.
 
     There is one group. If norm and bias do not decay, a second one holds all parameters of one
@@ -41,7 +41,7 @@ def groups(recipe: Recipe, model: torch.nn.Module) -> list[dict[str, Any]]:
 
 
 def build(recipe: Recipe, model: torch.nn.Module) -> torch.optim.Optimizer:
-    """Build the recipe's optimiser over a model's parameters; its rate is `base_lr` until the loop
+    """Build the recipe's optimizer over a model's parameters; its rate is `base_lr` until the loop
     sets it before each step.
 
     Raises ValueError on a name that it does not know.

@@ -2,7 +2,7 @@
 have.
 
 `config/recipes/` holds a recipe's values. Its learning rates are in `core/schedule.py`, its
-optimisers in `optimizers.py`.
+optimizers in `optimizers.py`.
 """
 
 from typing import Any

@@ -8,7 +8,7 @@ profiled steps:
 - `calls`
 - `self_s`: the time in the kernel or operator itself, without those that it calls. For a collective
   that runs beside the others it is the time from start to end.
-- `annotation`: true for a span that the program or the profiler marked (a step, an optimiser's
+- `annotation`: true for a span that the program or the profiler marked (a step, an optimizer's
   update). Its kernels have rows of their own.
 
 `analysis/kernels.py` makes shares of it.

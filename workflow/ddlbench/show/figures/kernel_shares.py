@@ -1,6 +1,6 @@
 """What profiled runs spent their kernel time on: communication (all-reduce), input (loading,
 decoding, copies to the device), computation (convolutions, matrix products), element-wise
-operations (with normalisation, pooling, loss and optimiser) and other kernels. Kernels that run at
+operations (with normalisation, pooling, loss and optimizer) and other kernels. Kernels that run at
 the same time all count, so communication behind computation is in it. Without a GPU the shares are
 of the operators' CPU time.
 """
