@@ -2,7 +2,7 @@
 user's own.
 
 `python train.py --help` says what it takes. Started by ddlbench
-(config/programs/language_model.yaml) or by torchrun; under Horovod by horovodrun. Its only word to
+(config/programs/language-model.yaml) or by torchrun; under Horovod by horovodrun. Its only word to
 ddlbench is the recorder (three lines), which does nothing elsewhere.
 """
 

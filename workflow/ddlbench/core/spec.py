@@ -1,7 +1,7 @@
 """What a run is: a frozen value. Its id, folder, command line and table columns all derive from its
 fields.
 
-A study and a machine become RunSpecs in `plan/runs.py`; `train.py` trains one;
+A study and a machine become RunSpecs in `plan/runs.py`; `train/loop.py` trains one;
 `analysis/collect.py` reads its columns.
 """
 

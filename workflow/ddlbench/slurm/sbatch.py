@@ -12,7 +12,7 @@ WARNING_S = 120
 
 
 class Ranks(Protocol):
-    """The ranks of a job: how many are started, and whose launcher starts them on one machine.
+    """The ranks of a job: how many are started where, and by `adapter` whose variables they get.
 
     A RunSpec, or `preflight.promise.PreflightRanks`.
     """

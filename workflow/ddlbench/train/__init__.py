@@ -1,3 +1,3 @@
 """Within one rank: the training loop and everything that decides accuracy. Start with
-`train.py`.
+`loop.py`; `setup.py` makes what it needs.
 """

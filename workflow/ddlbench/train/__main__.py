@@ -3,7 +3,7 @@
 
 `ddlbench.run` has left `assignment.json` there, and watches. The process ends with 0; with
 `notes.STOPPED` if it stopped after a checkpoint that was asked for; else with 1. What it does in
-between is `train.py`.
+between is in `setup.py` and `loop.py`.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Checkpoints of a run: every rank writes its part aside, and a rename makes them one.
 
 `<run folder>/checkpoint/<step>/{rank-<n>.pt, checkpoint.json}`; the newest is kept. `ddlbench.run`
-decides whether a run goes on from one; `train.py` says what is in it, and `setup.py` reads it.
+decides whether a run goes on from one; `loop.py` says what is in it, and `setup.py` reads it.
 Parts are tensors and plain values: loading one runs no code. Rank 0's part is whole. Of the other
 ranks' parts, tensors that are the same as rank 0's are left out, whatever the framework: of
 replicated training that is all but random states and batch norm's statistics.

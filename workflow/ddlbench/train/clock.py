@@ -1,7 +1,7 @@
 """Moments of training on one time line: host time on CPUs, CUDA events on GPUs, where work runs
 behind the host.
 
-`train.py` and the frameworks mark moments. They become seconds once per epoch, so that no step
+`loop.py` and the frameworks mark moments. They become seconds once per epoch, so that no step
 waits for a GPU.
 """
 

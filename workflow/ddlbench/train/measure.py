@@ -1,7 +1,7 @@
 """What a run used besides time: memory, CPU, energy and network, from counters that the system
 keeps anyway.
 
-`train.py` starts a rank's Meter when training starts and stops it at the end;
+`setup.py` starts a rank's Meter when training starts, and `loop.py` stops it at the end;
 `analysis/recorded.py` joins the ranks' values. MEASURES declares each column together with the
 function that reads it, mostly of `counters.py`: a new column is an entry there. Nothing samples the
 training itself: every value is the difference of a counter, or a peak that the kernel or the driver

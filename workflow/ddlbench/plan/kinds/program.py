@@ -95,9 +95,7 @@ def _job(spec: RunSpec, given: PlanBasis) -> Job[RunSpec]:
 
 
 def command(spec: RunSpec, machine: Machine) -> list[str]:
-    """Return the argv that starts the program, without a framework's launcher; its supervisor adds
-    the run's folder.
-    """
+    """Return the argv that starts the program; its supervisor adds the run's folder."""
     assert spec.program is not None
     threads = dict.fromkeys(
         THREADS, str(machine.cores_per_worker if machine.device == "cpu" else 1)

@@ -1,8 +1,8 @@
 """Who reduces the gradients: one file per framework, and the contract that every one of them keeps.
 
 `Framework` is what a file of this room offers, `Engine` what the training loop (`train/loop.py`)
-drives. A fourth framework is one more file: the planner, the launchers, the tables, the figures,
-the checkpoints and the tests ask the room for its members. `_common.py` has what frameworks share;
+drives. A further framework is one more file: the planner, the tables, the figures, the checkpoints
+and the tests ask the room for its members. `_common.py` has what frameworks share;
 begin there, and with `ddp.py` as the example.
 
 A framework never touches learning rate, batch size, autocast or seed. The recipe owns them and the

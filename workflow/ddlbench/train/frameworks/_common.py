@@ -46,8 +46,8 @@ def number(
     return {"description": description, "type": kind, **limits, "default": default}
 
 
-# A study's variants set these and the framework's own OPTIONS. The loop applies them
-# (`train.prepare`), alike for all.
+# A study's variants set these and the framework's own OPTIONS. They are applied
+# alike for all (`train/precision.py`).
 OPTIONS: Options = {
     "channels_last": flag(
         "Store pictures and weights with the channel as innermost dimension, which tensor cores"

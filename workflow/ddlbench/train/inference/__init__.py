@@ -2,7 +2,7 @@
 that all keep.
 
 `Way` is what a file of this room offers, `InferSpec` what is measured in one job: one model, served
-in one way, with each of a few batch sizes. A sixth way is one more file. `_measure.py` sends
+in one way, with each of a few batch sizes. A further way is one more file. `_measure.py` sends
 requests and takes the time, `__main__.py` is the process of one rank; `plan/kinds/inference.py`
 plans the jobs, `analysis/sheets/inference.py` makes a table of what they left.
 
@@ -34,7 +34,7 @@ class Way(Protocol):
     PACKAGE: str  # what must be importable
     INSTALL: str  # the command that installs it
     DISTRIBUTION: str  # the package whose version a record names
-    FRAMEWORK: str  # a member of `frameworks/`: its launcher and its variables start the ranks
+    FRAMEWORK: str  # a member of `frameworks/`, whose variables the ranks get
     SPLITS: bool  # whether it splits a model over several workers; else it takes one
 
     def lacks(self, device: str) -> str | None:

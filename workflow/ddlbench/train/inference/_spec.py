@@ -54,7 +54,7 @@ class InferSpec:
 
     @property
     def adapter(self) -> str:
-        """Return the framework whose launcher and variables start the ranks."""
+        """Return the framework whose variables the ranks get."""
         return str(registry.member("inference", self.member).FRAMEWORK)
 
     @property

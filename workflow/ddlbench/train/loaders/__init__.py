@@ -1,7 +1,7 @@
 """Who feeds the pictures: one file per loader, and the contract that every one of them keeps.
 
 `LoaderMember` is what a file of this room offers, `Loader` what the training loop (`train/loop.py`)
-asks for batches. A third loader is one more file (and one in `forms/`, if it reads a format of its
+asks for batches. A further loader is one more file (and one in `forms/`, if it reads a format of its
 own).
 
 Every sample is seen once per epoch over all ranks, and every rank makes the same number of steps.
