@@ -128,7 +128,8 @@ def detectable_difference(plan: Plan, spread: tuple[float, int] | None) -> list[
     whose = f"runs here vary by {two_digits(100 * deviation)} % ({count_of(settings, 'setting')})"
     if not settings:
         whose = f"if runs vary by {two_digits(100 * deviation)} %: none here was repeated yet"
-    return [f"{', '.join(text)}; {whose}. More settings show less."]
+    more = "Over several settings together, smaller differences show."
+    return [f"{', '.join(text)}; {whose}. {more}"]
 
 
 def _difference(ratio: float) -> str:
