@@ -20,7 +20,8 @@ from ddlbench.core import gone, registry
 from ddlbench.settings.config import ConfigError, one_of
 
 ABOUT = """\
-Questions about a study. Files are made by Snakemake: where work is left, an answer ends with the command that does it."""
+Questions about a study. Files are made by Snakemake: where work is left, an answer ends with the
+command that does it."""
 QUIET_S = 1.5  # before a command reports that it computes
 
 
