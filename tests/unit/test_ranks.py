@@ -17,6 +17,7 @@ from ddlbench.train.assignment import FILE, Assignment
 from ddlbench.train.frameworks import horovod
 
 from tests.builders.plans import run_spec
+from tests.facts import missing
 from tests.kills import killed_at
 
 SRUN = {
@@ -147,12 +148,20 @@ def test_a_rank_takes_its_own_gpu_of_those_that_it_sees(
 
 SPEC = run_spec(machine="local", options=(("bucket_mb", 5), ("name", [1, {"a": None}])))
 DATA = Path("results/data/mnist5k/raw")
+ORIGIN = {
+    "host": "here",
+    "commit": "earlier",
+    "python": "3.11.2",
+    "container": None,
+    "data_sha256": "one",
+    "versions": {"ddlbench": "0.2", "torch": "2.13.0"},
+}
 
 
 def leave(folder: Path, spec: object = SPEC, data: Path | None = DATA) -> None:
     """An earlier try with a checkpoint."""
     folder.mkdir(parents=True)
-    Assignment(folder, spec, data, {"host": "here"}, None, 30.0).write()  # type: ignore[arg-type]
+    Assignment(folder, spec, data, ORIGIN, None, 30.0).write()  # type: ignore[arg-type]
     (folder / "failure-1.json").write_text("{}")
     (folder / checkpoint.FOLDER / "000000007").mkdir(parents=True)
     about = {"format": checkpoint.FORMAT, "step_columns": [*STEP_COLUMNS], "step": 7}
@@ -172,7 +181,7 @@ def test_the_same_run_goes_on_from_its_checkpoint(tmp_path: Path, name: str) -> 
     """Also where the supervisor is killed before it goes on."""
 
     def prepare() -> Path | None:
-        return supervisor._prepare_folder(tmp_path, tmp_path / ".partial", SPEC, DATA)
+        return supervisor._prepare_folder(tmp_path, tmp_path / ".partial", SPEC, DATA, ORIGIN)
 
     measured_once = {FLOPS, FLOPS_COUNTED}
     leave(tmp_path / name)
@@ -196,7 +205,7 @@ def test_what_cannot_be_read_is_not_gone_on_from(
         (tmp_path / ".partial" / FILE).unlink()
     else:
         (tmp_path / ".partial" / FILE).write_text(content)
-    assert supervisor._prepare_folder(tmp_path, tmp_path / ".partial", SPEC, DATA) is None
+    assert supervisor._prepare_folder(tmp_path, tmp_path / ".partial", SPEC, DATA, ORIGIN) is None
     assert list((tmp_path / ".partial").iterdir()) == []
     said = capsys.readouterr().out.splitlines()
     assert [line.partition(": ")[0] for line in said] == [f"{tmp_path}/.partial/{FILE}"] * (
@@ -207,7 +216,7 @@ def test_what_cannot_be_read_is_not_gone_on_from(
 def test_a_key_that_the_run_does_not_use_loses_no_checkpoint(tmp_path: Path) -> None:
     assert SPEC.schedule != "exponential"
     leave(tmp_path / ".partial", replace(SPEC, recipe=replace(SPEC.recipe, gamma=0.123)), DATA)
-    assert supervisor._prepare_folder(tmp_path, tmp_path / ".partial", SPEC, DATA) is not None
+    assert supervisor._prepare_folder(tmp_path, tmp_path / ".partial", SPEC, DATA, ORIGIN)
 
 
 def test_another_run_or_other_data_begin_anew(tmp_path: Path) -> None:
@@ -216,4 +225,28 @@ def test_another_run_or_other_data_begin_anew(tmp_path: Path) -> None:
     ):
         folder = tmp_path / str(number)
         leave(folder / ".partial", spec, data)
-        assert supervisor._prepare_folder(folder, folder / ".partial", SPEC, DATA) is None
+        assert supervisor._prepare_folder(folder, folder / ".partial", SPEC, DATA, ORIGIN) is None
+
+
+@pytest.mark.parametrize(
+    ("now", "goes_on"),
+    [
+        ({"host": "elsewhere", "commit": "later"}, True),
+        ({"versions": {"ddlbench": "9.9", "torch": "2.13.0"}}, True),
+        ({"versions": {"ddlbench": "0.2", "torch": "2.14.0"}}, False),
+        ({"data_sha256": "other"}, False),
+        ({"python": "3.12.1"}, False),
+    ],
+)
+def test_a_run_goes_on_with_the_software_and_the_data_with_which_it_began(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], now: dict[str, object], goes_on: bool
+) -> None:
+    leave(tmp_path / "failed")
+    saved = supervisor._prepare_folder(tmp_path, tmp_path / ".partial", SPEC, DATA, ORIGIN | now)
+    assert (saved is not None) is goes_on
+    said = capsys.readouterr().out
+    for name, value in now.items():
+        if not goes_on:
+            new = value["torch"] if isinstance(value, dict) else value
+            assert missing(said, "torch" if name == "versions" else name, str(new)) == []
+    assert goes_on or said.count("\n") == 1

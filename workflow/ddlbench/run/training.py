@@ -8,6 +8,7 @@ import os
 import shlex
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,13 @@ from ddlbench.run.rehearsal import Rehearsal
 from ddlbench.run.watch import end_survivors
 from ddlbench.train import checkpoint
 from ddlbench.train.assignment import FILE, Assignment
+
+SAME = (
+    "python",
+    "torch_from",
+    "container",
+    "data_sha256",
+)  # facts that no run may change under way
 
 
 def execute(
@@ -60,11 +68,11 @@ def execute(
         return job.report_failure(
             spec.id, folder, partial, 0, finish.make_record(spec, folder, partial, ended_s)
         )
-    saved = _prepare_folder(folder, partial, spec, data)
+    origin = facts(spec, command_line, cited, data)
+    saved = _prepare_folder(folder, partial, spec, data, origin)
     for name in (MLLOG, STEPS):  # of a record that is made again
         (folder / name).unlink(missing_ok=True)
     dies = None if finish.interruption_of(spec, folder) else spec.interrupt_steps
-    origin = facts(spec, command_line, cited, data)
     Assignment(partial, spec, data, origin, *checkpoint_every, silent_s, dies, keep_weights).write()
     notes.reserve(partial)
     print(f"{spec.id}\n$ {shlex.join(command_line)}", flush=True)
@@ -98,23 +106,43 @@ def execute(
     return job.report_failure(spec.id, folder, partial, seen.code, failure)
 
 
-def _prepare_folder(folder: Path, partial: Path, spec: RunSpec, data: Path | None) -> Path | None:
+def _prepare_folder(
+    folder: Path, partial: Path, spec: RunSpec, data: Path | None, origin: Mapping[str, Any]
+) -> Path | None:
     """Make `partial` ready: with the checkpoint of an earlier try of the same run, which is
-    returned, or empty.
+    returned, or empty. A record names one software and one data set (`origin`): a try with others
+    is not gone on from.
     """
+    anew = "what an earlier attempt left is not used, training starts from the beginning"
     for former in (partial, folder / job.FOLDER):
         try:
             before = Assignment.read(former)
         except OSError:  # nothing is left
             continue
         except (ValueError, TypeError, KeyError) as error:  # cut off, or another version's
-            anew = "what an earlier attempt left is not used, training starts from the beginning"
             print(printable(f"{former / FILE}: cannot be read ({error!r}): {anew}"), flush=True)
             continue
         checkpoint.set_damaged_aside(former)
         if checkpoint.latest(former) and before.spec.trains_like(spec) and before.data == data:
+            if changed := _changed(before.facts, origin):
+                print(f"{former}: {changed}: {anew}", flush=True)
+                continue
             job.take_over_to_resume(former, partial, FILE)
             return checkpoint.latest(partial)
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     return None
+
+
+def _changed(before: Mapping[str, Any], origin: Mapping[str, Any]) -> str:
+    """Return what of the software and the data is no longer what it was, in words; "" if nothing
+    is. Our own version is none of it: the formats of what we leave have numbers of their own.
+    """
+    pairs = {name: (before.get(name), origin.get(name)) for name in SAME if name in before}
+    versions = origin.get("versions", {})
+    for package, version in before.get("versions", {}).items():
+        if package != "ddlbench":
+            pairs[package] = (version, versions.get(package))
+    return ", ".join(
+        f"{name} was {was}, and is {now} now" for name, (was, now) in pairs.items() if was != now
+    )
