@@ -19,7 +19,7 @@ from ddlbench.core import notes
 from ddlbench.core.files import write_json
 from ddlbench.core.program import Program, hide
 from ddlbench.records import ours
-from ddlbench.run import finish, printed, program
+from ddlbench.run import finish, printed, program, rank
 from ddlbench.run.stopping import Stopping
 from ddlbench.settings.program import reveal
 
@@ -395,6 +395,30 @@ def test_much_output_is_read_and_not_kept(
     record = made(tmp_path, spec(script(tmp_path, body, steps=30)))
     assert len(record.steps) == 29
     assert len(capfd.readouterr().out) < 2 << 20
+
+
+BAR = r"""
+import sys, time
+for _ in range(3):
+    sys.stdout.write(sys.argv[1] + str(time.time()))
+    sys.stdout.flush()
+    time.sleep(1.0)
+"""
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+@pytest.mark.parametrize("before", ["\r", "\b\b\r"])
+def test_an_update_of_a_bar_has_the_time_when_it_came(before: str, labelled: bool) -> None:
+    """Not that of the next one, which ends its line: a validation may lie between."""
+    argv = [sys.executable, "-S", "-c", BAR, before]
+    with (
+        printed.Printed([], float("inf"), lambda: None, labelled, logs=False) as heard,
+        subprocess.Popen(argv, stdout=subprocess.PIPE if labelled else None) as bar,
+    ):
+        if labelled:
+            rank._label(5, bar)
+    assert [line.rank for line in heard.lines] == [5 * labelled] * 3
+    assert all(line.time_s - float(line.text) < 0.7 for line in heard.lines)
 
 
 def test_it_runs_in_a_python_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,8 @@ MOST_KEPT = 5_000_000  # lines
 MOST_BYTES = 1 << 26  # of lines that no pattern matches
 MOST_OTHER = 1 << 12  # bytes of such a line
 LAST = 50
-LABEL = re.compile(r" *(\d+): ?")
+LABEL = re.compile(r" *(\d+)(?:@(\d+\.\d+))?: ?")
+ENDS = re.compile(rb"[\r\n\b]+")  # of lines; bars go back in place of ending theirs
 DRAIN_S = 2.0
 
 
@@ -42,7 +43,8 @@ class Printed:
     Each line that is kept is also written to the file `aside` at once: if this process is killed,
     no line is lost. All are kept, as far as MOST_BYTES allows: another pattern may be tried on them
     later. Beyond that, only those that match a pattern are kept. Lines that are `labelled` begin
-    with their rank, as `srun --label` writes it: `1: `. `logs`: the job's log gets all.
+    with their rank, as `srun --label` writes it: `1: `; one that came earlier than it ended also
+    says when: `1@1700000000.250: `. `logs`: the job's log gets all.
 
     `lines` are those that are kept, `last` the last ones of all; no line and no log has one of the
     `secrets`. After `quiet_s` without a line, and with `moves` unchanged, this process is told to
@@ -99,7 +101,7 @@ class Printed:
         os.close(self._read)
 
     def _listen(self) -> None:
-        rest, heard, moved, ended_s = b"", time.monotonic(), None, None
+        rest, rest_s, heard, moved, ended_s = b"", 0.0, time.monotonic(), None, None
         while ended_s is None or time.monotonic() - ended_s < DRAIN_S:
             if self._ended.is_set() and ended_s is None:
                 ended_s = time.monotonic()
@@ -117,14 +119,17 @@ class Printed:
             if not piece:
                 break
             self._log(self._without(piece))
-            *lines, rest = re.split(rb"[\r\n\b]+", rest + piece)
-            rest = rest[-MOST_LINE:]
+            # A bar's line was whole when it came, though only its next update ends it.
+            line_s = rest_s if ENDS.match(piece) else at_s
+            *lines, rest = ENDS.split(rest + piece)
+            rest, rest_s = rest[-MOST_LINE:], at_s
             for line in lines:
-                self._take(at_s, line)
+                self._take(line_s, line)
+                line_s = at_s
             with suppress(OSError, ValueError):
                 if self._file is not None:
                     self._file.flush()
-        self._take(time.time(), rest)
+        self._take(rest_s, rest)
         with suppress(OSError, ValueError):
             if self._file is not None:
                 self._file.close()
@@ -149,6 +154,7 @@ class Printed:
         text, rank = self._hide(line[:MOST_LINE]).decode(errors="replace"), 0
         if self.labelled and (label := LABEL.match(text)):
             text, rank = text[label.end() :], int(label[1])
+            at_s = float(label[2] or at_s)
         if text.strip():
             self.last.append(text)
             if len(self.lines) < MOST_KEPT and (text := self._worth_keeping(text)):

@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from itertools import chain, repeat
 from pathlib import Path
 
 from ddlbench import patches
@@ -41,6 +42,7 @@ HOOKS = (
 POLL_S = 0.1
 DRAIN_S = 2.0
 MOST_LINE = 1 << 16  # bytes
+MOST_HELD_S = 0.01  # a line that ends later than it came says when it came
 _writing = threading.Lock()
 
 
@@ -93,15 +95,27 @@ def _start(partial: Path, workers: int, port: int) -> int:
 
 
 def _label(rank: int, process: subprocess.Popen[bytes]) -> None:
-    """Copy what a rank prints, each line with its rank before it, as `srun --label` does."""
+    """Copy what a rank prints, each line with its rank before it, as `srun --label` does.
+
+    A bar's line ends when its next update begins, and may not be copied before: other ranks print
+    into the same pipe. So its label also has the time when it came.
+    """
     assert process.stdout is not None
-    rest = b""
+    rest, rest_s, label = b"", 0.0, b"%d: " % rank
     while piece := os.read(process.stdout.fileno(), 1 << 16):
+        now_s = time.time()
+        held = rest and piece[:1] in b"\r\n\b" and now_s - rest_s > MOST_HELD_S
+        labels = chain([_dated(rank, rest_s) if held else label], repeat(label))
         *lines, rest = re.split(rb"[\r\n\b]", rest + piece)
-        rest = rest[-MOST_LINE:]
-        if lines:
-            _write(b"".join(b"%d: %s\n" % (rank, line[:MOST_LINE]) for line in lines))
-    _write(b"%d: %s\n" % (rank, rest) if rest else b"")
+        rest, rest_s = rest[-MOST_LINE:], now_s
+        pairs = zip(labels, lines, strict=False)
+        _write(b"".join(before + line[:MOST_LINE] + b"\n" for before, line in pairs))
+    _write(_dated(rank, rest_s) + rest + b"\n" if rest else b"")
+
+
+def _dated(rank: int, at_s: float) -> bytes:
+    """Return the label of a line that came at this time [s since 1970]."""
+    return b"%d@%.3f: " % (rank, at_s)
 
 
 def _write(data: bytes) -> None:
