@@ -497,6 +497,19 @@ def test_times_of_a_table_since_its_start_are_dated_by_the_file(tmp_path: Path) 
     assert read("table", of).began_s == 1.8e9 - 2.0
 
 
+def test_how_long_a_step_took_is_no_clock(tmp_path: Path) -> None:
+    """Detectron2 and mmcv write it as `time`. Times that go back once are of a run that went on."""
+    of = source(tmp_path, [], reads="table")
+    rows = [{"iteration": 20 * n, "time": 0.34 + n % 3 / 100, "loss": 2.5} for n in range(1, 40)]
+    path = of.folder / "metrics.json"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    with refuses(UnreadError, "metrics.json", "time", "columns.time", 13, 39):
+        read("table", of)
+    again = [{"step": n, "time": n % 30, "loss": 2.5} for n in range(60)]
+    path.write_text("\n".join(map(json.dumps, again)))
+    assert len(taken(read("table", of))) == 59
+
+
 @pytest.mark.parametrize(("rate", "agrees"), [(8.0, True), (11.0, False)])
 def test_a_rate_in_a_table_proves_or_denies(tmp_path: Path, rate: float, agrees: bool) -> None:
     """Of 8 samples a step, a step a second."""

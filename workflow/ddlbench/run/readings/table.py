@@ -36,6 +36,7 @@ from ddlbench.run.readings._proof import counted_samples, per_step
 from ddlbench.run.readings._step_numbers import epoch_steps, steps_per_number
 
 FEWEST_ROWS = 3  # that grow, of a running total
+MOST_BACK = 0.05  # of the rows: more with a time before that of the row above show no clock
 SINCE_START_S = 1e8  # times below are no dates: seconds since the program's start, not since 1970
 FILES = ("*.csv", "*.jsonl", "*.json")
 TIME = "time"
@@ -106,6 +107,7 @@ def read(source: Output) -> Reading:
         raise UnreadError(f"{path.name}: column {columns[counter]!r}: {wrong}")
     if not points:
         raise UnreadError(f"{path.name}: {len(rows)} rows, and none with a step and a time")
+    _check_clock(path, points, columns[TIME])
     evaluations = as_fractions(evaluations, program.top1_in)
     run = reading(
         source,
@@ -214,6 +216,17 @@ def _start_s(path: Path, times_s: Iterable[float | None]) -> float:
     """
     last_s = max((time_s for time_s in times_s if time_s is not None), default=0.0)
     return path.stat().st_mtime - last_s if last_s < SINCE_START_S else 0.0
+
+
+def _check_clock(path: Path, points: Sequence[StepEnd], column: str) -> None:
+    """Raise UnreadError if times go back so often that they are no clock's."""
+    back = sum(b.time_s < a.time_s for a, b in itertools.pairwise(points))
+    if back > MOST_BACK * len(points):
+        raise UnreadError(
+            f"{path.name}: column {column!r} (columns.{TIME}) falls in {back} of {len(points)} rows:"
+            " it is not when a row was written, but perhaps how long something took. Name another"
+            " column, or let it write the time"
+        )
 
 
 def _check_samples(path: Path, rows: Iterable[Row], columns: Mapping[str, str]) -> None:
