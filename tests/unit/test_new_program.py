@@ -3,6 +3,7 @@ the program does.
 """
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -252,6 +253,34 @@ def test_a_pattern_is_found_for_what_many_programs_print(
 
 
 @pytest.mark.parametrize(
+    ("line", "loss"),
+    [
+        ("step {n}, time {s}s, loss {total}", 1.5),
+        ("step {n}, elapsed {s}, loss {total}", 1.5),
+        ("step {n} | {s} sec | loss {total}", 1.5),
+        ("iter {n} loss_rpn_cls: {part}, loss_rpn_box: {part}, loss: {total}", 1.5),
+        ("iteration {n} | load_balancing_loss: {part} | lm loss: {total} | loss scale: 1.0", 1.5),
+        ("step {n} val loss {part} train loss {total}", 1.5),
+        ("timestep {n} loss_actor {part} loss_critic {total}", None),  # nobody says which
+    ],
+)
+def test_a_pattern_takes_no_time_for_a_count_and_no_part_for_the_loss(
+    tmp_path: Path, line: str, loss: float | None
+) -> None:
+    """Steps of 1.7 s; the seconds since the start are whole numbers."""
+    texts = [line.format(n=n, s=round(1.7 * n), total=1.5, part=0.25) for n in range(1, 30)]
+    told = [Line(1000 + 1.7 * n, text) for n, text in enumerate(texts)]
+    run = replace(spec(tmp_path, patterns=()), global_batch=8)
+    output = Output(run, tmp_path, tmp_path, told, texts)
+    one = candidates.chosen(found := candidates.candidates(output))
+    assert one, found
+    assert (one.unit, one.steps) == ("step", 28)
+    match = re.search(one.keys["lines"], texts[-1])
+    assert match and match["step"] == "29"
+    assert match.groupdict().get("loss") == (None if loss is None else "1.5")
+
+
+@pytest.mark.parametrize(
     "rate", ["16.0/s (12.1/s)", "16.0/sec", "16.0 tokens/s", "16.0 imgs per second"]
 )
 def test_a_rate_that_it_prints_is_part_of_the_pattern(tmp_path: Path, rate: str) -> None:
@@ -433,7 +462,7 @@ def test_a_trial_says_what_was_read(config: Path, capfd: pytest.CaptureFixture[s
     assert missing(said, "ddlbench new study", "--program train") == []
     assert "read, not proved" in said and "Nothing confirms" in said
     written_now = load_program("train", config / "programs").programs()[0].patterns
-    assert written_now == (r"\bstep\s*(?P<step>[\d,]+).*?\bloss\s*(?P<loss>[-+\w.]+)",)
+    assert written_now == (r"\bstep\s*(?P<step>\d+(?:,\d{3})*).*?\bloss\s*(?P<loss>[-+\w.]+)",)
 
 
 def test_a_trial_is_read_again_where_only_its_reading_is_changed(

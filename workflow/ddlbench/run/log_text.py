@@ -176,6 +176,11 @@ SAMPLES = re.compile(
     re.I,
 )
 EPOCHS = re.compile(r"(?:^|[^a-z])(?:epoch|ep)s?$", re.I)
+VALIDATION = re.compile(r"(?<![a-z])(val|eval|test)", re.I)
+# The loss that is trained on, beside parts of it such as `loss_cls` and `load_balancing_loss`.
+TOTAL_LOSS = re.compile(
+    r"(^|[/ -])(train(ing)?.?)?(total.?)?loss(.?(train|training|total))?(_?step)?$", re.I
+)
 
 WORKER = r"(?:gpu|cpu|npu|xpu|tpu|rank|device|worker|process|chip|accelerator)s?"
 OF_ONE = re.compile(rf"[^\d\n]{{0,30}}?(?:/|\bper[ _-]?){WORKER}\b", re.I)
@@ -318,7 +323,7 @@ def seconds_of_a_step(texts: Iterable[str]) -> list[tuple[str, list[float | None
     return [(name, series + [None] * (count - len(series))) for name, series in found.items()]
 
 
-TIMED = re.compile(r"time|\(t\)|elapsed|duration|dt\b|latency", re.I)
+TIMED = re.compile(r"time(?![_ -]?steps?\b)|\(t\)|elapsed|duration|dt\b|latency", re.I)
 NOT_A_STEP = re.compile(r"data|load|remaining|eta|total|epoch|forward|backward|valid|eval", re.I)
 
 

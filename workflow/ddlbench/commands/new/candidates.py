@@ -27,7 +27,9 @@ LEAST = 4  # lines of a kind
 FEWEST_RATES = 2  # lines with a rate, where these are no lines with a count
 MOST_RATES = 2  # patterns of such lines that are tried
 MOST_TAIL = 40  # characters before a number that its pattern holds
-NUMBER, VALUE = r"[\d,]+", r"[-+\w.]+"
+NUMBER, VALUE = r"\d+(?:,\d{3})*", r"[-+\w.]+"
+LOSS = re.compile(r"loss(?!.?scale)", re.I)
+OF_TIME = re.compile(r"\s*(?:ms|s|secs?|seconds?|min|minutes?|h|hours?)\b", re.I)
 # A rate of any word counts samples, unless the word is one of these.
 NO_SAMPLE = (
     r"(?:it|iters?|iterations?|steps?|(?:mini_?)?batch(?:es)?|updates?|epochs?|ms|s|secs?"
@@ -129,17 +131,14 @@ def chosen(found: Sequence[Candidate]) -> Candidate | None:
 def _patterns(texts: Sequence[str], spec: RunSpec) -> Iterator[tuple[str, str]]:
     """Yield patterns for lines of one kind, each with the unit of its count."""
     places = _places(texts)
-    loss = next(
-        (place for place in places if re.search(r"loss", place.label) and not place.whole), None
-    )
-    loss = loss or next((place for place in places if "loss" in place.label), None)
+    loss = _loss(places)
     rate = next((place for place in places if place.is_rate), None)
     epoch = next(
         (place for place in places if place.whole and log_text.EPOCHS.search(place.label)), None
     )
     extra = [(place, group) for place, group in ((loss, "loss"), (rate, "samples_per_s")) if place]
     for place in places:
-        if not place.whole or not place.grows or place is loss or place is rate:
+        if not place.whole or not place.grows or place is loss or place is rate or place.is_time:
             continue
         units = ["epoch"] if place is epoch else ["step", "seen", "seen_all"]
         if spec.workers == 1 and "seen_all" in units:
@@ -152,6 +151,16 @@ def _patterns(texts: Sequence[str], spec: RunSpec) -> Iterator[tuple[str, str]]:
                 pattern = _joined(texts, some)
                 if pattern:
                     yield pattern, unit
+
+
+def _loss(places: Sequence[Place]) -> Place | None:
+    """Return the loss of training; of several the total, None where none is called so."""
+    losses = [place for place in places if LOSS.search(place.label)]
+    losses = [place for place in losses if not log_text.VALIDATION.search(place.label)]
+    losses = [place for place in losses if not place.whole] or losses
+    if len(losses) > 1:
+        losses = [place for place in losses if log_text.TOTAL_LOSS.search(place.label)]
+    return losses[0] if losses else None
 
 
 def _rates(texts: Sequence[str]) -> list[str]:
@@ -183,6 +192,11 @@ class Place:
     def is_rate(self) -> bool:
         """Return whether words beside it say a rate of samples."""
         return bool(RATE.match(self.behind) or RATE_BEFORE.search(self.label))
+
+    @property
+    def is_time(self) -> bool:
+        """Return whether words beside it say a time."""
+        return bool(log_text.TIMED.search(self.label) or OF_TIME.match(self.behind))
 
     @property
     def rate_unit(self) -> str:
@@ -232,7 +246,7 @@ def _with_units(
         if part is None:
             return None
         if place.total and group in ("step", "seen", "seen_all"):
-            part += r"\s*/\s*(?P<of>[\d,]+)"
+            part += rf"\s*/\s*(?P<of>{NUMBER})"
         part += place.rate_unit if units and group == "samples_per_s" else ""
         parts.append(part)
         floors = [span[1] for span in place.spans]
@@ -247,8 +261,22 @@ def _located(
     lines, looked for from `floors` on.
     """
     start, bare = place.spans[0][0], None
+
+    def finds(pattern: str) -> bool:
+        found = [
+            re.compile(pattern).search(text, floor)
+            for text, floor in zip(texts, floors, strict=True)
+        ]
+        return all(
+            one is not None
+            and one.start(group) == span[0]
+            and (kind == VALUE or one.end(group) == span[1])
+            for one, span in zip(found, place.spans, strict=True)
+        )
+
     if all(span[0] == 0 for span in place.spans):  # lines that begin with it
-        return f"^(?P<{group}>{kind})"
+        pattern = f"^(?P<{group}>{kind})"
+        return pattern if finds(pattern) else None
     before = texts[0][max(floors[0], start - MOST_TAIL) : start]
     for size in range(1, len(before) + 1):
         tail = before[-size:]
@@ -256,14 +284,7 @@ def _located(
             continue
         text = rf"\b{_general(tail)}" if tail[0].isalnum() else _general(tail)
         pattern = f"{text}(?P<{group}>{kind})"
-        found = [
-            re.compile(pattern).search(text, floor)
-            for text, floor in zip(texts, floors, strict=True)
-        ]
-        if all(
-            one and one.start(group) == span[0]
-            for one, span in zip(found, place.spans, strict=True)
-        ):
+        if finds(pattern):
             if re.search("[A-Za-z]", tail):
                 return pattern
             bare = bare or pattern

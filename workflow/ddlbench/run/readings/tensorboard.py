@@ -15,6 +15,7 @@ from typing import Any
 
 from ddlbench.core.program import Program
 from ddlbench.core.spec import RunSpec
+from ddlbench.run import log_text
 from ddlbench.run.readings import (
     Evaluation,
     Output,
@@ -35,11 +36,6 @@ WANTED = (  # what a curve is for, whether it is of validation, what its name ho
     ("top1", True, r"acc|top.?1"),
     ("eval_loss", True, "loss"),
 )
-TOTAL = re.compile(
-    r"(^|[/_-])(total.?loss|loss|train.?loss|loss.?train|training.?loss|loss.?total)(_?step)?$",
-    re.I,
-)
-VALIDATION = re.compile(r"(?<![a-z])(val|eval|test)", re.I)
 Curve = tuple[str, bool]  # its name, and whether it is of validation
 
 
@@ -58,9 +54,9 @@ def read(source: Output) -> Reading:
     for path in sorted({source.newest(EVENTS), *source.files(EVENTS)}):
         below = str(path.parent.relative_to(source.folder.parent))
         for one in scalars(path):
-            curves.setdefault((one.tag, bool(VALIDATION.search(f"{below}/{one.tag}"))), []).append(
-                one
-            )
+            curves.setdefault(
+                (one.tag, bool(log_text.VALIDATION.search(f"{below}/{one.tag}"))), []
+            ).append(one)
     for curve in curves.values():
         curve.sort(key=lambda one: one.wall_time)
     tags = {
@@ -117,7 +113,7 @@ def _curve(
     ]
     fit = [curve for curve in fit if name != "loss" or len(curves[curve]) > 1]
     if len(fit) > 1 and name in ("loss", "eval_loss"):
-        fit = [curve for curve in fit if TOTAL.search(curve[0])] or fit
+        fit = [curve for curve in fit if log_text.TOTAL_LOSS.search(curve[0])] or fit
     total = [curve for curve in fit if "total" in curve[0].lower()]
     fit = total if len(fit) > 1 and len(total) == 1 else fit
     if len(fit) > 1 and name == "loss":
