@@ -4,6 +4,7 @@ the recorder.
 
 import json
 import os
+import re
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -144,6 +145,9 @@ TEXTS = [
     "12.5ms",
     "1.5 ktok/s",
     "1.5k,",
+    "0,898",
+    "2.9,314",
+    "1234,567",
     "12 Batches",
     "3,",
     "loss",
@@ -160,6 +164,9 @@ VALUES = [
     12.5,
     1500.0,
     1500.0,
+    None,
+    None,
+    None,
     12.0,
     None,
     None,
@@ -170,6 +177,38 @@ VALUES = [
 @pytest.mark.parametrize(("text", "value"), [*zip(TEXTS, VALUES, strict=True)])
 def test_numbers_as_people_print_them(text: str, value: float | None) -> None:
     assert log_text.number(text) == (pytest.approx(value) if value is not None else None)
+
+
+CSV_LINE = r"^(?P<step>\d+),\d+,(?P<loss>[\d.]+)$"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "values"),
+    [
+        (CSV_LINE, "5,312,2.301", {"step": 5, "loss": 2.301}),
+        (CSV_LINE, "5312,8,2.301", {"step": 5312, "loss": 2.301}),
+        (r"^(?P<step>\d+).* (?P<loss>\S+)$", "5,312,408,x 2.5", {"step": 5312408, "loss": 2.5}),
+        (r"^(?P<step>\d+)", "5,312,2.301", {"step": 5}),
+        (r"^(?P<step>\d+)", "1234,567", {"step": 1234}),
+        (r"\[(?P<epoch>\d+),(?P<step>\d+)\]", "[1,100] loss 2.5", {"epoch": 1, "step": 100}),
+        (r"^\d+,(?P<loss>[\d.]+),(?P<step>\d+)$", "1,2.9,314", {"loss": 2.9, "step": 314}),
+        (r"loss: (?P<loss>[\d.]+)", "loss: 0,898", {"loss": None}),
+        (r"loss: (?P<loss>\S+)", "loss: 0,898", {"loss": None}),
+        (
+            r"step (?P<step>\d+).*loss (?P<loss>\S+)",
+            "step 1,000, loss 2",
+            {"step": 1000, "loss": 2},
+        ),
+        (r"step (?P<step>\d+),", "step 1,000, loss 2", {"step": 1000}),
+        (r"(?P<seen>\d+) of (?P<of>\d+)", "seen 2 of 60,000", {"seen": 2, "of": 60000}),
+    ],
+)
+def test_a_comma_separates_thousands_where_the_pattern_matches_without_it(
+    pattern: str, text: str, values: dict[str, float | None]
+) -> None:
+    found = log_text.find(re.compile(pattern), text)
+    assert found is not None
+    assert found.values == values
 
 
 def test_numbers_that_count_nothing_are_passed_over(tmp_path: Path) -> None:

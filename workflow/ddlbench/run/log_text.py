@@ -27,12 +27,14 @@ ROUNDED = {
     **dict.fromkeys(("step", "seen", "seen_all", "of"), re.compile(PREFIX)),
     **dict.fromkeys(("samples", "samples_per_s"), re.compile(rf" ?{PREFIX}")),
 }
-THOUSANDS = re.compile(r"(?<=\d)[,_' ](?=\d{3})")
+SEPARATORS = re.compile(r"[,_' ]")
+GROUPED = re.compile(r"[-+]?[1-9]\d{0,2}(?:[,_' ]\d{3})+(?:\.\d*)?(?:[eE][-+]?\d+)?")
+BEFORE = re.compile(r"[-+]?(?:0|[1-9]\d{0,2}(?:[,_']\d{3})*)")  # what thousands follow
 NOT_FINITE = re.compile(r"[-+]?\b(?:nan|inf|infinity)\b", re.I)
 NEGATIVE = re.compile(r"(?<![\w.\-+])-(?:\d[\d,_']*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
-SEPARATED = re.compile(r"(?<![\w.,])\d{1,3}(?:[,_']\d{3})+(?![\d,])")
+SEPARATED = re.compile(r"(?<![\w.,])[1-9]\d{0,2}(?:[,_']\d{3})+(?![\d,])")
 SIGN = re.compile(r"(?:^|[\s=:(\[{,|])([-+])$")
-BEHIND = re.compile(r"(?:[,_']\d{3})+(?!\d)(?:\.\d+)?(?:[eE][-+]?\d+)?|\.?\d*(?:[eE][-+]?\d+)?")
+BEHIND = re.compile(r"(?:[,_']\d{3})+(?!\d|,\d)(?:\.\d+)?(?:[eE][-+]?\d+)?|\.?\d*(?:[eE][-+]?\d+)?")
 STAND_IN = "90000{:04d}.0"  # stands where a pattern that knows digits only would not match
 MOST_STAND_INS = 9999
 
@@ -53,13 +55,13 @@ def pieces(text: str) -> list[str]:
 
 def number(text: str | None) -> float | None:
     """Return a number as people print it: with thousands separators, and a unit such as k, M or %.
-    None of else.
+    None of else: the comma of `0,898` separates no thousands.
     """
     found = NUMBER.fullmatch(text.strip()) if text else None
-    if not found:
+    if not found or (SEPARATORS.search(found[1]) and not GROUPED.fullmatch(found[1])):
         return None
     try:
-        return float(THOUSANDS.sub("", found[1])) * UNITS[found[2]]
+        return float(SEPARATORS.sub("", found[1])) * UNITS[found[2]]
     except (ValueError, KeyError):
         return None
 
@@ -107,17 +109,15 @@ def find(pattern: re.Pattern[str], text: str) -> Found | None:
         text = other
     if match is None:
         return None
-    said = {
-        name: _whole(text, match, name) for name in match.groupdict() if match[name] is not None
-    }
+    there = [name for name in match.groupdict() if match[name] is not None]
+    rests = {name: _rest(text, match, name) for name in there}
+    said = {name: _signed(text, match, name) + rests[name] for name in there}
     for name, one in said.items():
         said[name] = next(
             (real for digits, real in stood.items() if one.startswith(digits[:-2])), one
         )
     values = {name: number(one) for name, one in said.items()}
-    spans = {
-        name: (match.start(name), match.end(name) + len(_rest(text, match, name))) for name in said
-    }
+    spans = {name: (match.start(name), match.end(name) + len(rests[name])) for name in there}
     return Found(text, values, said, spans)
 
 
@@ -138,30 +138,36 @@ def _stand_ins(text: str, stood: dict[str, str]) -> str:
     )
 
 
-def _whole(text: str, match: re.Match[str], name: str) -> str:
-    """Return the complete number of which a group may match only a part: `1,000` for `1`; also a
-    loss's sign.
-    """
-    start, _ = match.span(name)
-    said = match[name] + _rest(text, match, name)
-    if name in ("loss", "eval_loss") and said[:1].isdigit() and (sign := SIGN.search(text[:start])):
-        said = sign[1] + said
+def _signed(text: str, match: re.Match[str], name: str) -> str:
+    """Return what a group matched, with the sign before it if it is a loss."""
+    said = match[name]
+    if name in ("loss", "eval_loss") and said[:1].isdigit():
+        sign = SIGN.search(text[: match.start(name)])
+        said = sign[1] + said if sign else said
     return said
 
 
 def _rest(text: str, match: re.Match[str], name: str) -> str:
-    """Return what of a number stands behind the group that should hold all of it."""
+    """Return what of a number stands behind the group that should hold all of it: `,000` of
+    `1,000`.
+    """
     if not match[name][-1:].isdigit():
         return ""
-    behind = BEHIND.match(text, match.end(name))
+    start, end = match.span(name)
+    behind = BEHIND.match(text, end)
     rest = behind[0] if behind else ""
-    prefix = ROUNDED[name].match(text, match.end(name) + len(rest)) if name in ROUNDED else None
+    if SEPARATORS.match(rest):
+        # The pattern may need the comma for something else, as in lines of CSV or in `[1,100]`.
+        joined = text[:end] + SEPARATORS.sub("", rest) + text[end + len(rest) :]
+        other = match.re.search(joined) if BEFORE.fullmatch(match[name]) else None
+        rest = rest if other and other.start(name) == start else ""
+    prefix = ROUNDED[name].match(text, end + len(rest)) if name in ROUNDED else None
     return rest + (prefix[0] if prefix else "")
 
 
 # What stands before a number in a line, as words: `global batch size:  1024`.
 TOKEN = re.compile(
-    r"(?<![\w.])[-+]?(?:\d{1,3}(?:[,_']\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\d]|\.\d|:\d)(?<!\d:\d\d)"
+    r"(?<![\w.])[-+]?(?:[1-9]\d{0,2}(?:[,_']\d{3})+(?!\d|,\d)|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\d]|\.\d|:\d)(?<!\d:\d\d)"
 )
 LABEL = re.compile(r"([A-Za-z_](?:[A-Za-z_()/ .-]*[A-Za-z_)])?)[^A-Za-z0-9]{0,8}$")
 TOTAL = re.compile(rf"\s*(?:/|[oO][fF])\s*(\d[\d,_']*(?:\.\d+)?{PREFIX}?)")
