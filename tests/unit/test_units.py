@@ -307,6 +307,33 @@ def test_rates_that_vary_are_compared_as_samples_over_time(tmp_path: Path) -> No
     assert made.remarks["printed_rate"]["printed_per_s"] == pytest.approx(rate(made))  # type: ignore[index]
 
 
+@pytest.mark.parametrize("validated", [10, 30])  # as many as there are steps, or more
+@pytest.mark.parametrize("words", ["Validation", "Epoch 1 | Test", "Eval DataLoader 0"])
+def test_bars_of_a_validation_are_no_steps_whatever_they_count_to(
+    tmp_path: Path, words: str, validated: int
+) -> None:
+    """Epochs of 10 steps of 1 s, and of a validation of batches of 0.2 s."""
+    printed, now = [], 0.0
+    for _ in range(4):
+        for name, count, took_s in (("Training", 10, 1.0), (words, validated, 0.2)):
+            for n in range(1, count + 1):
+                now += took_s
+                printed.append((now, f"{name}: {100 * n // count}%|##5 | {n}/{count} [00:01"))
+    made = read(tmp_path, printed, r"(?P<step>\d+)/(?P<of>\d+) \[")
+    assert (steps(made), rate(made)) == (39, pytest.approx(8.0))
+
+
+def test_a_bar_that_shows_a_value_of_a_validation_is_of_training(tmp_path: Path) -> None:
+    """From the second epoch on."""
+    texts = [
+        f"Epoch {e}{f', val_loss 0.{e}' if e else ''}: {n}0%|#5 | {n}/10 [00:01"
+        for e in range(3)
+        for n in range(1, 11)
+    ]
+    made = read(tmp_path, every(1.0, texts), r"(?P<step>\d+)/(?P<of>\d+) \[")
+    assert (steps(made), rate(made)) == (29, pytest.approx(8.0))
+
+
 def test_one_epoch_of_the_declared_size_is_a_proof(tmp_path: Path) -> None:
     texts = [f"Epoch: 1 [{80 * n}/800 ({n}0%)] Loss: 1.5" for n in range(10)]
     pattern = r"Epoch: (?P<epoch>\d+) \[(?P<seen>\d+)/(?P<of>\d+)"

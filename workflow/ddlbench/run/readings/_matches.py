@@ -18,6 +18,13 @@ from ddlbench.run import log_text
 from ddlbench.run.readings._values import Line, UnreadError
 
 MOST_ROUNDED = 0.025  # of all that is counted: more makes a rate wrong
+# Words of lines that programs print when they do something else than train.
+ELSE = re.compile(
+    r"(?<![a-z])(?:val(?:id(?:ation|at(?:e|ed|ing))?)?|eval(?:uation|uat(?:e|ed|ing))?|test(?:ing)?"
+    r"|checkpoint(?:s|ing|ed)?|ckpts?|sav(?:e|ed|ing))(?![a-z])",
+    re.I,
+)
+VALUE = re.compile(r"\d\.\d")  # of such a word: a line of training may say `val_loss 0.5`, too
 
 
 @dataclass
@@ -65,8 +72,14 @@ def of_steps(found: Sequence[Match], program: Program) -> list[Match]:
 
 
 def is_of_else(match: Match) -> bool:
-    """Return whether the line is of something else than training."""
-    return bool({"top1", "eval_loss", "pause"} & {*match.found.said})
+    """Return whether the line is of something else than training: by a group, or by words before
+    its count (`Validation: 30%|##  | 9/30`).
+    """
+    if {"top1", "eval_loss", "pause"} & {*match.found.said}:
+        return True
+    start, _ = match.found.spans.get(counter_of(match) or "loss", (0, 0))
+    before = match.found.text[:start]
+    return any(not VALUE.search(before, word.end()) for word in ELSE.finditer(before))
 
 
 def counter_of(match: Match) -> str | None:

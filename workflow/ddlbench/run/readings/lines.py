@@ -29,12 +29,6 @@ from ddlbench.run.readings import (
 from ddlbench.run.readings._matches import Match
 
 EVERY_LINE = re.compile("")
-# Words of lines that programs print when they do something else than train.
-ELSE = re.compile(
-    r"(?<![a-z])(?:val(?:id(?:ation|at(?:e|ed|ing))?)?|eval(?:uation|uat(?:e|ed|ing))?|test(?:ing)?"
-    r"|checkpoint(?:s|ing|ed)?|ckpts?|sav(?:e|ed|ing))(?![a-z])",
-    re.I,
-)
 
 
 def wanted(spec: RunSpec) -> list[re.Pattern[str]]:
@@ -156,7 +150,9 @@ def _hints(lines: Sequence[Line], of_steps: Sequence[Match]) -> list[float]:
     return sorted(
         line.time_s
         for line in lines
-        if line.rank == rank and id(line) not in counted and ELSE.search(log_text.plain(line.text))
+        if line.rank == rank
+        and id(line) not in counted
+        and _matches.ELSE.search(log_text.plain(line.text))
     )
 
 
