@@ -363,6 +363,33 @@ def test_a_trainers_state_of_few_samples_printed_twice_and_saved_early(
     assert made.proof.proved is (saved == 6)
 
 
+@pytest.mark.parametrize("printed", [True, False])
+def test_a_trainers_validation_lies_between_the_steps_where_it_was(
+    tmp_path: Path, printed: bool
+) -> None:
+    """Each 25 steps, of which each 10th has a loss: 8 samples a step of 0.1 s, and 3 s."""
+    log: list[dict[str, float]] = []
+    lines, now = [], 1000.0
+    for step in range(1, 121):
+        now += 0.1
+        entry = {"step": step, "epoch": round(step / 40, 2)}
+        if step % 10 == 0:
+            log.append({"loss": 9.0 - step / 100, **entry})
+            lines.append(Line(now, f"{{'loss': {log[-1]['loss']}, 'epoch': {entry['epoch']}}}"))
+        if step % 25 == 0:
+            now += 3.0
+            log.append({"eval_loss": 2.0 - step / 100, "eval_accuracy": step / 2.0, **entry})
+            told = f"{{'eval_loss': {log[-1]['eval_loss']}, 'epoch': {entry['epoch']}}}"
+            lines += [Line(now, told)] * printed
+    of = replace(source(tmp_path, [], reads="trainer"), lines=lines)
+    (of.folder / "trainer_state.json").write_text(json.dumps({"log_history": log}))
+    made = read("trainer", of)
+    took_s = sum(row.took_s for row in made.rows if row.rank == 0)
+    assert sum(row.images for row in made.rows) / took_s == pytest.approx(80.0)
+    assert [one.top1 for one in made.evaluations] == pytest.approx([0.125, 0.25, 0.375, 0.5])
+    assert made.remarks["pauses"]["count"] == 4  # type: ignore[index]
+
+
 def test_an_entry_that_was_trained_again_ends_when_it_was_printed_last(tmp_path: Path) -> None:
     """Step 2 was printed at 0.1 s and again, with the same loss, at 0.2 s."""
     log = [{"loss": 4.0 - n, "step": n} for n in range(1, 4)]

@@ -23,18 +23,20 @@ from ddlbench.run.readings import (
     Reading,
     StepEnd,
     UnreadError,
+    as_fractions,
     reading,
     share,
 )
 
 LOSS = re.compile(r"\{'loss': ")
+EVALUATION = re.compile(r"\{'eval_\w+': ")
 NAME = "trainer_state.json"
 FAR = 0.1  # the Trainer rounds, and an epoch's last batch may be smaller
 
 
 def wanted(spec: RunSpec) -> list[re.Pattern[str]]:
     """Return the pattern of what the Trainer prints as it logs."""
-    return [LOSS]
+    return [LOSS, EVALUATION]
 
 
 def read(source: Output) -> Reading:
@@ -45,7 +47,9 @@ def read(source: Output) -> Reading:
     try:
         state = json.loads(read_bytes(path))
         log = [entry for entry in state["log_history"] if "loss" in entry and "step" in entry]
-        evaluated = [entry for entry in state["log_history"] if "eval_loss" in entry]
+        evaluated = [
+            entry for entry in state["log_history"] if "eval_loss" in entry and "step" in entry
+        ]
     except (ValueError, KeyError, TypeError) as error:
         raise UnreadError(f"{path}: cannot be read ({error!r})") from None
     if not log:
@@ -69,12 +73,19 @@ def read(source: Output) -> Reading:
             f"{len(log) - len(stamps)} of {len(log)} entries have no line with the same loss: their"
             " times are means"
         )
-    at = {entry["step"]: stamps[n] for n, entry in enumerate(log) if n in stamps}
-    last_s = max(stamps.values())
+    program = source.spec.program
+    assert program is not None
+    told = [line for line in source.lines if EVALUATION.search(line.text) and line.rank == first]
+    ended = _matched(evaluated, told)
     evaluations = [
-        Evaluation(at.get(entry["step"], last_s), entry.get("eval_accuracy"), entry["eval_loss"])
-        for entry in evaluated
+        Evaluation(
+            ended[n] if n in ended else _between(points, entry["step"]),
+            entry.get("eval_accuracy"),
+            entry["eval_loss"],
+        )
+        for n, entry in enumerate(evaluated)
     ]
+    evaluations = as_fractions(evaluations, program.top1_in)
     said = _check_batch(source.spec, path, state, per_epoch)
     run = reading(source, points, evaluations, paused_s=[e.time_s for e in evaluations], **said)
     return _smaller_last_batches(run, source.spec, log[0]["step"], state, per_epoch)
@@ -97,6 +108,13 @@ def _matched(log: Sequence[dict[str, Any]], printed: Sequence[Line]) -> dict[int
     return dict(sorted(stamps.items()))
 
 
+def _between(points: Sequence[StepEnd], step: float) -> float:
+    """Return the time between the points around the end of a step [s since 1970]."""
+    before = [point.time_s for point in points if point.step <= step]
+    after = [point.time_s for point in points if point.step > step]
+    return statistics.mean([*before[-1:], *after[:1]])
+
+
 def _entry(text: str) -> dict[str, float]:
     """Return the numbers of a line that the Trainer printed."""
     pairs = re.findall(r"'(\w+)': '?([-+.\deE]+|nan|inf)'?", text)
@@ -111,10 +129,10 @@ def _same(entry: dict[str, Any], line: dict[str, float]) -> bool:
     """Return whether a line says what the entry does, as far as both say it; it may round."""
     shared = [
         name
-        for name in ("loss", "epoch", "grad_norm", "learning_rate")
+        for name in ("loss", "eval_loss", "epoch", "grad_norm", "learning_rate")
         if name in entry and name in line
     ]
-    return "loss" in shared and all(
+    return bool({"loss", "eval_loss"} & {*shared}) and all(
         math.isclose(
             float(entry[name]), line[name], rel_tol=2e-3, abs_tol=6e-3 if name == "epoch" else 1e-12
         )
