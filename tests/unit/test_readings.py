@@ -631,6 +631,21 @@ def test_parts_of_epochs_in_a_table_prove_its_steps(tmp_path: Path) -> None:
     assert read("table", of).proof.proved
 
 
+@pytest.mark.parametrize(("digits", "is_read"), [(2, False), (4, True)])
+def test_rounded_epochs_of_a_table_are_too_coarse(
+    tmp_path: Path, digits: int, is_read: bool
+) -> None:
+    """Rows each 75 of 10 000 steps."""
+    of = source(tmp_path, [], reads="table", steps_per_epoch=10_000)
+    rows = "".join(f"{75 * n / 10_000:.{digits}f},{7.5 * n}\n" for n in range(1, 13))
+    (of.folder / "a.csv").write_text(f"epoch,time\n{rows}")
+    if is_read:
+        assert taken(read("table", of))[-1] == (824, pytest.approx(82.5))
+    else:
+        with refuses(UnreadError, "epoch", "rounded to 100", 800):
+            read("table", of)
+
+
 def test_a_row_of_a_whole_epoch_asks_for_no_steps_of_one(tmp_path: Path) -> None:
     """Its steps are counted by another column."""
     of = source(tmp_path, [], reads="table")

@@ -111,7 +111,7 @@ def test_the_right_group_reads_what_the_wrong_one_refused(tmp_path: Path) -> Non
         (
             {"steps_per_epoch": 50},
             r"epoch (?P<epoch>[\d.]+)",
-            [f"epoch {n / 5}: ok" for n in range(11)],
+            [f"epoch {n / 5:.2f}: ok" for n in range(11)],
             100,
         ),
         (
@@ -129,8 +129,8 @@ def test_the_right_group_reads_what_the_wrong_one_refused(tmp_path: Path) -> Non
         (
             {"steps_per_epoch": 200},
             r"(?P<percent>\d+) percent",
-            [f"{n} percent" for n in (5, 10)],
-            10,
+            [f"{n} percent" for n in (5, 55)],
+            100,
         ),
         (
             {"steps_per_line": 25},
@@ -305,6 +305,24 @@ def test_rates_that_vary_are_compared_as_samples_over_time(tmp_path: Path) -> No
     made = read(tmp_path, printed, r"step (?P<step>\d+): (?P<samples_per_s>\S+) img")
     assert made.proof.proved
     assert made.remarks["printed_rate"]["printed_per_s"] == pytest.approx(rate(made))  # type: ignore[index]
+
+
+@pytest.mark.parametrize(("count", "is_read"), [(12, False), (70, True)])
+@pytest.mark.parametrize(
+    ("form", "pattern"),
+    [("'epoch': {:.2f}", r"'epoch': (?P<epoch>[\d.]+)"), ("{:.0%}|##", r"(?P<percent>\d+%)")],
+)
+def test_rounded_parts_of_epochs_are_too_coarse_where_few_of_them_are_read(
+    tmp_path: Path, form: str, pattern: str, count: int, is_read: bool
+) -> None:
+    """Hugging Face rounds to 0.01 epochs: 100 of 10 000 steps; a line each 75 steps of 0.1 s."""
+    printed = every(7.5, [form.format(75 * n / 10_000) for n in range(1, count + 1)])
+    if is_read:
+        made = read(tmp_path, printed, pattern, steps_per_epoch=10_000)
+        assert rate(made) == pytest.approx(80.0, rel=0.05)
+    else:
+        with refuses(UnreadError, "rounded to 100", 800):
+            read(tmp_path, printed, pattern, steps_per_epoch=10_000)
 
 
 @pytest.mark.parametrize("validated", [10, 30])  # as many as there are steps, or more

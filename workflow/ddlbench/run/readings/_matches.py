@@ -139,13 +139,22 @@ def batch_of(name: str, spec: RunSpec) -> int:
     return spec.global_batch if name == "seen_all" else spec.batch_per_worker
 
 
-def too_coarse(counts: Sequence[float], said: Sequence[str]) -> str | None:
-    """Return why counts that are rounded to thousands or millions tell no rate; None if they do."""
-    apart = max((log_text.resolution(text) for text in said), default=0.0)
-    grown = sum(b - a for a, b in itertools.pairwise(counts) if b > a)
+def too_coarse(
+    counts: Sequence[float], said: Sequence[str], of_one: float | None = None
+) -> str | None:
+    """Return why counts that are rounded tell no rate; None if they do.
+
+    Steps and samples may be rounded to thousands or millions. Of epochs and percents `of_one` is
+    how many steps one of them has; they are rounded to the most decimals that they show, as 0.5
+    may be 0.50.
+    """
+    rounded = [log_text.resolution(text) for text in said]
+    apart = max(rounded, default=0.0) if of_one is None else min(rounded, default=0.0) * of_one
+    grown = sum(b - a for a, b in itertools.pairwise(counts) if b > a) * (of_one or 1)
     if apart <= 1 or apart <= MOST_ROUNDED * grown:
         return None
+    unit = "" if of_one is None else " steps"
     return (
-        f"its numbers are rounded to {apart:g} ({said[-1].strip()!r}), and count to {grown:g} in"
-        " all: too coarse for a rate. Let it print whole numbers, or run longer"
+        f"its numbers are rounded to {apart:g}{unit} ({said[-1].strip()!r}), and count to"
+        f" {grown:g}{unit} in all: too coarse for a rate. Let it print more digits, or run longer"
     )

@@ -145,6 +145,20 @@ def steps_per_number(program: Program) -> float:
     return (program.steps_per_line or 1) / (program.parts_per_step or 1)
 
 
+def steps_of_one(
+    name: str, values: Sequence[float], said: str, spec: RunSpec, program: Program
+) -> float | None:
+    """Return how many steps one epoch or one percent has; None of numbers that are never rounded,
+    such as those of whole epochs. A number that is said with a percent sign is a part of 1.
+    """
+    per_epoch = epoch_steps(spec, program)
+    if per_epoch is None or name not in ("epoch", "percent"):
+        return None
+    if name == "percent":
+        return per_epoch if said.strip().endswith("%") else per_epoch / 100
+    return None if all(value.is_integer() for value in values) else per_epoch
+
+
 def epoch_steps(spec: RunSpec, program: Program) -> int | None:
     """Return the steps of an epoch as the program's file says them, or its samples of one."""
     if program.steps_per_epoch:

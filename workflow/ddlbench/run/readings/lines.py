@@ -118,24 +118,26 @@ def _check_units(of_steps: Sequence[Match], spec: RunSpec, program: Program) -> 
     for pattern in dict.fromkeys(match.pattern for match in of_steps):
         matches = [match for match in of_steps if match.pattern == pattern]
         name = _matches.counter_of(matches[0])
-        if name is None or (not program.steps_per_line and name == "epoch"):
+        if name is None:
             continue
         of_name = [match for match in matches if match.value(name) is not None]
-        wrong = _proof.wrong_unit(
-            name,
-            [match.value(name) or 0.0 for match in of_name],
-            [match.found.text for match in of_name],
-            [match.found.spans[name] for match in of_name],
-            spec.global_batch,
-            spec.batch_per_worker,
-            parts=program.parts_per_step,
-            steps_per_epoch=program.steps_per_epoch,
-            rounded=any(_matches.is_rounded(match, name) for match in of_name),
-        )
-        wrong = wrong or _matches.too_coarse(
-            [match.value(name) or 0.0 for match in of_name],
-            [match.found.said[name] for match in of_name],
-        )
+        values = [match.value(name) or 0.0 for match in of_name]
+        said = [match.found.said[name] for match in of_name]
+        wrong = None
+        if program.steps_per_line or name != "epoch":
+            wrong = _proof.wrong_unit(
+                name,
+                values,
+                [match.found.text for match in of_name],
+                [match.found.spans[name] for match in of_name],
+                spec.global_batch,
+                spec.batch_per_worker,
+                parts=program.parts_per_step,
+                steps_per_epoch=program.steps_per_epoch,
+                rounded=any(_matches.is_rounded(match, name) for match in of_name),
+            )
+        of_one = _step_numbers.steps_of_one(name, values, said[0], spec, program)
+        wrong = wrong or _matches.too_coarse(values, said, of_one)
         if wrong:
             raise UnreadError(f"pattern {pattern.pattern!r}: {wrong}")
 

@@ -33,7 +33,7 @@ from ddlbench.run.readings import (
 from ddlbench.run.readings._matches import too_coarse
 from ddlbench.run.readings._printed import as_one_rate
 from ddlbench.run.readings._proof import counted_samples, per_step
-from ddlbench.run.readings._step_numbers import epoch_steps, steps_per_number
+from ddlbench.run.readings._step_numbers import epoch_steps, steps_of_one, steps_per_number
 
 FEWEST_ROWS = 3  # that grow, of a running total
 MOST_BACK = 0.05  # of the rows: more with a time before that of the row above show no clock
@@ -100,10 +100,10 @@ def read(source: Output) -> Reading:
             rates.append(rate)
             seen.append(values)
             counted.append(row)
-    printed = [(row[columns[counter]], value_of(row[columns[counter]])) for row in counted]
-    if wrong := too_coarse(
-        [value for _, value in printed if value is not None], [str(text) for text, _ in printed]
-    ):
+    said = [row[columns[counter]] for row in counted]
+    counts_said = [value_of(one) or 0.0 for one in said]
+    of_one = steps_of_one(counter, counts_said, "", source.spec, program)
+    if wrong := too_coarse(counts_said, [str(one) for one in said], of_one):
         raise UnreadError(f"{path.name}: column {columns[counter]!r}: {wrong}")
     if not points:
         raise UnreadError(f"{path.name}: {len(rows)} rows, and none with a step and a time")
