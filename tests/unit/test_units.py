@@ -341,6 +341,36 @@ def test_bars_of_a_validation_are_no_steps_whatever_they_count_to(
     assert (steps(made), rate(made)) == (39, pytest.approx(8.0))
 
 
+@pytest.mark.parametrize("together", [True, False])
+def test_a_bar_that_counts_batches_of_the_validation_is_refused(
+    tmp_path: Path, together: bool
+) -> None:
+    """As that of Lightning 1: 40 steps of 0.5 s and 10 batches of 0.1 s."""
+    printed, now, total = [], 0.0, 50 if together else 40
+    for epoch in range(3):
+        for n in range(1, 41):
+            now += 0.5
+            printed.append((now, f"Epoch {epoch}:  {2 * n}%|#5 | {n}/{total} [00:01"))
+        for n in range(1, 11):
+            now += 0.1
+            printed.append((now, f"Validating: {10 * n}%|#5  | {n}/10 [00:01"))
+            if together:
+                printed.append((now, f"Epoch {epoch}: 82%|#5 | {40 + n}/{total} [00:01"))
+    pattern = r"Epoch (?P<epoch>\d+):.*\| (?P<step>\d+)/(?P<of>\d+) \["
+    if together:
+        with refuses(UnreadError, 43, "43/50"):
+            read(tmp_path, printed, pattern)
+    else:
+        made = read(tmp_path, printed, pattern)
+        assert (steps(made), rate(made)) == (119, pytest.approx(16.0))
+
+
+def test_where_each_step_is_validated_its_lines_count_alike(tmp_path: Path) -> None:
+    texts = [f"{words} {n}/30 loss 1.5" for n in range(1, 31) for words in ("step", "eval step")]
+    made = read(tmp_path, every(0.5, texts), r"^step (?P<step>\d+)/(?P<of>\d+)")
+    assert steps(made) == 29
+
+
 def test_a_bar_that_shows_a_value_of_a_validation_is_of_training(tmp_path: Path) -> None:
     """From the second epoch on."""
     texts = [

@@ -15,9 +15,11 @@ from ddlbench.core.spec import RunSpec
 from ddlbench.run import log_text
 from ddlbench.run.readings import _matches, _proof
 from ddlbench.run.readings._matches import Match
-from ddlbench.run.readings._values import StepEnd, UnreadError
+from ddlbench.run.readings._values import Line, StepEnd, UnreadError
 
 GLOBAL_BATCH = re.compile(r"(global|total)[ _]batch([ _]size)?$")
+FEWEST_ALONE = 3  # steps between which no batch of a validation is counted
+FEWEST_TOGETHER = 2  # times in a row that steps and batches of a validation grow by the same
 MOST_UNEVEN = 0.01  # of the samples of a step: more shows that a counter counts something else
 
 
@@ -37,6 +39,44 @@ def evidence_of(
     if names in ({"seen"}, {"seen_all"}) and spec.global_batch > 1:
         evidence |= _of_counted_samples(of_steps, points, spec)
     return evidence
+
+
+def check_validation(lines: Sequence[Line], of_steps: Sequence[Match]) -> None:
+    """Raise UnreadError if the steps go on while batches of a validation are counted: bars of
+    Lightning 1 count both.
+
+    Where every line of a step has a count of a validation beside it, this may count the same.
+    """
+    counted = {id(match.line): match for match in of_steps if _matches.total_of(match)}
+    told: list[tuple[Match, float | None]] = []
+    batch: float | None = None
+    for line in lines if counted else ():
+        if id(line) in counted:
+            told.append((counted[id(line)], batch))
+            batch = None
+        elif line.rank == of_steps[0].line.rank:
+            batch = _validated(line) or batch
+    if sum(batch is None for _, batch in told) < FEWEST_ALONE:
+        return
+    together = 0
+    for (before, old), (match, new) in itertools.pairwise(told):
+        steps = (match.value("step") or 0.0) - (before.value("step") or 0.0)
+        grows = old is not None and new is not None and new - old == steps > 0
+        together = together + 1 if grows else 0
+        if together >= FEWEST_TOGETHER:
+            raise UnreadError(
+                f"its steps go on while it validates, to {match.value('step'):g} in"
+                f" {match.found.text.strip()[:120]!r}: they count batches of the validation, too."
+                " Let it print steps of the training alone, or use its logger's file"
+            )
+
+
+def _validated(line: Line) -> float | None:
+    """Return how many batches of a validation a line counts; None of other lines."""
+    text = log_text.plain(line.text)
+    if not _matches.ELSE.search(text):
+        return None
+    return next((token.value for token in log_text.tokens(text) if token.total is not None), None)
 
 
 def _of_other_counters(of_steps: Sequence[Match], points: Sequence[StepEnd]) -> dict[str, Any]:

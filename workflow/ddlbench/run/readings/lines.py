@@ -58,6 +58,7 @@ def read(source: Output) -> Reading:
     found = [match for match in found if first is None or match.line.rank == first]
     of_steps, others_s = _matches.of_training(_matches.of_steps(found, program))
     _check_units(of_steps, source.spec, program)
+    _evidence.check_validation(source.lines, of_steps)
     points = _step_numbers.points_of(of_steps, found, source.spec, program)
     if not points:
         raise UnreadError(_unmatched(source, patterns, program))
