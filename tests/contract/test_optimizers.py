@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from ddlbench.core.recipe import needs_whole_layers
-from ddlbench.patches import torchvision_operators
+from ddlbench.patches import deepspeed_zero, torchvision_operators
 from ddlbench.patches.sgd_momentum import Sgd
 from ddlbench.settings.recipe import load_recipe
 from ddlbench.train import models, optimizers
@@ -320,3 +320,20 @@ def test_gradients_of_fp16_are_clipped_without_their_scale() -> None:
         weights.append(nn.utils.parameters_to_vector(model.parameters()).detach())
     assert not torch.equal(weights[0], nn.utils.parameters_to_vector(net().parameters()))
     torch.testing.assert_close(weights[0], weights[1], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("kernel", "place"), [("fused", "meta"), ("foreach", "cpu")])
+def test_a_count_of_steps_goes_where_the_kernel_counts(kernel: str, place: str) -> None:
+    """Fused AdamW on GPUs takes no count on the host: a run of DeepSpeed's could not go on."""
+    weights = nn.Parameter(torch.zeros(3, device="meta"))
+    optimizer = torch.optim.AdamW([weights], lr=0.1, foreach=True)
+    optimizer.param_groups[0] |= {"fused": False, "foreach": False} | {kernel: True}
+    state = {"step": torch.tensor(7.0), "exp_avg": torch.ones(3), "exp_avg_sq": torch.ones(3)}
+    group = {k: v for k, v in optimizer.param_groups[0].items() if k != "params"}
+    deepspeed_zero.load_optimizer_state(optimizer, [], {"tensors": [state], "groups": [group]})
+    loaded = optimizer.state[weights]
+    assert {name: value.device.type for name, value in loaded.items()} == {
+        "step": place,
+        "exp_avg": "meta",
+        "exp_avg_sq": "meta",
+    }

@@ -6,6 +6,7 @@ name.
 """
 
 import io
+import os
 import pickle
 import struct
 import zlib
@@ -14,13 +15,14 @@ from multiprocessing import get_context
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from ddlbench.data.datasets import synthetic_imagenet
+from ddlbench.data.datasets import _files, synthetic_imagenet
 from ddlbench.data.datasets.imagenet import open_source
 from ddlbench.data.pictures import encode, repaired
-from ddlbench.data.source import BadImage, Place, SourceError
+from ddlbench.data.source import BadImage, Entry, Place, SourceError
 from PIL import Image
 
 from tests.facts import missing, refuses
@@ -322,6 +324,44 @@ def test_what_decoders_would_not_read_or_could_not_hold_is_refused(
 ) -> None:
     with refuses(BadImage, "a.JPEG: ", *facts):
         repaired(encoded, "a.JPEG")
+
+
+@pytest.mark.parametrize("kind", ["TIFF", "BMP", "WEBP", "GIF"])
+def test_a_picture_that_pillow_takes_for_an_attack_is_refused(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    encoded = encode(Image.new("L", (30, 20)), kind)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 200)
+    with refuses(BadImage, "a: ", "decoded", "600 pixels"):
+        repaired(encoded, "a")
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.int32])
+def test_samples_of_an_unknown_range_are_refused(kind: type) -> None:
+    """Pillow makes black of floats of 0 to 1, and a shift by eight bits of numbers up to 255."""
+    image = Image.fromarray(np.ones((3, 4), kind))
+    with refuses(BadImage, "a.tif: ", "32 bits"):
+        repaired(encode(image, "TIFF"), "a.tif")
+    grey = Image.fromarray(np.full((3, 4), 200 << 8, np.uint16))
+    assert repaired(encode(grey, "TIFF"), "a.tif").width == 4
+
+
+def test_few_archives_are_open_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most systems allow a process 1024 files: there may be more archives."""
+    monkeypatch.setattr(_files, "MOST_OPEN", 3)
+    entries = []
+    for number in range(9):
+        path = tmp_path / f"{number}.tar"
+        path.write_bytes(bytes([number]) * 4)
+        entries.append(Entry("a", 0, str(path), 1, 2))
+    before = len([*Path("/proc/self/fd").iterdir()])
+    for _ in range(2):
+        for number, entry in enumerate(entries):
+            assert _files.read_stretch(entry) == bytes([number]) * 2
+    assert len([*Path("/proc/self/fd").iterdir()]) <= before + 3
+    monkeypatch.setattr(os, "open", Mock(side_effect=OSError(24, "Too many open files")))
+    with refuses(OSError, "Too many open files"):
+        _files.read_stretch(entries[0])
 
 
 def test_frames_that_are_said_to_be_what_they_are_pass() -> None:

@@ -84,13 +84,15 @@ def repaired(encoded: bytes, name: str) -> Picture:
             )
         if encoded.startswith(JPEG) and image.mode != "CMYK":
             return Picture(encoded, image.height, image.width)
+        if image.mode in ("F", "I"):
+            raise BadImage(f"{name}: has samples of 32 bits, of which nobody knows what is white")
         rgb = as_rgb(image)
     except UnidentifiedImageError:
         raise BadImage(
             f"{name}: cannot be decoded: it begins with {encoded[:8]!r}, and Pillow gives no reason"
         ) from None
-    # Pillow reports damage in all of these ways.
-    except (OSError, SyntaxError, ValueError) as error:
+    # Pillow reports damage in all of these ways, and pictures that it takes for an attack.
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise BadImage(f"{name}: cannot be decoded: {error}") from None
     return Picture(encode(rgb, "JPEG", quality=QUALITY), rgb.height, rgb.width)
 
@@ -101,7 +103,7 @@ def as_rgb(image: Any) -> Any:
     Pillow's own conversion makes white of 16-bit grey: it cuts off what is above 255.
     """
     image.load()
-    if image.mode.startswith("I"):
+    if image.mode.startswith("I;16"):
         import numpy as np
         from PIL import Image
 

@@ -51,14 +51,21 @@ def optimizer_state(optimizer: Any, of_masters: list[Any]) -> dict[str, Any]:
 
 def load_optimizer_state(optimizer: Any, of_masters: list[Any], saved: dict[str, Any]) -> None:
     """Put back what `optimizer_state` returned."""
-    for p, values in zip(_updated(optimizer, of_masters), saved["tensors"], strict=True):
-        optimizer.state[p] = {
-            # A step count stays where torch keeps it, on the host.
-            name: value.to(p.device) if hasattr(value, "to") and value.shape == p.shape else value
-            for name, value in values.items()
-        }
     for group, values in zip(optimizer.param_groups, saved["groups"], strict=True):
         group.update(values)
+    # torch keeps a count of steps on the host, but where its kernels count.
+    counts_on_device = any(
+        group.get(name) for group in optimizer.param_groups for name in ("fused", "capturable")
+    )
+    for p, state in zip(_updated(optimizer, of_masters), saved["tensors"], strict=True):
+        optimizer.state[p] = {
+            name: (
+                value.to(p.device)
+                if hasattr(value, "to") and (value.shape == p.shape or counts_on_device)
+                else value
+            )
+            for name, value in state.items()
+        }
 
 
 def _updated(optimizer: Any, of_masters: list[Any]) -> list[Any]:

@@ -2,13 +2,13 @@
 stretches.
 """
 
+import errno
 import hashlib
 import os
 import shutil
 import socket
 import time
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 
 from ddlbench.core import living, notes
@@ -19,6 +19,9 @@ from ddlbench.data.source import BadImage, Entry, SourceError
 TO_THE_END = -1
 FETCHING = ".fetching-"  # and host and process: the folder of a download that goes on
 FORGOTTEN_S = 86400.0  # a download without a living process that is older is dead
+MOST_OPEN = 64  # files of a process: systems allow 1024 at least
+# Errors that say nothing of the file: the next picture would have them too.
+OF_THIS_SYSTEM = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE)
 
 
 def absolute(given: str) -> Path:
@@ -153,6 +156,8 @@ def read_stretch(entry: Entry) -> bytes:
             return read_bytes(entry.path)
         data = os.pread(_opened(entry.path), entry.size, entry.offset)
     except OSError as error:
+        if error.errno in OF_THIS_SYSTEM:
+            raise
         raise BadImage(
             f"{entry.path}: {entry.filename}: cannot be read: {error.strerror}"
         ) from None
@@ -164,14 +169,23 @@ def read_stretch(entry: Entry) -> bytes:
     return data
 
 
-@cache
+_descriptors: dict[str, int] = {}  # of files that are open, the one used last at the end
+
+
 def _opened(path: str) -> int:
-    """Return a descriptor of the file, open for as long as the process lives.
+    """Return a descriptor of the file, which stays open while it is one of the last MOST_OPEN that
+    were used.
 
     Opening one archive 1.28 million times costs a cluster's file system more than the reading.
     pread has no position, so processes may share the descriptor.
     """
-    return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = _descriptors.pop(path, None)
+    if descriptor is None:
+        if len(_descriptors) >= MOST_OPEN:
+            os.close(_descriptors.pop(next(iter(_descriptors))))
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    _descriptors[path] = descriptor
+    return descriptor
 
 
 def one_line(error: object) -> str:

@@ -95,8 +95,10 @@ def serve(
         registry.member("frameworks", way.FRAMEWORK).start(device)
     precision.set_precision(spec.run)
     torch.manual_seed(spec.run.seed)
-    size, source = spec.run.recipe.image_size, spec.run.model_sha256
-    model = models.build(spec.run.model, len(manifest.classes), size, sha256=source)
+    recipe, source = spec.run.recipe, spec.run.model_sha256
+    model = models.build(
+        spec.run.model, len(manifest.classes), recipe.image_size, recipe.zero_init_last, source
+    )
     if weights:
         _measure.load(model, weights)
     digest = weights_sha256(model)
