@@ -109,7 +109,7 @@ def test_a_machine_file_is_what_the_cluster_says(
         ("booster", 384, 1440),
         ("develbooster", 4, 120),
     ]
-    (line,) = [line for line in text.splitlines() if "name: booster" in line]
+    (line,) = [line for line in text.splitlines() if 'name: "booster"' in line]
     assert missing(line.partition("#")[2], 1, "another kind") == []
     assert mine.memory_mb_per_worker is None and "DefMemPerNode=UNLIMITED" in text
     assert dict(mine.environment) == {"NCCL_SOCKET_IFNAME": "ib0", "GLOO_SOCKET_IFNAME": "ib0"}
@@ -118,6 +118,20 @@ def test_a_machine_file_is_what_the_cluster_says(
     with pytest.raises(ConfigError, match="is there already"):
         new_machine.write("mine", config)
     assert (config / "machines/mine.yaml").read_text() == text
+
+
+def test_names_of_digits_are_text(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SLURM calls GPUs so (`gpu:3090:4`), and may call partitions so."""
+    says = {
+        "sinfo": SINFO.replace("a100", "3090").replace("develbooster", "2024"),
+        "node": NODES.replace("a100", "3090"),
+        "partition": PARTITIONS.replace("develbooster", "2024"),
+        "config": SITE,
+        "ip": IP,
+    }
+    mine, _ = made(config, monkeypatch, **says)
+    assert mine.device_name == "3090"
+    assert [p.name for p in mine.partitions] == ["booster", "2024"]
 
 
 @pytest.mark.parametrize(
@@ -147,7 +161,7 @@ def test_a_partition_that_gives_way_comes_last_and_says_so() -> None:
     found = sinfo.queues(printed, said, site=site)
     assert [queue.name for queue in found] == ["booster", "scavenge"]
     text = new_machine.text(found, site, [])
-    (line,) = [line for line in text.splitlines() if "name: scavenge" in line]
+    (line,) = [line for line in text.splitlines() if 'name: "scavenge"' in line]
     entry, _, note = line.partition("#")
     assert yaml.safe_load(entry) == [{"name": "scavenge", "max_nodes": 9, "max_minutes": 120}]
     assert missing(note, "give way", "PreemptMode=REQUEUE") == []

@@ -165,6 +165,17 @@ def test_a_run_that_one_block_wants_timed_is_timed(timed_first: bool) -> None:
     assert all(job.spec.timed for job in twice.runs.values())
 
 
+def test_a_run_that_another_study_wants_timed_stays_timed() -> None:
+    """Two studies would make it again in turn."""
+    study = load_study("demo")
+    blocks = tuple(replace(block, timed=False) for block in study.blocks)
+    made = pick(make_plan(replace(study, blocks=blocks), LAPTOP))
+    plan = make_plan(
+        replace(study, blocks=blocks), LAPTOP, was_timed=lambda spec: spec.id == made.id
+    )
+    assert {run for run, job in plan.runs.items() if job.spec.timed} == {made.id}
+
+
 def test_blocks_say_by_their_batch_which_scaling_they_mean() -> None:
     study = load_study("demo")
     weak = replace(

@@ -5,6 +5,7 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import yaml
 from ddlbench.commands import status
 from ddlbench.core import kinds
 from ddlbench.plan import bill, printed
+from ddlbench.plan.kinds import program
 from ddlbench.plan.runs import figure_options, figure_runs, make_plan
 from ddlbench.plan.values import Plan, Row
 from ddlbench.preflight import promise
@@ -96,6 +98,13 @@ def test_its_settings_are_axes_and_its_rule_is_that_of_trainings(planned: Planne
         == promise.expected_settings(plan)["frameworks"]
         == []
     )
+
+
+def test_ranks_of_srun_meet_on_the_network_that_the_machine_names(planned: Planned) -> None:
+    spec = next(iter(planned(workers=[2]).runs.values())).spec
+    words = program.command(replace(spec, machine=JUWELS.name), JUWELS)
+    assert JUWELS.host_suffix and f"DDLBENCH_HOST_SUFFIX={JUWELS.host_suffix}" in words
+    assert not [word for word in program.command(spec, LAPTOP) if "HOST_SUFFIX" in word]
 
 
 def test_axes_say_what_is_counted(planned: Planned, tmp_path: Path) -> None:

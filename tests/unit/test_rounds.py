@@ -98,6 +98,23 @@ def test_it_ends_before_a_round_that_would_pass_the_budget() -> None:
     assert grown({"a": 99, "b": 99}, gpu_hours=12.9)[-1].runs == 9
 
 
+def test_a_round_that_took_longer_than_estimated_is_not_taken_back() -> None:
+    """Its runs are made and paid for; there is only no further round."""
+    made = {f"{side}-r{n}" for side in SIDES for n in (1, 2, 3)} | {
+        f"{side}-r{n}" for side in ("a", "b") for n in (4, 5)
+    }
+    hours = {run: 3.0 if run.endswith(("r4", "r5")) else 1.0 for run in made}
+    found = rounds.replay(
+        Until(**{**vars(UNTIL), "gpu_hours": 14.0}),  # type: ignore[arg-type]
+        every(),
+        made,
+        hours,
+        lambda runs: {"framework": [f"{side}-r1" for side in ("a", "b")]},
+    )
+    assert [look.why for look in found] == [Why.OPEN, Why.BUDGET]
+    assert {*found[0].more} == {"a-r4", "a-r5", "b-r4", "b-r5"}
+
+
 def test_a_round_that_was_stopped_is_asked_for_again() -> None:
     made = {f"{side}-r{n}" for side in SIDES for n in (1, 2, 3)}
     stopped = until(made | {"a-r4"}, {"a": 5})

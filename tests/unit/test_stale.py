@@ -227,6 +227,21 @@ def test_a_sealed_record_says_what_it_is_of(folder: Path, tmp_path: Path) -> Non
     assert not stale.is_of_other_settings(log, OTHER)  # refused, and not made again
 
 
+def test_a_record_of_a_timed_run_serves_a_study_that_needs_no_speed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    untimed = replace(SPEC, timed=False)
+    assert not stale.was_timed(untimed)  # there is none
+    write_record(Path("results/runs"))
+    assert stale.was_timed(untimed) and stale.was_timed(SPEC)
+    assert not stale.was_timed(replace(OTHER, timed=False))
+    (Path(layout.run_log(SPEC.id))).write_text("of something else")
+    assert not stale.was_timed(untimed)
+    write_record(Path("results/runs"), replace(untimed, repeat=2))
+    assert not stale.was_timed(replace(untimed, repeat=2))
+
+
 def test_steps_that_the_log_was_not_sealed_with(tmp_path: Path) -> None:
     folder = write_record(tmp_path)
     assert not stale.has_other_steps(folder)

@@ -38,9 +38,10 @@ def continue_with_round(workflow: Any, plan: Plan) -> None:
         print("to make the next round: call snakemake again, without forcing", file=sys.stderr)
         return
     if not is_command():
-        study = f"study={plan.study.name} machine={plan.machine.name}"
+        study = f"--config study={plan.study.name} machine={plan.machine.name}"
+        profile = "--profile profiles/slurm " if plan.machine.launcher == "slurm" else ""
         print(
-            f"to make the next round: run this workflow again, or: snakemake --config {study}",
+            f"to make the next round: run this workflow again, or: snakemake {profile}{study}",
             file=sys.stderr,
         )
         return

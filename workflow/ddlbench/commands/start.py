@@ -33,6 +33,7 @@ from ddlbench.plan.values import Job
 from ddlbench.preflight import promise
 from ddlbench.run import hold, reason, survivors, turn
 from ddlbench.settings.config import ConfigError
+from ddlbench.slurm import step
 
 
 class Start:
@@ -210,16 +211,30 @@ class Start:
         return {row.run: row.state for row in rows}
 
     def keep_limit(self) -> None:
-        """Exit, before jobs start, if the runs of this call would exceed `max_gpu_hours`, or if the
-        place of their data is unknown.
+        """Exit, before jobs start, if the runs of this call would exceed `max_gpu_hours`, if the
+        place of their data is unknown, or if a profile is missing that submits them.
         """
         wildcards = {rule.name: rule.wildcard for rule in kinds.job_rules()}
-        jobs = [job for job in self.workflow.dag.needrun_jobs() if job.rule.name in wildcards]
+        needed = [*self.workflow.dag.needrun_jobs()]
+        jobs = [job for job in needed if job.rule.name in wildcards]
         to_make = {getattr(job.wildcards, wildcards[job.rule.name]) for job in jobs}
         with complaints():
+            if jobs or any(job.rule.name == "preflight" for job in needed):
+                self._check_executor()
             self._check_limit(to_make)
             for line in reads.unnamed(self.plan, self.given.config["data"]["sources"], to_make):
                 raise ConfigError(line)
+
+    def _check_executor(self) -> None:
+        """Raise ConfigError if ranks would be started from a login node: srun would ask for nodes
+        by itself, without the limits, flags and exclusive nodes that jobs ask for.
+        """
+        machine = self.plan.machine
+        if machine.launcher == "slurm" and self.workflow.local_exec and step.job() is None:
+            raise ConfigError(
+                f"config/machines/{machine.name}.yaml: launcher: slurm needs a profile that submits"
+                " jobs: --profile profiles/slurm, or yours"
+            )
 
     def _check_limit(self, runs: Collection[str]) -> None:
         limit = self.given.config["max_gpu_hours"]

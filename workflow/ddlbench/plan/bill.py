@@ -139,7 +139,7 @@ def check_limit(table: Sequence[Row], limit: float) -> None:
         raise ConfigError(
             f"{where}: {amount(limit)} cannot be checked: there is no estimate of the time of"
             f" {counted(unknown)} ({', '.join(models)}); {give}, or first make one run of each with"
-            " --config max_gpu_hours=null"
+            " --config max_gpu_hours="
         )
 
 

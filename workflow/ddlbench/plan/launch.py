@@ -69,9 +69,16 @@ def environment(spec: Ranks, machine: Machine) -> dict[str, str]:
         "MKL_NUM_THREADS": threads,
         **(keep if machine.device == "cpu" else {}),
         **dict(machine.environment),
-        **({"DDLBENCH_HOST_SUFFIX": machine.host_suffix} if machine.host_suffix else {}),
+        **host_suffix(machine),
         **registry.member("frameworks", spec.adapter).environment(spec, machine),
     }
+
+
+def host_suffix(machine: Machine) -> dict[str, str]:
+    """Return the variable by which ranks of srun find each other (`slurm/step.py`); none where the
+    machine's file has none.
+    """
+    return {"DDLBENCH_HOST_SUFFIX": machine.host_suffix} if machine.host_suffix else {}
 
 
 def resources(

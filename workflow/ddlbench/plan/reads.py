@@ -12,7 +12,7 @@ from ddlbench.core.spec import RunSpec
 from ddlbench.data import datasets
 from ddlbench.data.manifest import Manifest
 from ddlbench.data.source import SourceError
-from ddlbench.plan import rounds
+from ddlbench.plan import rounds, stale
 from ddlbench.plan.runs import make_plan
 from ddlbench.plan.values import Plan
 from ddlbench.settings.config import ConfigError
@@ -54,7 +54,9 @@ def plan_of(
     counts = images(study, machine, sources)
     looks = rounds.read(Path(layout.rounds(f"{study.name}/{machine.name}"))) if study.until else []
     more = None if all_repeats else rounds.requested_runs(looks)
-    return make_plan(study, machine, config["account"], counts, more, only), counts
+    account = config["account"]
+    plan = make_plan(study, machine, account, counts, more, only, was_timed=stale.was_timed)
+    return plan, counts
 
 
 def expected(dataset: str, given: str | None) -> tuple[dict[str, int], int]:

@@ -121,8 +121,8 @@ def replay(
         ]
         if undecided:
             look = replace(look, why=Why.OPEN if more else Why.AT_MOST, more=tuple(more))
-        if (
-            more
+        if (  # a round that is made has been granted, whatever it took
+            not {*more} <= {*made}
             and until.gpu_hours
             and spent + sum(hours.get(run, 0.0) for run in more) > until.gpu_hours
         ):

@@ -4,7 +4,7 @@ The Snakefile asks `make_plan` for everything it needs to know; `ddlbench plan` 
 """
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import replace
 from hashlib import sha256
 from math import prod
@@ -32,11 +32,13 @@ def make_plan(
     images: Mapping[str, int] | None = None,
     more: Collection[str] | None = (),
     only: Collection[str] | None = None,
+    was_timed: Callable[[RunSpec], bool] = lambda spec: spec.timed,
 ) -> Plan:
     """Every run of the study once; `images` are those of training by data set, where its module is
     not right. Of the repeats that a study may make until it is decided those named by `more` (ids);
     None: all of them. `only` are the runs that the plan is to have jobs of, for a process that
-    makes these (ids); None: of all. Raises ConfigError if the machine cannot hold a run, ranks do
+    makes these (ids); None: of all. A run whose record `was_timed` is planned so: two studies share
+    it. Raises ConfigError if the machine cannot hold a run, ranks do
     not divide a batch, or two runs would have one id.
     """
     _check_size(study)
@@ -64,6 +66,8 @@ def make_plan(
                 )
             if spec.timed:  # one block that wants its speed is enough
                 specs[run] = spec
+            elif before is spec and was_timed(spec):
+                specs[run] = replace(spec, timed=True)
             ids.append(run)
         blocks[block.name] = tuple(dict.fromkeys(ids))
     if not study.records:

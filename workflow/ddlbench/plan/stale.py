@@ -8,7 +8,7 @@ import json
 import os
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +148,19 @@ def is_of_other_settings(log: Path, spec: RunSpec) -> bool:
     if isinstance(recorded, Mapping) and not changes(recorded, json.loads(spec.to_json())):
         return False
     return not refusals.of_seal(log)
+
+
+def was_timed(spec: RunSpec) -> bool:
+    """Return whether there is a record of this run that is timed: another study wanted its speed."""
+    log = Path(layout.run_log(spec.id))
+    if spec.timed or not log.exists():
+        return spec.timed
+    try:
+        recorded = recorded_spec(log)
+    except Exception:  # whatever stands in the log
+        return False
+    timed = json.loads(replace(spec, timed=True).to_json())
+    return isinstance(recorded, Mapping) and not changes(recorded, timed)
 
 
 def has_other_steps(folder: Path) -> bool:

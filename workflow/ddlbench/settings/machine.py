@@ -20,7 +20,7 @@ from ddlbench.settings.own_models import is_own
 LINE = r"^[^\x00-\x1f\x7f]+$"  # any text without control characters
 QUEUE_ONLY = (
     *("exclude_nodes", "slurm_flags", "profiled_flags", "qos", "constraint", "comment"),
-    *("data_partition", "data_minutes", "data_gres"),
+    *("data_partition", "data_minutes", "data_gres", "partitions"),
 )
 IMAGE = re.compile(
     r"(?P<file>.+\.sif)|.+@sha256:(?P<digest>[0-9a-f]{64})"
@@ -420,6 +420,8 @@ def _rules(machine: Machine) -> Iterator[tuple[str, bool, str]]:
         "namespaces": {"nodes": 2, "workers_per_node": 1, "device": "cpu", "container": ()},
         "slurm": {},
     }
+    uncounted = launcher == "local" and machine.device == "cuda" and not machine.workers_per_node
+    yield "workers_per_node", uncounted, "allowed: the number of its GPUs"
     core_hours, eflop = machine.budget_unit == "core hours", machine.budget_unit == "EFLOP"
     unbilled = core_hours and machine.cores_per_node_billed is None
     unknown = eflop and machine.budget_tflops_per_worker is None

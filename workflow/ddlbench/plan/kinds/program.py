@@ -100,10 +100,8 @@ def command(spec: RunSpec, machine: Machine) -> list[str]:
     threads = dict.fromkeys(
         THREADS, str(machine.cores_per_worker if machine.device == "cpu" else 1)
     )
-    settings = [
-        f"{name}={value}"
-        for name, value in (threads | dict(launch.hide(machine).environment)).items()
-    ]
+    variables = threads | dict(launch.hide(machine).environment) | launch.host_suffix(machine)
+    settings = [f"{name}={value}" for name, value in variables.items()]
     rank: tuple[str, ...] = ("python", "-m", "ddlbench.run.rank")
     if spec.program.ranks == EACH and machine.launcher != "local":
         rank = tuple(launch.launcher(spec, machine, rank))
