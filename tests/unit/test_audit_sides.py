@@ -2,6 +2,7 @@
 each planted alone.
 """
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from ddlbench.audit.rules.accuracy import _expected_epochs
 from ddlbench.core.spec import id_of_repeat
 
 from tests.builders.records import RANKS, SPEC, write_record
+from tests.builders.tables import row
 from tests.unit.audit_clean import Fault, Tables, changed, found, put, study
 
 STUDY = study()
@@ -283,3 +285,53 @@ def test_a_log_that_makes_no_sense_is_no_neighbour(tmp_path: Path) -> None:
         ':::MLLOG {"key": "ddlbench_ranks", "value": 3, "time_ms": 1}\n'
     )
     assert _neighbours.read(tmp_path, 0.0).empty
+
+
+def test_a_run_that_went_on_was_there_since_then_alone(tmp_path: Path) -> None:
+    """Before, it was on another node, or waited: another run may train there meanwhile."""
+    record = write_record(tmp_path)
+    log = record / "run.mllog"
+    began = _neighbours.read(tmp_path, 0.0).iloc[0]
+    half_s = (began["begun_s"] + began["ended_s"]) / 2
+    resumed = {"namespace": "", "time_ms": round(1000 * half_s), "event_type": "POINT_IN_TIME"}
+    resumed |= {"key": "ddlbench_resumed", "value": {"step": 1, "elapsed_s": 1.0}, "metadata": {}}
+    log.write_text(f":::MLLOG {json.dumps(resumed)}\n{log.read_text()}")
+    now = _neighbours.read(tmp_path, 0.0).iloc[0]
+    assert (now["begun_s"], now["ended_s"]) == (pytest.approx(half_s, abs=1e-3), began["ended_s"])
+
+
+def test_runs_beside_one_that_waited_to_go_on_are_no_error() -> None:
+    beside = put("runs", 6, begun_s=lambda runs: runs.loc[5, "started_s"])
+    assert found("overlapping-runs", changed(beside, STUDY))
+    went_on = changed(put("runs", 6, resumes=1), changed(beside, STUDY))
+    assert found("overlapping-runs", went_on) == []
+    row = went_on["runs"].loc[6]
+    other = went_on["runs"].loc[5]
+    since = {"run": row["run"], "hosts": row["hosts"], "ended_s": other["started_s"] + 1e6}
+    for begun_s, told in ((other["started_s"], True), (other["started_s"] + 1e5, False)):
+        there = pd.DataFrame([since | {"begun_s": begun_s}])
+        rows = found("overlapping-runs", {**went_on, "neighbours": there})
+        named = [one for one in rows if {row["run"], other["run"]} == {*one["runs"].split("; ")}]
+        assert bool(named) is told
+
+
+def test_a_base_of_one_batch_is_not_slow_beside_the_ceiling_of_another() -> None:
+    """Each batch keeps its own series under strong scaling."""
+    rates = {
+        64: {"synthetic": 300.0, "native": 290.0},
+        1024: {"synthetic": 1000.0, "native": 900.0},
+    }
+
+    def rules(slow: float) -> list[dict[str, str]]:
+        rows = [
+            row(rate * n**0.9 * by, loader=loader, workers=n, global_batch=batch)
+            | {"scaling": "strong"}
+            for batch, of_batch in rates.items()
+            for loader, rate in of_batch.items()
+            for by in [slow if (batch, loader) == (1024, "native") else 1.0]
+            for n in (1, 4)
+        ]
+        return found("slow-base", {"runs": frame("runs", rows)})
+
+    assert rules(slow=1.0) == []
+    assert rules(slow=0.4)

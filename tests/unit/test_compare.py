@@ -19,6 +19,7 @@ from ddlbench.show.page import compared
 
 from tests.builders.records import edit_log, of_two_nodes
 from tests.facts import missing, refuses
+from tests.unit.programs import made, script, spec
 
 STEP = {
     "data_wait_s": 0.02,
@@ -142,6 +143,18 @@ def test_sides_made_one_after_the_other_are_said() -> None:
     assert [line.split(":")[0] for line in before_after.differences(after, before)] == ["order"]
     alternated = [replace(one, began_s=one.repeat + 0.5) for one in runs(2)]
     assert before_after.differences(before, alternated) == []
+
+
+def test_programs_that_end_when_they_like_are_compared_by_sample(tmp_path: Path) -> None:
+    (tmp_path / "few").mkdir()
+    (tmp_path / "many").mkdir()
+    few, many = (
+        before_after.run(made(tmp_path / name, spec(script(tmp_path / name, steps=steps))))
+        for name, steps in (("few", 12), ("many", 48))
+    )
+    assert few is not None and many is not None
+    assert few.cell == many.cell
+    assert 0.5 < many.seconds["sample_s"] / few.seconds["sample_s"] < 2.0
 
 
 def test_nothing_in_common() -> None:

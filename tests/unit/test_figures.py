@@ -24,6 +24,18 @@ from tests.facts import missing
 from tests.unit.drawings import KERNELS, OPTIONS, REFERENCE, bars, draw, legend, lines, said
 
 
+@pytest.mark.parametrize(
+    "plot", ["training-time", "memory", "bytes-sent", "accuracy-batch-size", "speed-up-map"]
+)
+def test_a_run_that_was_killed_on_purpose_is_no_repeat(plot: str) -> None:
+    member = registry.member("figures", plot)
+    rows = [one for name in ("ddp", "horovod") for one in repeats(100.0, framework=name)]
+    killed = [row(20.0, framework=name, repeat=1, interrupt_steps=6) for name in ("ddp", "horovod")]
+    alone, beside = (member.data(tables(*some), OPTIONS) for some in (rows, [*rows, *killed]))
+    assert len(alone) > 0
+    assert len(beside) == len(alone)
+
+
 def test_throughput() -> None:
     figure = draw("throughput", SCALING)
     (axes,) = figure.axes

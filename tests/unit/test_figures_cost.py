@@ -266,3 +266,22 @@ def test_hours_of_nodes_are_no_price_beside_prices() -> None:
     )
     made = registry.member("figures", "price-time").data(shown, OPTIONS)
     assert made[["workers", "price"]].values.tolist() == [[4, 50.0]]
+
+
+def test_losses_of_a_weak_and_of_a_strong_series_stand_apart() -> None:
+    """A run of four workers is in both."""
+    kinds = [("weak", n, 64 * n) for n in (1, 2)] + [(None, 4, 256)]
+    kinds += [("strong", n, 256) for n in (1, 2)]
+    rows = [
+        row(100.0 * n, workers=n, global_batch=batch) | {"scaling": kind}
+        for kind, n, batch in kinds
+    ]
+    made = tables(*rows)
+    data = registry.member("figures", "efficiency-loss").data(made, OPTIONS)
+    assert sorted(zip(data["workers"], data["global_batch"].fillna(0), strict=True)) == [
+        (2, 0),
+        (2, 256),
+        (4, 0),
+        (4, 256),
+    ]
+    assert len(draw("efficiency-loss", made).axes) == 2

@@ -21,6 +21,7 @@ from ddlbench.commands.of_study import export
 from ddlbench.core import registry
 from ddlbench.core.formatting import around, four_digits
 from ddlbench.outlook import exports
+from ddlbench.outlook.exports import application
 from ddlbench.settings.config import ConfigError
 
 from tests.builders.records import SPEC, write_record
@@ -79,6 +80,14 @@ def scaled(folder: Path, title: str = "T") -> Path:
     return make(
         folder, title, records=[write_record(folder / "results/runs", spec) for spec in SCALED]
     ).parent
+
+
+def test_spreads_of_single_runs_are_no_settings() -> None:
+    point = {"framework": "ddp", "workers": 1, "repeats": 1, "spread_low": 0.91, "spread_high": 1.1}
+    same, differing = application.same_and_differing(
+        [point, {**point, "workers": 2, "spread_low": 0.8}]
+    )
+    assert (same, differing) == ({"framework": "ddp"}, [])
 
 
 def tables(text: str) -> dict[str, list[list[str]]]:
@@ -232,7 +241,8 @@ client = MlflowClient(f"sqlite:///{folder}/mlflow.db")
 (experiment,) = [one for one in client.search_experiments() if one.name == "test"]
 for run in client.search_runs([experiment.experiment_id]):
     rate = run.data.metrics["throughput_images_per_s"]
-    print(run.info.run_name, rate, len(client.get_metric_history(run.info.run_id, "loss")))
+    print(run.info.run_name, rate, len(client.get_metric_history(run.info.run_id, "epoch/loss")))
+    assert "epoch/throughput_images_per_s" in run.data.metrics
     assert run.data.params["framework"] in run.info.run_name and run.info.status == "FINISHED"
 """
     ),

@@ -24,7 +24,8 @@ from ddlbench.core.record import MLLOG
 from ddlbench.core.step_rows import COMPUTE
 from ddlbench.settings.config import ConfigError
 
-WHOLE = "epoch_s"
+# A user's program ends when it likes: only its samples are alike.
+WHOLE = {"epoch_s": "time of an epoch", "sample_s": "time of a sample"}
 # What an epoch is made of, in seconds per step, and what is outside of its steps.
 PARTS = ("data_wait_s", "compute_s", "communication_transfer_s", "communication_wait_s")
 OUTSIDE_STEPS = ("epoch_start_s", "validation_s")
@@ -46,7 +47,8 @@ COLUMNS = (
     Column(
         "quantity",
         "str",
-        "`epoch_s`, or a part as docs/columns.md has it. Parts are seconds per step.",
+        "`epoch_s`, of a user's program `sample_s`; or a part as docs/columns.md has it. Parts are"
+        " seconds per step.",
     ),
     Column("before_s", "float64", "Median before.", "s"),
     Column("after_s", "float64", "Median after.", "s"),
@@ -93,11 +95,13 @@ def run(record: Record) -> Run | None:
     values = times.measures(record)
     seconds = {
         name: float(values[name])
-        for name in (WHOLE, *PARTS, *OUTSIDE_STEPS)
+        for name in ("epoch_s", *PARTS, *OUTSIDE_STEPS)
         if isinstance(values.get(name), int | float) and float(values[name]) > 0
     }
-    if WHOLE not in seconds:
+    if "epoch_s" not in seconds:
         return None
+    if record.spec.program:
+        seconds["sample_s"] = seconds.pop("epoch_s") / record.images
     steps = times.after_warm_up(record)
     hosts = [str(rank.get("host")) for rank in record.value("ddlbench_ranks", [])]
     of_host: dict[str, dict[str, float]] = {}
@@ -165,7 +169,7 @@ def rows(before: Sequence[Run], after: Sequence[Run]) -> list[Row]:
         del cells[ALL]
     table: list[tuple[Row, significance.Comparison]] = []
     for cell, some in cells.items():
-        for name in (WHOLE, *PARTS, *OUTSIDE_STEPS):
+        for name in (*WHOLE, *PARTS, *OUTSIDE_STEPS):
             table += _row(
                 cell, ALL, name, [(a.seconds.get(name), b.seconds.get(name)) for a, b in some]
             )
@@ -178,7 +182,7 @@ def rows(before: Sequence[Run], after: Sequence[Run]) -> list[Row]:
             ]
             for name in OF_HOST:
                 table += _row(cell, host, name, [(a.get(name), b.get(name)) for a, b in there])
-    epochs = [(row, ratio) for row, ratio in table if row["quantity"] == WHOLE]
+    epochs = [(row, ratio) for row, ratio in table if row["quantity"] in WHOLE]
     adjusted = significance.control_false_discoveries(
         [ratio for _, ratio in epochs], more_is_better=False
     )
@@ -277,20 +281,21 @@ def lines(table: Sequence[Row]) -> list[str]:
     moved_runs = {
         row["runs"]
         for row in table
-        if row["quantity"] == WHOLE and row["verdict"] != significance.CANNOT_TELL
+        if row["quantity"] in WHOLE and row["verdict"] != significance.CANNOT_TELL
     }
     steps: dict[tuple[object, object], float] = defaultdict(float)
     for row in table:
         if row["quantity"] in PARTS:
             steps[row["runs"], row["host"]] += row["before_s"]
     for row in table:
-        if row["quantity"] == WHOLE:
+        if row["quantity"] in WHOLE:
             more = (
                 f"; more pairs probably needed to decide: {row['more_pairs']}"
                 if row["more_pairs"]
                 else ""
             )
-            text.append(f"{row['runs']}: {row['verdict']}, time of an epoch {_change(row)}{more}")
+            what = WHOLE[row["quantity"]]
+            text.append(f"{row['runs']}: {row['verdict']}, {what} {_change(row)}{more}")
             continue
         change_s = row["after_s"] - row["before_s"]
         moved = (

@@ -14,7 +14,7 @@ import pandas as pd
 
 from ddlbench.analysis.record import Record
 from ddlbench.analysis.scaling import in_series
-from ddlbench.analysis.together import BATCH, KEYS, SERIES, successful
+from ddlbench.analysis.together import BATCH, KEYS, SERIES, usable
 from ddlbench.core.columns import Column
 from ddlbench.core.mllog import train_s
 from ddlbench.core.step_rows import STEP_PARTS
@@ -143,9 +143,9 @@ def waterfall(runs: pd.DataFrame, losses: pd.DataFrame) -> pd.DataFrame:
 
     Where a run of a comparison cannot split its parts, both sides count as `together_s`.
     """
-    runs = successful(runs)[
-        [*KEYS, "run", "repeat", "workers", "global_batch"]
-    ]  # `compute_s` there is of a step
+    runs = usable(runs)
+    names = [*KEYS, "run", "repeat", "workers", "global_batch", "scaling"]
+    runs = runs[[name for name in names if name in runs]]  # `compute_s` there is of a step
     table = in_series(runs).merge(losses.rename(columns={"images": "trained"}), on="run")
     rows = []
     for _, series in table.groupby(list(SERIES), dropna=False):

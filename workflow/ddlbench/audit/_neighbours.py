@@ -42,9 +42,11 @@ def _row(run: str, events: list[Event]) -> dict[str, Any]:
     last = {event.key: event for event in events}
     hosts = {str(rank["host"]) for rank in last["ddlbench_ranks"].value}
     ended_s = max(event.time_s for event in last.values() if event.key != SEAL)
+    # Where it was before it went on from a checkpoint the log does not say.
+    resumed = last.get("ddlbench_resumed")
     return {
         "run": run,
         "hosts": ",".join(sorted(hosts)),
-        "begun_s": began_s(last, events[0].time_s),
+        "begun_s": resumed.time_s if resumed else began_s(last, events[0].time_s),
         "ended_s": ended_s,
     }

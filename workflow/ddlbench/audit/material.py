@@ -104,6 +104,7 @@ def numbers(runs: pd.DataFrame) -> pd.DataFrame:
     table = table.assign(base_images_per_s=[rates[number] for number in series.iloc[len(base) :]])
     table["series"] = series.iloc[len(base) :].to_numpy()
     weak = table["global_batch"].isna()
+    table["strong_batch"] = table["global_batch"]  # that a series keeps; null under weak scaling
     global_batch = (table["batch_per_worker"] * table["workers"]).astype("Int64")
     table["global_batch"] = table["global_batch"].astype("Int64").where(~weak, global_batch)
     long = table.melt(

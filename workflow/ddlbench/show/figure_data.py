@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from ddlbench.analysis.tables import EVERY, OF_JOBS
-from ddlbench.analysis.together import ended_well, successful
+from ddlbench.analysis.together import ended_well, usable
 from ddlbench.core import registry
 from ddlbench.core.columns import as_cells
 from ddlbench.core.files import aside, from_text
@@ -104,10 +104,10 @@ def counted(shown: pd.DataFrame) -> str:
 
 
 def finished(tables: Tables, name: str, columns: Sequence[str]) -> pd.DataFrame:
-    """Return rows of a table by its name, successful runs only, with these columns of `runs`
+    """Return rows of a table by its name, of runs that can be compared, with these columns of `runs`
     added.
     """
-    return tables[name].merge(successful(tables["runs"])[["run", *columns]], on="run")
+    return tables[name].merge(usable(tables["runs"])[["run", *columns]], on="run")
 
 
 def distinguishing(

@@ -10,6 +10,7 @@ import pandas as pd
 
 from ddlbench.audit import SC15, Finding, Findings, Material, rule
 from ddlbench.audit._compare import ids, timed
+from ddlbench.audit._neighbours import COLUMNS as NEIGHBOURS
 
 
 @rule(
@@ -50,17 +51,24 @@ def overlapping_runs(material: Material) -> Findings:
 
     Each would measure the other. The records of all studies in the same folder of results are
     looked at, untimed runs among them; those of other folders are not known here: see
-    `busy-machine`.
+    `busy-machine`. Of a run that went on from a checkpoint only what came after it is looked at:
+    before, it was elsewhere, or nowhere.
     """
     slack_s = 1.0  # processes say when they began to a second
     runs = timed(material.runs)
-    trained = _on_hosts(runs, runs["started_s"], runs["started_s"] + runs["train_s"])
-    known = [trained]
+    others = material.tables.get("neighbours", pd.DataFrame(columns=[*NEIGHBOURS]))
+    went_on = runs["resumes"].fillna(0) > 0 if "resumes" in runs else pd.Series(False, runs.index)
+    resumed = others[others["run"].isin(runs.loc[went_on, "run"])]
+    runs = runs[~went_on]
+    trained = pd.concat(
+        [
+            _on_hosts(runs, runs["started_s"], runs["started_s"] + runs["train_s"]),
+            _on_hosts(resumed, resumed["begun_s"], resumed["ended_s"]),
+        ]
+    )
+    known = [trained, _on_hosts(others, others["begun_s"], others["ended_s"])]
     if {"begun_s", "run_s"} <= {*runs}:
         known.append(_on_hosts(runs, runs["begun_s"], runs["begun_s"] + runs["run_s"]))
-    others = material.tables.get("neighbours")
-    if others is not None:
-        known.append(_on_hosts(others, others["begun_s"], others["ended_s"]))
     on_hosts = pd.concat(known).dropna().groupby("host")
     present_there = {host: _Present.of(rows) for host, rows in on_hosts}
     told: set[frozenset[str]] = set()

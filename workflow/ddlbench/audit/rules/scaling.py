@@ -30,7 +30,7 @@ def slow_base(material: Material) -> Findings:
     A slow baseline flatters every efficiency above it: what waits for data hides its communication.
     """
     numbers = material.numbers[material.numbers["quantity"].isin(RELATIVE)]
-    for _, rows in groups(numbers, [*COMPARED, "batch_per_worker", "ref_workers"]):
+    for _, rows in groups(numbers, [*COMPARED, "batch_per_worker", "strong_batch", "ref_workers"]):
         ceiling = rows.loc[rows["loader"] == "synthetic", "base_images_per_s"].max()
         for _, slow in rows[rows["base_images_per_s"] < 0.5 * ceiling].groupby("base_images_per_s"):
             rate = float(slow["base_images_per_s"].iloc[0])
@@ -57,7 +57,7 @@ def common_base(material: Material) -> Findings:
     """
     numbers, more = material.numbers, 1.05
     both = numbers[numbers["quantity"].isin(["efficiency", "throughput"])]
-    for cell, rows in groups(both, [*COMPARED, "batch_per_worker", "workers"]):
+    for cell, rows in groups(both, [*COMPARED, "batch_per_worker", "global_batch", "workers"]):
         efficiency, rate = (rows[rows["quantity"] == q] for q in ("efficiency", "throughput"))
         table = efficiency.merge(rate, on=["framework", "loader"], suffixes=("", "_rate"))
         if len(table) < 2 or table.duplicated(["framework", "loader"]).any():

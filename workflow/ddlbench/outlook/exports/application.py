@@ -22,6 +22,8 @@ ALONG = (
     "workers",
     "repeats",
     "ref_workers",
+    "spread_low",
+    "spread_high",
     *(f"{name}{end}" for name in MEASURES for end in ("", "_low", "_high")),
 )
 

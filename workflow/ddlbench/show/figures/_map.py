@@ -51,7 +51,7 @@ def data(tables: Tables, column: str, compare: Compare, same: float = 1.0) -> pd
     once. A recipe whose name ends with the size of its pictures is the one without that ending
     (`recipes`).
     """
-    runs = together.successful(tables["runs"])
+    runs = together.usable(tables["runs"])
     runs = runs[runs[column].notna()]
     names, sizes = runs["recipe"].astype(str), runs["image_size"].astype(str)
     runs = runs.assign(recipes=[n.removesuffix(f"-{s}") for n, s in zip(names, sizes, strict=True)])

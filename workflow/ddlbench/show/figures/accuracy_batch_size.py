@@ -8,7 +8,7 @@ import math
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ddlbench.analysis.together import successful, with_roles
+from ddlbench.analysis.together import usable, with_roles
 from ddlbench.core.formatting import rounded
 from ddlbench.core.roles import AXIS, EXTENT, SETTING
 from ddlbench.show.figure_data import distinguishing, references
@@ -37,7 +37,7 @@ WITHIN = with_roles(  # panels, where they tell points apart
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
     """Return one row per run; `top1_percent` is its accuracy [%]."""
-    runs = successful(tables["runs"])
+    runs = usable(tables["runs"])
     runs = runs[runs["final_top1"].notna()]
     runs = runs.assign(top1_percent=100 * runs["final_top1"])
     return runs[["run", "schedule", "global_batch", *WITHIN, "top1_percent"]]

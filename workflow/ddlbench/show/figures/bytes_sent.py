@@ -7,7 +7,7 @@ are in the mean. Bars are medians, dots single runs; lines at the ends of bars a
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ddlbench.analysis.together import successful
+from ddlbench.analysis.together import usable
 from ddlbench.core.formatting import rounded
 from ddlbench.core.spec import steps_per_epoch
 from ddlbench.show.figures import Options, Tables, _bars
@@ -20,7 +20,7 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
     """Return one row per run whose network was counted: bytes per step, a mean over nodes and
     steps.
     """
-    runs = successful(tables["runs"])
+    runs = usable(tables["runs"])
     runs = runs[runs["network_sent_bytes"].notna() & runs["images"].notna()]
     steps = [
         epochs * steps_per_epoch(int(images), batch)

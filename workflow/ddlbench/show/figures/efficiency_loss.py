@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ddlbench.analysis.losses import waterfall
+from ddlbench.analysis.together import BATCH, title
 from ddlbench.show.figures import Options, Tables, _bars, _style
 
 TABLES = ("runs", "losses")
@@ -45,9 +46,14 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
         for name, label in PARTS.items()
         if data[name].abs().max() >= 0.0005 or name == "efficiency"
     }
-    batch = data["global_batch"].fillna(data["batch_per_worker"] * data["workers"])
-    table = data.assign(global_batch=batch).drop(columns=["repeats", "batch_per_worker"])
-    figure, panels = _bars.stacks(table, parts, options)
+    # The batch that a series keeps: that of a worker, or that of all. A run may be in both.
+    kept = [
+        title("batch_per_worker", own) if pd.isna(whole) else title("global_batch", whole)
+        for own, whole in zip(data["batch_per_worker"], data["global_batch"], strict=True)
+    ]
+    table = data.drop(columns=["repeats", *BATCH]).assign(batch=kept)
+    others = ["batch" if name == "global_batch" else name for name in _bars.OTHERS]
+    figure, panels = _bars.stacks(table, parts, options, others)
     for axes, _ in panels:
         axes.axvline(1.0, **_style.IDEAL)
         axes.axvline(0.0, color="black", linewidth=0.8)

@@ -9,7 +9,7 @@ what that says. Bars are medians, dots single runs.
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ddlbench.analysis.together import successful
+from ddlbench.analysis.together import usable
 from ddlbench.core.formatting import memory_unit, rounded
 from ddlbench.show.figures import Options, Tables, _bars
 
@@ -25,7 +25,7 @@ TABLES = ("runs",)
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
     """Return one row per run: the parts and the peak [bytes]."""
-    runs, peak = successful(tables["runs"]), PEAKS[options.device]
+    runs, peak = usable(tables["runs"]), PEAKS[options.device]
     runs = runs[runs[[*PARTS, peak]].notna().any(axis=1)]
     return runs[[*_bars.NAMES, *PARTS, peak]]
 

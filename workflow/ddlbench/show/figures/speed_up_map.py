@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
-from ddlbench.analysis.scaling import TIMES
+from ddlbench.analysis.scaling import compared_s
 from ddlbench.analysis.significance import ratio
 from ddlbench.show.figures import Options, Tables, _map, _scaling
 
@@ -20,7 +20,10 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
     """Return one row per setting and framework: the speed-up as `value`, with its confidence
     interval.
     """
-    return _map.data(tables, TIMES[options.basis], lambda theirs, base: ratio(base, theirs))
+    runs = tables["runs"]
+    times_s = {"compared_s": compared_s(runs, options.basis)}
+    compared = {**tables, "runs": runs.assign(**times_s)}
+    return _map.data(compared, "compared_s", lambda theirs, base: ratio(base, theirs))
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:

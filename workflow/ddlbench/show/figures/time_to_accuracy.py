@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from ddlbench.analysis.intervals import over_repeats
 from ddlbench.analysis.scaling import in_series
-from ddlbench.analysis.together import BATCH, SERIES, successful
+from ddlbench.analysis.together import BATCH, SERIES, usable
 from ddlbench.show.figures import Options, Tables, _scaling
 
 TABLES = ("runs", "epochs")
@@ -22,7 +22,7 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
     """Return one row per series of runs and worker count: `reached_s`, and its confidence
     interval.
     """
-    runs = in_series(successful(tables["runs"]))
+    runs = in_series(usable(tables["runs"]))
     reached = runs["full_train_s"]
     if options.target is not None:
         first = (

@@ -6,7 +6,7 @@ worker count stands first.
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ddlbench.analysis.together import successful
+from ddlbench.analysis.together import usable
 from ddlbench.show.figure_data import references
 from ddlbench.show.figures import Options, Tables, _bars, _style
 
@@ -18,7 +18,7 @@ UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
     """Return one row per run: the time of its complete training [s]."""
-    runs = successful(tables["runs"])
+    runs = usable(tables["runs"])
     runs = runs[runs["full_train_s"].notna()]
     return runs[[*_bars.NAMES, *PARTS]]
 

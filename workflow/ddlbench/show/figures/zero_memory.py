@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ddlbench.analysis.together import successful
+from ddlbench.analysis.together import usable
 from ddlbench.core.zero import held_bytes, optimizer_bytes
 from ddlbench.show.figures import Options, Tables, _looks, _style
 
@@ -36,7 +36,7 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
     """Return one row per run: what its worker holds [bytes], the stage of ZeRO, and K of its
     optimizer [bytes].
     """
-    runs = successful(tables["runs"])
+    runs = usable(tables["runs"])
     runs = runs[runs[list(PARTS)].notna().all(axis=1)]
     stages = [_stage(row["framework"], row["options"]) for row in runs.to_dict("records")]
     k = [
