@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.facts import missing
 from tests.slurm.conftest import Cluster, Project, ended, submitted, until
 from tests.slurm.stand_in import fails_first, stand_in
 
@@ -27,6 +28,16 @@ exec {sbatch} "$@"
 def narrow(project: Project) -> None:
     """A machine whose only partition gives less than the preflight's ten minutes."""
     project.machine("fat", partitions=[{"name": "short", "max_nodes": 4, "max_minutes": 5}])
+
+
+@pytest.mark.more
+def test_no_ranks_are_started_from_a_login_node(project: Project) -> None:
+    """Without a profile that submits jobs srun would ask for nodes by itself."""
+    project.study("small")
+    shutil.rmtree(project.folder / "results/machines")
+    assert project.snakemake("--executor", "local", "--cores", "1") != 0
+    assert missing(project.said, "fat.yaml", "slurm", "--profile profiles/slurm") == []
+    assert not (project.folder / "results/machines").exists()
 
 
 @pytest.mark.slow

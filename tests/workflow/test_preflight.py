@@ -148,17 +148,6 @@ def test_an_interface_that_is_not_there_keeps_training_from_starting(finished: P
     assert not (finished / FAILED).exists()
 
 
-def test_no_ranks_are_started_from_a_login_node(fresh: Path) -> None:
-    """Without a profile that submits jobs srun would ask for nodes by itself."""
-    partitions = [{"name": "batch", "max_nodes": 1, "max_minutes": 60}]
-    machine = fresh / "config/machines/mini.yaml"
-    edit(machine, launcher="slurm", partitions=partitions)
-    done = mini(fresh)
-    assert done.returncode != 0
-    assert missing(done.stdout, "mini.yaml", "slurm", "--profile profiles/slurm") == []
-    assert not (fresh / "results/machines").exists() and not (fresh / "results/runs").exists()
-
-
 def test_what_srun_says_is_the_reason_where_no_rank_starts(finished: Path) -> None:
     says = "srun: error: Unable to create step for job 7: Requested nodes are busy"
     (finished / PREFLIGHT).unlink()
