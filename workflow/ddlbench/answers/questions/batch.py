@@ -5,11 +5,9 @@ smallest.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import pandas as pd
 
-from ddlbench.analysis import together
 from ddlbench.analysis.over_settings import Pooled
 from ddlbench.analysis.together import by_repeat
 from ddlbench.answers import (
@@ -25,7 +23,7 @@ from ddlbench.answers import (
     Settles,
     ratio_of,
 )
-from ddlbench.answers.questions import _series
+from ddlbench.answers.questions import _batches, _series
 
 PLACE = 50
 DECIDES = ("batch",)
@@ -36,7 +34,7 @@ def answer(given: Given, choice: Choice) -> Answer | None:
     """Return the batch to take, of the series with the most batches that reaches most; others are
     told beside it.
     """
-    answers = [_answer_of_series(given, part) for part in _all_series(given.with_top1)]
+    answers = [_answer_of_series(given, part) for part in _batches.all_series(given.with_top1)]
     if not answers:
         return None
     answers.sort(
@@ -45,50 +43,6 @@ def answer(given: Given, choice: Choice) -> Answer | None:
     first, *others = answers
     also = tuple(_also(one) for one in others)
     return Answer(**{**vars(first), "also": also})
-
-
-def losing(given: Given, alike: pd.DataFrame) -> set[tuple[str, int]]:
-    """Return the batches, each with its schedule, that lose accuracy significantly in trainings
-    like these, which share their model and settings.
-    """
-    learned = together.rows_like(given.with_top1, alike.iloc[0], ("model", *_series.SAME))
-    return {
-        (str(series["schedule"].iloc[0]), size)
-        for series in _all_series(learned)
-        for size in _lost(_differences(given, _by_size(series)))
-    }
-
-
-def _all_series(learned: pd.DataFrame) -> list[pd.DataFrame]:
-    """Return the runs of each series over batches: those of one model, setting and schedule."""
-    return [
-        part
-        for same in _series.with_most_values(learned, "global_batch")
-        for _, part in same.groupby("schedule")
-        if part["global_batch"].nunique() > 1
-    ]
-
-
-def _by_size(series: pd.DataFrame) -> dict[int, pd.DataFrame]:
-    """Return the runs of each batch, the smallest first."""
-    return {int(str(size)): part for size, part in series.groupby("global_batch")}
-
-
-def _differences(given: Given, parts: Mapping[int, pd.DataFrame]) -> dict[int, Pooled]:
-    """Return by how many points of top-1 each larger batch is above the smallest."""
-    top1 = {size: by_repeat(part, "top1") for size, part in parts.items()}
-    least, *larger = top1
-    comparisons = given.counted_comparisons(len(larger))
-    return {size: _series.difference_in_points(top1, size, least, comparisons) for size in larger}
-
-
-def _lost(differences: Mapping[int, Pooled]) -> list[int]:
-    """Return the batches that lose more than a point, significantly."""
-    return [
-        size
-        for size, seen in differences.items()
-        if seen.verdict < 0 and seen.high is not None and seen.high < -LOSS
-    ]
 
 
 def _also(answer: Answer) -> Also:
@@ -101,10 +55,10 @@ def _also(answer: Answer) -> Also:
 
 
 def _answer_of_series(given: Given, series: pd.DataFrame) -> Answer:
-    parts = _by_size(series)
+    parts = _batches.by_size(series)
     least, *larger = parts
-    differences = _differences(given, parts)
-    lost = _lost(differences)
+    differences = _batches.differences(given, parts)
+    lost = _batches.lost(differences)
     measured = [
         size for size, seen in differences.items() if seen.low is None and seen.middle < -LOSS
     ]  # one run each

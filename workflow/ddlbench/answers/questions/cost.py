@@ -10,7 +10,7 @@ import pandas as pd
 
 from ddlbench.analysis import together
 from ddlbench.answers import Answer, Candidate, Choice, Fact, Given, Row, loads_nothing
-from ddlbench.answers.questions import _series, _sides, batch
+from ddlbench.answers.questions import _batches, _series, _sides
 
 PLACE = 80
 DECIDES: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ def answer(given: Given, choice: Choice) -> Answer | None:
         return None
     number = timed.groupby(["model", *_series.SAME, "trained"], dropna=False).ngroup()
     same = timed[number == number.mode().iloc[0]]
-    lost = batch.losing(given, same)
+    lost = _batches.losing(given, same)
     learnt = [pair not in lost for pair in zip(same["schedule"], same["global_batch"], strict=True)]
     same = same[learnt]
     parts = _parts(given, same)
