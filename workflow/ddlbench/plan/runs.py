@@ -38,8 +38,8 @@ def make_plan(
     not right. Of the repeats that a study may make until it is decided those named by `more` (ids);
     None: all of them. `only` are the runs that the plan is to have jobs of, for a process that
     makes these (ids); None: of all. A run whose record `was_timed` is planned so: two studies share
-    it. Raises ConfigError if the machine cannot hold a run, ranks do
-    not divide a batch, or two runs would have one id.
+    it. Raises ConfigError if the machine cannot hold a run, ranks do not divide a batch, or two
+    runs would have one id.
     """
     _check_size(study)
     specs: dict[str, RunSpec] = {}

@@ -25,12 +25,8 @@ from ddlbench.run.watch import end_survivors
 from ddlbench.train import checkpoint
 from ddlbench.train.assignment import FILE, Assignment
 
-SAME = (
-    "python",
-    "torch_from",
-    "container",
-    "data_sha256",
-)  # facts that no run may change under way
+# Facts that no run may change under way, beside the versions of packages.
+SAME = ("python", "torch_from", "container", "data_sha256")
 
 
 def execute(

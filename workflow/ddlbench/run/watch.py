@@ -31,9 +31,8 @@ from ddlbench.slurm import srun_messages, step
 
 PROBE = ".probe"
 LATE_S = 5.0  # a write that takes longer is a stall
-UNHEARD_S = (
-    0.5  # how often to look whether the launcher has ended, where the kernel does not say so
-)
+# How often to look whether the launcher has ended, where the kernel does not say so.
+UNHEARD_S = 0.5
 ANSWERS = (errno.ENOSPC, errno.EDQUOT)  # a full file system is one that works
 
 
