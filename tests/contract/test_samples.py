@@ -347,6 +347,12 @@ def test_dali_refuses_a_step_that_it_is_not_at(prepared):
         opened.epoch(1, 2)
 
 
+def test_dali_refuses_fewer_pictures_than_ranks(prepared):
+    """Its own error names neither the split nor what to do."""
+    with pytest.raises(RuntimeError, match=r"val has 20 pictures.*21 ranks"):
+        open_all(("dali-cpu", "tfrecord"), prepared(40, 20), "val", 20, 42, 21)
+
+
 @pytest.mark.parametrize("reader", DALI, ids="-".join)
 def test_dali_shuffles_classes_and_epochs(prepared, reader):
     """Class folders are read class by class unless they are shuffled: every batch must hold many

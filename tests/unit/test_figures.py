@@ -316,6 +316,18 @@ def test_kernel_shares_of_two_recipes_or_forms_stand_apart() -> None:
     assert [axes.get_title() for axes in figure.axes] == ["10 Mbit/s", ""]
 
 
+def test_kernel_shares_of_two_batches_of_one_worker_count_stand_apart() -> None:
+    shown = tables(*(row(9.0, workers=4, global_batch=batch) for batch in (64, 256)))
+    figure = draw("kernel-shares", shown, replace(OPTIONS, reference=KERNELS))
+    titles = [axes.get_title() for axes in figure.axes]
+    assert titles == ["batch 16 per worker", "batch 64 per worker"]
+    assert all("published, 4" in bars(axes) for axes in figure.axes)
+    # Where each worker count has one batch, its bars stand side by side, and so do published ones.
+    strong = tables(*(row(9.0, workers=workers, global_batch=256) for workers in (4, 8)))
+    (axes,) = draw("kernel-shares", strong, replace(OPTIONS, reference=KERNELS)).axes
+    assert {"ddp, 4", "ddp, 8", "published, 4", "published, 8"} <= set(bars(axes))
+
+
 def test_lines_and_panels_of_several_frameworks_loaders_and_models() -> None:
     loaders, frameworks = ("native", "synthetic"), ("ddp", "fsdp", "horovod")
     figure = draw(

@@ -15,7 +15,7 @@ from ddlbench.show.figures import _style
 from matplotlib.figure import Figure
 
 from tests.builders.plans import run_spec
-from tests.builders.tables import row, tables
+from tests.builders.tables import MIB, row, tables
 from tests.unit.drawings import OPTIONS, bars, draw, legend, lines, said
 
 SIZES = pd.read_csv(CONFIG / "references/model-sizes.csv")
@@ -63,6 +63,21 @@ def test_models_that_were_not_run_stand_apart() -> None:
     assert not [
         patch for axes in figure.axes for patch in axes.patches
     ]  # a bar has no length on a logarithmic axis
+
+
+def test_each_optimizer_has_a_panel_and_its_own_formula() -> None:
+    """Adam keeps two numbers per parameter where SGD keeps one."""
+    adam = {"optimizer": "adamw", "optimizer_bytes": 400 * MIB}
+    shown = tables(row(9.0), row(9.0) | adam)
+    found = panels(draw("zero-memory", shown, replace(OPTIONS, reference=SIZES)))
+    measured = {title: held for title, (_, held) in found.items() if "measured" in title}
+    by_optimizer = {title.split(",")[0]: held["ddp"] for title, held in measured.items()}
+    assert by_optimizer == {"sgd": [350 / 1024], "adamw": [550 / 1024]}
+    computed = {
+        title.split(",")[0]: held for title, (_, held) in found.items() if "not run" in title
+    }
+    for optimizer, each in (("sgd", 12), ("adamw", 16)):
+        assert computed[optimizer]["ddp"][0] == pytest.approx(138_357_544 * each / 2**30)
 
 
 def test_a_model_that_fits_under_stage_3_alone_is_computed_for_the_others() -> None:

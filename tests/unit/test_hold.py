@@ -150,7 +150,18 @@ def test_of_a_process_on_another_node_slurm_is_asked(
 
 def test_our_own_job_was_queued_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
     assert hold.alive(living.Process("elsewhere", 1, "then", "7")) is False
+
+
+def test_two_nodes_of_one_allocation_do_not_take_each_other_for_dead(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.delenv("SLURM_RESTART_COUNT", raising=False)
+    leave(tmp_path, living.Process("elsewhere", 1, "then", "7"))
+    with refuses(hold.HeldError, f"remove {tmp_path / hold.HOLDER}"), hold.held(tmp_path):
+        pass
 
 
 def test_who_cannot_be_asked_about_keeps_it(tmp_path: Path) -> None:

@@ -4,13 +4,14 @@ digits that matter.
 
 import math
 
-from ddlbench.analysis import claims
+import numpy as np
+from ddlbench.analysis import claim_verdicts, claims
 from ddlbench.analysis.tables import frame
 from ddlbench.core.formatting import around, four_digits, with_distinct_ends
 from ddlbench.settings.config import CONFIG, read_yaml
 from ddlbench.show.page.sections import sources
 
-from tests.builders.results import ran
+from tests.builders.results import noisy, ran
 from tests.facts import missing
 
 
@@ -34,6 +35,28 @@ def test_a_source_s_own_table_has_our_verdicts_in_its_cells() -> None:
     (speed,) = [cells for _, cells in table.rows if cells[0].text == "Speed"]
     assert missing(speed[3].text, "supported", "this hardware", "DeepSpeed") == []
     assert sources.tables("demo", data, [table], set()) == ([], [table])
+
+
+def test_a_claim_has_one_verdict_on_the_page() -> None:
+    """These runs support three of the claims that are judged alone, and none of them among all."""
+    drawn = np.random.default_rng(1)
+    sides = [
+        one
+        for workers in (1, 2, 4, 8, 16)
+        for name, rate in (("horovod", 50.0), ("deepspeed-zero1", 52.0))
+        for one in ran(rate * workers, noisy(drawn, 3), framework=name, workers=workers)
+    ]
+    data = {"runs": frame("runs", sides), "kernels": frame("kernels", [])}
+    every = claims.read(CONFIG / "references/claims.csv")
+    verdicts = claim_verdicts.verdicts(every, data["runs"], data["kernels"])
+    said = dict(zip(verdicts["id"], verdicts["verdict"], strict=True))
+    (table,), _ = sources.tables("horovod-vs-deepspeed", data, [], set())
+    shown = {cells[0].text: cells[3].text.split(":")[0] for _, cells in table.rows}
+    speed = "comparison2022-deepspeed-above-horovod-throughput"
+    (alone,) = [claim for claim in every if claim.id == speed]
+    (judged,) = claim_verdicts.verdicts([alone], data["runs"], data["kernels"])["verdict"]
+    assert judged == "supported" and said[speed] == shown["Speed"] == "undecided"
+    assert shown["Cost"] == said["comparison2022-cost"]
 
 
 def test_tables_of_sources_are_of_studies_and_claims_that_are_there() -> None:

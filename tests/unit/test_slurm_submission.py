@@ -285,6 +285,7 @@ def test_within_a_job_snakemake_starts_once_for_what_starts_ranks(
     for name in (
         "SLURM_JOB_ID",
         "SLURM_SUBMIT_DIR",
+        "SLURM_RESTART_COUNT",
         "SLURM_NTASKS",
         "SRUN_CPUS_PER_TASK",
         "SBATCH_GRES",
@@ -300,4 +301,4 @@ def test_within_a_job_snakemake_starts_once_for_what_starts_ranks(
     assert done == ["here" if here else "again"]
     left = {name for name in os.environ if name.startswith(("SLURM_", "SRUN_", "SBATCH_"))}
     if here:  # what the plugin keeps: orders for the whole job are none for its steps
-        assert left == {"SLURM_JOB_ID", "SLURM_SUBMIT_DIR"}
+        assert left == {"SLURM_JOB_ID", "SLURM_SUBMIT_DIR", "SLURM_RESTART_COUNT"}

@@ -372,8 +372,8 @@ def patch_jobstep() -> None:
     executor.run_job = run_job
 
 
-# Variables that a job's own srun would take for options. The rest of SLURM's variables identify the
-# job.
+# SLURM's variables that identify the job, and say whether it was requeued (`slurm/step.py`). The rest
+# its own srun would take for options.
 KEPT = (
     "ARRAY_JOB_ID",
     "ARRAY_TASK_ID",
@@ -381,6 +381,7 @@ KEPT = (
     "ARRAY_TASK_MAX",
     "ARRAY_TASK_STEP",
     "CLUSTER_NAME",
+    "RESTART_COUNT",
 )
 KEPT_OF_SLURM = {
     f"SLURM_{name}" for name in ("JOB_ID", "JOBID", "SUBMIT_DIR", "SUBMIT_HOST", *KEPT)

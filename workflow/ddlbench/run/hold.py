@@ -43,8 +43,11 @@ def alive(process: Process) -> bool | None:
     life = lives(process)
     if life or not process.job:
         return life
-    # Of our own SLURM job: it was requeued, which SLURM does when nothing of it runs any more.
-    return process.job != step.job() and squeue.lives(process.job)
+    if process.job != step.job():
+        return squeue.lives(process.job)
+    # Of our own SLURM job: SLURM requeues a job when nothing of it runs any more. Of one that was
+    # not requeued, another node's process may live.
+    return False if step.requeued_job() else None
 
 
 @contextmanager

@@ -6,13 +6,14 @@ of the operators' CPU time.
 """
 
 import math
+from collections.abc import Sequence
 
 import pandas as pd
 from matplotlib.figure import Figure
 
 from ddlbench.core import registry
 from ddlbench.core.formatting import listed
-from ddlbench.show.figure_data import finished
+from ddlbench.show.figure_data import distinguishing, finished
 from ddlbench.show.figures import Options, Tables, _bars, _style
 
 FAMILIES = ("communication", "input", "computation", "element-wise", "other")
@@ -20,26 +21,31 @@ PARTS = {f"{family.replace('-', '')}_percent": family for family in FAMILIES}
 TABLES = ("runs", "kernels")
 PUBLISHED = ("allreduce_percent", "io_percent", "cudnn_percent")
 OURS = dict(zip(PUBLISHED, PARTS, strict=False))  # by what a reference calls them
-# Panels, where they tell bars apart: shares are of single steps, so that epochs do not.
+# Panels, where they tell bars apart: shares are of single steps, so that epochs do not. Batches do
+# where bars of one worker count have several: a worker with more images computes for longer between
+# two all-reduces.
 OTHERS = tuple(name for name in _bars.OTHERS if name not in ("global_batch", "epochs", "of_epochs"))
 MOST = 5  # worker counts that are drawn, with the largest of each panel
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
     """Return one row per profiled run: its shares [%]."""
-    more = [column for column in OTHERS if column not in tables["kernels"]]
-    return finished(tables, "kernels", more)[["run", *OTHERS, "framework", "workers", *PARTS]]
+    columns = [*OTHERS, "global_batch"]
+    more = [column for column in columns if column not in tables["kernels"]]
+    return finished(tables, "kernels", more)[["run", *columns, "framework", "workers", *PARTS]]
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
     """Draw one panel per model, loader, ...; one bar per framework and worker count."""
-    table = data.drop(columns=["run", "epochs", "of_epochs"], errors="ignore").assign(
-        published=False
-    )
-    table = pd.concat([table, published(table, options.reference)], ignore_index=True)
-    shown, left_out = chosen(table)
+    table = data.drop(columns=["run", "global_batch", "epochs", "of_epochs"], errors="ignore")
+    batches = data["global_batch"] // data["workers"]
+    table = table.assign(published=False, batch_per_worker=batches)
+    bars = [*OTHERS, "framework", "workers"]
+    others = [*OTHERS, *distinguishing(table, bars, ["batch_per_worker"])]
+    table = pd.concat([table, published(table, options.reference, others)], ignore_index=True)
+    shown, left_out = chosen(table, others)
     table = table[table["workers"].isin(shown)]
-    figure, panels = _bars.stacks(table, PARTS, options, OTHERS, dots=False)  # all bars end at 100
+    figure, panels = _bars.stacks(table, PARTS, options, others, dots=False)  # all bars end at 100
     if left_out:
         figure.note(
             f"Not drawn: {listed([str(count) for count in left_out])} workers; the CSV file has all"
@@ -54,22 +60,23 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     return _bars.finished(figure, "kernel time [%]", options, PARTS, panels, result)
 
 
-def chosen(table: pd.DataFrame) -> tuple[list[int], list[int]]:
+def chosen(table: pd.DataFrame, others: Sequence[str]) -> tuple[list[int], list[int]]:
     """Return the worker counts that are drawn, and those that are left out: some five of all, and
     of each panel the largest of ours and of the published ones, of which sources speak most.
     """
     counts = sorted({*table["workers"]})
     if not counts:
         return [], []
-    panels = [name for name in OTHERS if name in table]
-    largest = table.groupby([*panels, "published"], dropna=False)["workers"].max()
+    largest = table.groupby([*others, "published"], dropna=False)["workers"].max()
     shown = {*counts[:: -math.ceil(len(counts) / MOST)], *largest}
     return [count for count in counts if count in shown], [
         count for count in counts if count not in shown
     ]
 
 
-def published(shown: pd.DataFrame, reference: pd.DataFrame | None) -> pd.DataFrame:
+def published(
+    shown: pd.DataFrame, reference: pd.DataFrame | None, others: Sequence[str]
+) -> pd.DataFrame:
     """Return rows of `config/references/aach2023-kernels.csv` in our columns: for each panel, those
     of its model and loader.
 
@@ -78,7 +85,7 @@ def published(shown: pd.DataFrame, reference: pd.DataFrame | None) -> pd.DataFra
     """
     if reference is None or not set(OURS) <= set(reference):
         return shown[:0]
-    pairs = shown[[*OTHERS]].drop_duplicates()
+    pairs = shown[[*others]].drop_duplicates()
     pairs = pairs.assign(theirs=pairs["loader"].map(registry.family))
     shares = pairs.merge(
         reference.rename(columns={"loader": "theirs"} | OURS), on=["model", "theirs"]

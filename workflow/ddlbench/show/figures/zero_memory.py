@@ -1,12 +1,12 @@
 """Weights, gradients and optimizer state on a worker by model and stage of ZeRO, on a logarithmic
-axis. Measured values are of the worker that needed most, dots single runs; the size of the
-gradients among them is computed, unless a user's program says it. Computed values stand in panels
-of their own: these models were counted on PyTorch's meta device
-(config/references/model-sizes.csv), and shared out over as many workers by optimizer of the
-measured runs; their buffers are on every worker. The line at a mark is the formula of Rajbhandari
-et al. 2020 (arXiv:1910.02054, section 5) with 4 bytes for each number, because runs here keep them
-in fp32: (4+4+K)P without ZeRO, (4+4)P + KP/N, 4P + (4+K)P/N and (4+4+K)P/N with stages 1 to 3, K =
-4 for SGD with momentum, 8 for Adam.
+axis; each optimizer has a panel of its own, because it keeps its own state. Measured values are of
+the worker that needed most, dots single runs; the size of the gradients among them is computed,
+unless a user's program says it. Computed values stand in panels of their own: these models were
+counted on PyTorch's meta device (config/references/model-sizes.csv), and shared out over as many
+workers by optimizer of the measured runs; their buffers are on every worker. The line at a mark is
+the formula of Rajbhandari et al. 2020 (arXiv:1910.02054, section 5) with 4 bytes for each number,
+because runs here keep them in fp32: (4+4+K)P without ZeRO, (4+4)P + KP/N, 4P + (4+K)P/N and
+(4+4+K)P/N with stages 1 to 3, K = 4 for SGD with momentum, 8 for Adam.
 """
 
 import json
@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ddlbench.analysis.together import usable
+from ddlbench.analysis.together import title, usable
 from ddlbench.core.zero import held_bytes, optimizer_bytes
 from ddlbench.show.figures import Options, Tables, _looks, _style
 
@@ -29,12 +29,13 @@ APART = (
 )
 GIB = 2**30
 MEASURED, COMPUTED = "measured", "computed, not run"
-COLUMNS = ["workers", "values", "model", "framework", "held", "formula", "each"]
+PANELS = ("workers", "optimizer")  # where there are several
+COLUMNS = [*PANELS, "values", "model", "framework", "held", "formula", "each"]
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
     """Return one row per run: what its worker holds [bytes], the stage of ZeRO, and K of its
-    optimizer [bytes].
+    optimizer [bytes]. SGD is named with whether it has momentum, because that decides on K.
     """
     runs = usable(tables["runs"])
     runs = runs[runs[list(PARTS)].notna().all(axis=1)]
@@ -43,8 +44,12 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
         optimizer_bytes(name, momentum)
         for name, momentum in zip(runs["optimizer"], runs["momentum"], strict=True)
     ]
-    columns = ["run", "model", "image_size", "framework", "workers", *PARTS]
-    return runs[columns].assign(stage=stages, optimizer_k=k)
+    columns = ["run", "model", "image_size", "framework", *PANELS, *PARTS]
+    names = [
+        name if kept else f"{name} without momentum"
+        for name, kept in zip(runs["optimizer"], k, strict=True)
+    ]
+    return runs[columns].assign(stage=stages, optimizer=names, optimizer_k=k)
 
 
 def _stage(framework: str, options: str) -> int:
@@ -55,16 +60,21 @@ def _stage(framework: str, options: str) -> int:
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
-    """Draw panels per number of workers, of measured and of computed values; rows are models by
-    size.
+    """Draw panels per number of workers and optimizer, of measured and of computed values; rows are
+    models by size.
     """
     data = data.assign(held=data[list(PARTS)].sum(axis=1) / GIB)
     points = pd.DataFrame(
-        [point for _, rows in data.groupby("workers") for point in _points(rows, options)],
+        [
+            [*names, *point]
+            for names, rows in data.groupby([*PANELS])
+            for point in _points(rows, options)
+        ],
         columns=COLUMNS,
     )
     points["values"] = pd.Categorical(points["values"], [MEASURED, COMPUTED])
-    by = [] if points.empty else ["workers"] * (points["workers"].nunique() > 1) + ["values"]
+    several = [name for name in PANELS if points[name].nunique() > 1]
+    by = [] if points.empty else [*several, "values"]
     figure, panels = _style.panels(points, by, options, share_y=False, across=1)
     names = list(data.sort_values(["stage", "framework"])["framework"].unique())
     for axes, rows in panels:
@@ -104,16 +114,19 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
             marker="|",
             label="formula of the ZeRO paper",
         )
-    held = points[points["values"] == MEASURED].groupby("framework")["held"].median()
-    result = f"Measured, medians: {_style.ranked(held.to_dict(), 'GiB')}." if len(held) else ""
+    alike, held = ["framework", *several], {}
+    for values, rows in points[points["values"] == MEASURED].groupby(alike):
+        words = [title(column, value) for column, value in zip(alike, values, strict=True)]
+        held[", ".join(words)] = median(rows["held"])
+    result = f"Measured, medians: {_style.ranked(held, 'GiB')}." if held else ""
     return _style.finished(
         figure, "memory of a worker [GiB]", "model, millions of parameters", result
     )
 
 
 def _points(rows: pd.DataFrame, options: Options) -> Iterator[list[Any]]:
-    """Yield COLUMNS of each model and framework on so many workers: measured, or computed where
-    nothing was.
+    """Yield COLUMNS after PANELS of each model and framework: measured, or computed where nothing
+    was. All rows are of one panel.
     """
     workers, k = int(rows["workers"].iloc[0]), float(rows["optimizer_k"].iloc[0])
     for model, parameters, buffers in _models(rows, options):
@@ -125,7 +138,6 @@ def _points(rows: pd.DataFrame, options: Options) -> Iterator[list[Any]]:
             digits = 0 if parameters >= 1e8 else 1 if parameters >= 1e6 else 2
             label = f"{model}\n{parameters / 1e6:,.{digits}f} M"
             yield [
-                workers,
                 MEASURED if held else COMPUTED,
                 label,
                 str(name),

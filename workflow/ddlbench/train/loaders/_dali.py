@@ -51,7 +51,7 @@ GPU_DECODER = {
 
 
 class DaliLoader:
-    """A loader of one rank's share of a split.
+    """A loader of one rank's share of a split, which needs a picture for each rank.
 
     `on_gpu`, set by each member, says where pictures are decoded; `normalises_on_gpu`, whether a
     GPU normalises them if there is one.
@@ -72,6 +72,11 @@ class DaliLoader:
 
         folder, split, images, *_ = source
         assert folder is not None and spec.reads is not None
+        if images < spec.workers:
+            raise RuntimeError(
+                f"{folder}: {split} has {images} pictures, fewer than the run's {spec.workers}"
+                " ranks, and DALI needs one for each; allowed: fewer workers, or another loader"
+            )
         self.kept = KeptBatches() if spec.device == "cuda" else None
         self.label_offset = LABEL_OFFSET[spec.reads]
         self.steps = steps_per_epoch(images, spec.global_batch)

@@ -27,6 +27,7 @@ ELSEWHERE = (
     "recipe",
     "model",
 )  # conditions that small twins do not meet
+Said = tuple[str, list[str]]  # what a cell says to a claim, and the runs that it rests on
 
 
 def tables(
@@ -35,22 +36,23 @@ def tables(
     """Return the tables of this study's sources, and those of the `page` that are none of them."""
     given: list[Any] = [item for item in read_yaml(FILE)["tables"] if study in item["studies"]]
     taken = {item.get("table") for item in given}
-    found = [replace(table, folded=False) for item in given for table in _of(item, data, page, ids)]
+    names = [row[-1] for item in given for row in item.get("rows", ())]
+    said = _said(names, data) if names else {}
+    found = [replace(table, folded=False) for item in given for table in _of(item, said, page, ids)]
     return found, [table for table in page if table.id not in taken]
 
 
 def _of(
     item: Mapping[str, Any],
-    data: Mapping[str, pd.DataFrame],
+    said: Mapping[str, Said],
     page: Sequence[PageTable],
     ids: set[str],
 ) -> Iterator[PageTable]:
     if "rows" in item:
         heads = [*item["columns"], "these runs", "runs"]
-        by_id = {claim.id: claim for claim in read(CONFIG / "references/claims.csv")}
         rows = []
         for *cells, name in item["rows"]:
-            verdict, runs = _said(by_id[name], data)
+            verdict, runs = said[name]
             rows.append(
                 ("", (*(Cell(str(text)) for text in cells), Cell(verdict), runs_cell(runs, ids)))
             )
@@ -83,23 +85,41 @@ def _of(
         )
 
 
-def _said(claim: Claim, data: Mapping[str, pd.DataFrame]) -> tuple[str, list[str]]:
-    """Return the verdict on a claim, or on what is like it here, and the runs that it rests on."""
-    here = replace(
-        claim, left={name: values for name, values in claim.left.items() if name not in ELSEWHERE}
-    )
-    for asked, where in (
-        (claim, ""),
-        (here, " on this hardware and model, which are not the source's"),
-    ):
-        (row,) = claim_verdicts.verdicts([asked], data["runs"], data["kernels"]).to_dict("records")
-        if row["verdict"] != claim_verdicts.NOT_TESTABLE:
-            measured = (
-                f"{around(row['measured'], row['low'], row['high'], digits)}, {row['n']:.0f}"
-                " repeats"
-            )
-            return f"{row['verdict']}{where}: {claim.claim}: {measured}", str(row["runs"]).split()
-    return f"{row['verdict']}: {row['why']}", []
+def _said(names: Sequence[str], data: Mapping[str, pd.DataFrame]) -> dict[str, Said]:
+    """Return, by id, the verdict on each of these claims, or on what is like it here, and the runs
+    that it rests on.
+
+    Claims are judged together with all others of the file, as table `verdicts` judges them: a claim
+    judged alone may be decided where it is not among many.
+    """
+    claims = read(CONFIG / "references/claims.csv")
+    rows = _judged(claims, data)
+    untested = [claim for claim in claims if claim.id in names and not _was_tested(rows[claim.id])]
+    rows_here = _judged([_like_it_here(claim) for claim in untested], data)
+    as_claimed = {name: _cell(rows[name], "") for name in names if name not in rows_here}
+    where = " on this hardware and model, which are not the source's"
+    return as_claimed | {name: _cell(row, where) for name, row in rows_here.items()}
+
+
+def _judged(claims: Sequence[Claim], data: Mapping[str, pd.DataFrame]) -> dict[str, dict[str, Any]]:
+    table = claim_verdicts.verdicts(claims, data["runs"], data["kernels"])
+    return {str(row["id"]): row for row in table.to_dict("records")}
+
+
+def _like_it_here(claim: Claim) -> Claim:
+    left = {name: values for name, values in claim.left.items() if name not in ELSEWHERE}
+    return replace(claim, left=left)
+
+
+def _was_tested(row: Mapping[str, Any]) -> bool:
+    return bool(row["verdict"] != claim_verdicts.NOT_TESTABLE)
+
+
+def _cell(row: Mapping[str, Any], where: str) -> Said:
+    if not _was_tested(row):
+        return f"{row['verdict']}: {row['why']}", []
+    measured = f"{around(row['measured'], row['low'], row['high'], digits)}, {row['n']:.0f} repeats"
+    return f"{row['verdict']}{where}: {row['claim']}: {measured}", str(row["runs"]).split()
 
 
 def _first(given: Given, page: Sequence[PageTable]) -> tuple[list[PageTable], list[PageTable]]:
