@@ -126,6 +126,7 @@ def tables(*rows: dict[str, object]) -> Tables:
     return more | {
         "runs": runs,
         "epochs": table,
+        "validations": pd.DataFrame(columns=["run", "top1", "validated_s"]),
         "learning_rates": rates,
         "step_times": times,
         "kernels": kernels,

@@ -300,6 +300,12 @@ def test_a_run_that_went_on_was_there_since_then_alone(tmp_path: Path) -> None:
     assert (now["begun_s"], now["ended_s"]) == (pytest.approx(half_s, abs=1e-3), began["ended_s"])
 
 
+def test_a_program_that_was_started_again_was_there_since_then_alone(tmp_path: Path) -> None:
+    """The times of its steps are without the interruption."""
+    write_record(tmp_path, reading={"began_s": [1.0, 9.0]})
+    assert _neighbours.read(tmp_path, 0.0).iloc[0]["begun_s"] == 9.0
+
+
 def test_runs_beside_one_that_waited_to_go_on_are_no_error() -> None:
     beside = put("runs", 6, begun_s=lambda runs: runs.loc[5, "started_s"])
     assert found("overlapping-runs", changed(beside, STUDY))

@@ -14,10 +14,11 @@ from ddlbench.analysis import before_after
 from ddlbench.analysis.before_after import ALL, Run
 from ddlbench.core import layout
 from ddlbench.core.columns import write_csv
+from ddlbench.records import ours
 from ddlbench.settings.config import ConfigError
 from ddlbench.show.page import compared
 
-from tests.builders.records import edit_log, of_two_nodes
+from tests.builders.records import SPEC, edit_log, of_two_nodes, write_record
 from tests.facts import missing, refuses
 from tests.unit.programs import made, script, spec
 
@@ -143,6 +144,24 @@ def test_sides_made_one_after_the_other_are_said() -> None:
     assert [line.split(":")[0] for line in before_after.differences(after, before)] == ["order"]
     alternated = [replace(one, began_s=one.repeat + 0.5) for one in runs(2)]
     assert before_after.differences(before, alternated) == []
+
+
+def test_a_recipe_that_was_changed_is_listed(tmp_path: Path) -> None:
+    """Ids have the name of a recipe, and not what stands in it."""
+    found = {}
+    for precision in ("fp32", "bf16"):
+        recipe = replace(SPEC.recipe, precision=precision)
+        folder = write_record(tmp_path / precision, replace(SPEC, recipe=recipe))
+        found[precision] = [before_after.run(ours.record(folder))]
+    changed = before_after.differences(found["fp32"], found["bf16"])
+    assert changed == ['setting recipe.precision: "fp32" -> "bf16"']
+    assert before_after.differences(found["fp32"], found["fp32"]) == []
+
+
+def test_a_program_that_does_not_say_its_parts_has_none_on_a_host(tmp_path: Path) -> None:
+    of_program = before_after.run(made(tmp_path, spec(script(tmp_path))))
+    assert of_program is not None and of_program.seconds["sample_s"] > 0
+    assert not any(of_program.of_host.values())
 
 
 def test_programs_that_end_when_they_like_are_compared_by_sample(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from ddlbench.settings.machine import load_machine
 from ddlbench.settings.recipe import load_recipe
 from ddlbench.settings.study import load_study
 from ddlbench.show.figure_data import distinguishing, references
-from ddlbench.show.figures import _labels, _looks, _style
+from ddlbench.show.figures import _labels, _looks, _scaling, _style, time_to_accuracy
 from matplotlib.figure import Figure
 
 from tests.builders.tables import MIB, SCALING, repeats, row, tables
@@ -307,6 +307,26 @@ def test_what_differs_in_a_setting_is_no_repeat(plot: str, changes: dict[str, An
     shown["runs"].loc[1, [*changes]] = [*changes.values()]
     figure = draw(plot, shown)
     assert not [text for text in (said(figure) if figure.legends else []) if "n = 2" in text]
+
+
+def test_the_first_validation_of_a_program_that_reached_the_target_counts() -> None:
+    shown = tables(row(9.0, workers=4))
+    run = shown["runs"]["run"].iloc[0]
+    said = [(0.5, 10.0), (0.75, 20.0), (0.6, 30.0)]
+    shown["epochs"] = pd.DataFrame([{"run": run, "top1": 0.6, "validated_s": 30.0}])
+    shown["validations"] = pd.DataFrame(
+        [{"run": run, "top1": top1, "validated_s": at_s} for top1, at_s in said]
+    )
+    for target, reached_s in ((0.7, 20.0), (0.5, 10.0)):
+        data = time_to_accuracy.data(shown, replace(OPTIONS, target=target))
+        assert data["reached_s"].tolist() == [reached_s]
+
+
+def test_a_ratio_has_as_many_repeats_as_pairs() -> None:
+    """The baseline ran once, and the runs on more workers three times."""
+    shown = tables(row(100.0, workers=4), *repeats(150.0, workers=8))
+    for measure, counts in (("speed_up", [1, 1]), ("throughput_images_per_s", [1, 3])):
+        assert _scaling.data(shown, OPTIONS, measure)["repeats"].tolist() == counts
 
 
 def test_kernel_shares_of_two_recipes_or_forms_stand_apart() -> None:

@@ -19,6 +19,8 @@ from ddlbench.analysis.record import Record
 from ddlbench.analysis.slow_nodes import HARDWARE, LIKE, UNKNOWN, WANDERS, HostEpoch, compare_hosts
 from ddlbench.core.columns import write_csv
 from ddlbench.core.mllog import Event
+from ddlbench.core.program import Program
+from ddlbench.core.spec import of_program
 from ddlbench.core.step_rows import STEP_COLUMNS, STEP_PARTS
 from ddlbench.records import ours
 from ddlbench.show.figures import efficiency_loss
@@ -122,6 +124,30 @@ def test_the_parts_of_a_run() -> None:
     assert row["together_s"] is None
     assert abs(row["unexplained_s"]) < 1e-3
     assert sum(row[name] or 0.0 for name in PARTS) == pytest.approx(row["total_s"], abs=1e-12)
+
+
+def test_what_a_program_does_between_its_steps_is_not_called_a_checkpoint() -> None:
+    """It does not say its wait for data either, which is in its steps."""
+    ours_parts, program = losses.parts(record()), record(split=False)
+    unknown = dict.fromkeys(STEP_PARTS, "the program does not say it")
+    said = Event("ddlbench_not_measured", unknown, {}, 0.0)
+    spec = of_program(
+        Program(name="mine", command="python train.py"),
+        machine="local",
+        device="cpu",
+        workers=2,
+        workers_per_node=2,
+        global_batch=8,
+    )
+    last = program.last | {said.key: said}
+    whole = program.steps["forward_s"] + program.steps["data_wait_s"]
+    steps = program.steps.assign(forward_s=whole, data_wait_s=0.0)
+    row = losses.parts(replace(program, spec=spec, last=last, steps=steps))
+    assert row["input_s"] is row["validation_s"] is row["checkpoint_s"] is None
+    pauses = (EPOCHS - 1) * (END_S + VALIDATION_S + CHECKPOINT_S)
+    assert row["unexplained_s"] == pytest.approx(pauses, rel=0.02)
+    assert sum(row[name] or 0.0 for name in PARTS) == pytest.approx(row["total_s"], abs=1e-12)
+    assert ours_parts["checkpoint_s"] > 0
 
 
 @pytest.mark.parametrize(
@@ -445,6 +471,16 @@ def test_a_log_that_makes_no_sense_is_refused_and_stops_nothing(
     _, runs, refused = slow_nodes.records("here", tmp_path)
     assert (runs, len(refused)) == (1, 1)
     assert "run.mllog" in refused[0]
+
+
+def test_what_a_program_did_not_say_is_no_sign_of_a_sound_host(tmp_path: Path) -> None:
+    """Its rows have zeros there: a slow node got lost among them."""
+    record = ours.record(planted(tmp_path))
+    assert [*slow_nodes.host_epochs(record)] != []
+    unknown = dict.fromkeys(STEP_PARTS, "the program does not say it")
+    said = Event("ddlbench_not_measured", unknown, {}, 0.0)
+    of_program = replace(record, last=record.last | {said.key: said})
+    assert [*slow_nodes.host_epochs(of_program)] == []
 
 
 def test_ranks_of_one_host_are_no_comparison(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_plan_comparison_and_prediction_ask_the_same_price_of_a_part_of_a_node(
     assert pair["more_worker_hours"] == pytest.approx(2 * pair["more_repeats"] * workers)
     assert pair["more_price"] == pytest.approx(2 * pair["more_repeats"] * 8.0)
 
-    terms = configuration.terms(SOLD, None)
+    terms = configuration.terms(SOLD, {"minutes": None, "epochs": None})
     assert terms[1] == pytest.approx(8.0)  # of a node hour, in table `costs`
 
 

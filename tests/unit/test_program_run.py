@@ -196,6 +196,64 @@ def test_a_mended_pattern_reads_the_output_again_and_trains_nothing(tmp_path: Pa
     assert {run.to_json(), count.to_json(), loss.to_json()} == {run.to_json()}
 
 
+def test_a_run_that_is_read_again_later_took_no_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither one whose record is made a day later, nor one whose record is made anew."""
+    place = script(tmp_path, "print('at', step, 'loss', 1)")
+    wrong, count, loss = (
+        spec(place, patterns=(pattern,))
+        for pattern in (
+            r"Step (?P<step>\d+)",
+            r"at (?P<step>\d+)",
+            r"at (?P<step>\d+) loss (?P<loss>\S+)",
+        )
+    )
+    _, folder = make(tmp_path, wrong)
+    now = time.time()
+    for read in (count, loss):
+        now += 86400
+        monkeypatch.setattr(time, "time", partial(float, now))
+        assert missing(program.read_again(read, folder), "its record is made") == []
+        assert summary.make(ours.record(folder))["values"]["run_s"] < 3600
+
+
+def test_each_validation_of_a_program_is_in_a_table(tmp_path: Path) -> None:
+    """The best one is the run's best, and the first that reached a target its time to it."""
+    tops = {3: 50, 6: 75, 9: 60}
+    body = f"{PRINT}; step in {tops} and print('val:', {tops}[step], '% top1')"
+    patterns = (STEP, r"val: (?P<top1>[\d.]+ %) top1")
+    record = made(tmp_path, spec(script(tmp_path, body), patterns=patterns))
+    of = summary.make(record)
+    assert (of["values"]["best_top1"], of["values"]["final_top1"]) == (0.75, 0.6)
+    assert [row["top1"] for row in of["validations"]] == [0.5, 0.75, 0.6]
+    times = [row["validated_s"] for row in of["validations"]]
+    assert (
+        0
+        < times[0]
+        < times[1]
+        < times[2]
+        == pytest.approx(of["epochs"]["validated_s"][0], abs=2e-3)
+    )
+
+
+def test_times_of_a_program_that_was_started_again_have_no_night_in_them(tmp_path: Path) -> None:
+    """What was read has no interruption in it; the clock of the supervisor has."""
+    body = f"{PRINT}; step == 9 and print('val: 50 % top1')"
+    patterns = (STEP, r"val: (?P<top1>[\d.]+ %) top1")
+    record = made(tmp_path, spec(script(tmp_path, body), patterns=patterns))
+    reading = record.value("ddlbench_reading")
+    night = 8 * 3600.0
+    reading["began_s"].append(reading["began_s"][0] + night)
+    ranks = record.last["ddlbench_ranks"]
+    record.last["ddlbench_ranks"] = replace(ranks, time_s=ranks.time_s + night)
+    of = summary.make(record)
+    assert of["values"]["run_s"] < 3600 and of["values"]["resumes"] == 1
+    assert (
+        of["epochs"]["validated_s"] == [row["validated_s"] for row in of["validations"]] == [None]
+    )
+
+
 def test_lines_that_were_not_kept_whole_are_not_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

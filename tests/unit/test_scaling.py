@@ -422,14 +422,31 @@ def test_without_a_price_or_checkpoints() -> None:
     assert row["loss_node_hours"] > 0
 
 
+@pytest.mark.parametrize(
+    ("minutes", "epochs", "interval_s"),
+    [(None, 1, 9000), (30, 1, 1800), (30, None, 1800), (180, 1, 9000)],
+)
+def test_the_chosen_interval_is_that_of_epochs_or_minutes(
+    minutes: float | None, epochs: int | None, interval_s: float
+) -> None:
+    """Ten hours of four epochs: each takes 9000 s."""
+    killed = run(interrupt_steps=60, checkpoint_s=20.0, restart_s=60.0)
+    terms = Terms(100.0, checkpoint_minutes=minutes, checkpoint_epochs=epochs)
+    ours = run() | {"epochs": 4, "of_epochs": 4}
+    row = made(ours, killed, terms=terms).set_index("interval").loc["chosen"]
+    assert row["interval_s"] == interval_s
+
+
 def test_failed_runs_cost_nothing() -> None:
     assert made(run() | {"status": "failed"}).empty
 
 
 def test_a_node_is_paid_for_as_a_whole() -> None:
     machine = replace(JUWELS, price_per_gpu_hour=2.0, currency="EUR")
-    assert Terms(*configuration.terms(machine, 30)) == Terms(6334, 8.0, "EUR", 30)
+    written = {"minutes": 30, "epochs": 2}
+    assert Terms(*configuration.terms(machine, written)) == Terms(6334, 8.0, "EUR", 30, 2)
+    never = dict.fromkeys(written)
     assert (
-        Terms(*configuration.terms(replace(JUWELS, node_hours_between_interruptions=None), None))
+        Terms(*configuration.terms(replace(JUWELS, node_hours_between_interruptions=None), never))
         == Terms()
     )

@@ -165,7 +165,11 @@ def test_partial_is_made_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     figures = settings.plan.study.figures[:1]
     monkeypatch.setattr(partial.reads, "plan_of", lambda config: (few, settings.images))
     few = replace(settings.plan, study=replace(settings.plan.study, figures=figures))
-    partial.make(settings.config, configuration.terms(settings.plan.machine, None), tmp_path)
+    partial.make(
+        settings.config,
+        configuration.terms(settings.plan.machine, settings.config["checkpoint"]),
+        tmp_path,
+    )
     (page,) = tmp_path.glob("*/*/partial/index.html")
     assert "2 refused record" in page.read_text()
 

@@ -13,7 +13,7 @@ wildcard_constraints:
 # What the machine and the configuration say that tables rest on; a figure names what it shows of it (MACHINE).
 READING = {
     "peaks": dict(MACHINE.peak_tflops_per_worker),
-    "terms": configuration.terms(MACHINE, config["checkpoint"]["minutes"]),
+    "terms": configuration.terms(MACHINE, config["checkpoint"]),
 }
 RECORDS = registry.path("records", STUDY.records.kind if STUDY.records else "ours")
 

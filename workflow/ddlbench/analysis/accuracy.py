@@ -10,6 +10,7 @@ from ddlbench.analysis.record import Record
 from ddlbench.analysis.scaling import throughput
 from ddlbench.core import registry
 from ddlbench.core.columns import Column, Values, Why, types
+from ddlbench.core.mllog import starts_s
 
 _NULL = "Null where the loader has nothing to learn from"
 _PART = f"{_NULL}, or only some of the epochs were trained."
@@ -36,7 +37,8 @@ EPOCHS = (
     Column(
         "validated_s",
         "float64",
-        "From the start to the end of its validation; null if resumed or untimed.",
+        "From the start to the end of its validation; null if resumed or untimed. A program has one"
+        " epoch, and its last validation.",
         "s",
     ),
 )
@@ -48,6 +50,19 @@ LEARNING_RATES = (
         "When the step began: epochs since the start of training, with a fraction.",
     ),
     Column("lr", "float64", "Learning rate of this step."),
+)
+VALIDATIONS = (
+    Column("run", "str", "The run, a successful one of a program."),
+    Column("validation", "int64", "The validation, counted from 1."),
+    Column("top1", "float64", "Top-1 accuracy that the program said, a fraction."),
+    Column("loss", "float64", "Loss that it said."),
+    Column(
+        "validated_s",
+        "float64",
+        "From the start of the training to when it was said; null if the program was started again,"
+        " or the run is untimed.",
+        "s",
+    ),
 )
 RATES_AN_EPOCH = 20
 
@@ -63,6 +78,9 @@ def measures(record: Record, epochs: pd.DataFrame) -> Values:
     values: Values = {"final_loss": float(epochs["loss"].iloc[-1])}
     for name in ("top1", "top5"):
         last, best = epochs[name].iloc[-1], epochs[name].max()
+        if name == "top1" and spec.program:  # its epoch has the last validation alone
+            said = [row["top1"] for row in validations(record) if row["top1"] is not None]
+            best = max(said, default=best)
         if not learns(record):
             last = best = Why(f"loader {spec.loader} has nothing to learn from")
         elif spec.epochs < spec.full_epochs:
@@ -103,13 +121,37 @@ def epochs(record: Record) -> pd.DataFrame:
 
 def _validated(record: Record) -> dict[int, float]:
     """Return when each epoch was validated, counted from 0 [s since training began]."""
-    if not record.timed or "ddlbench_resumed" in record.last or "run_start" not in record.last:
+    if not _is_one_stretch(record) or "run_start" not in record.last:
         return {}
     begin = record.last["run_start"].time_s
     # What learns nothing has no accuracy.
     key = "eval_accuracy" if learns(record) else "tracked_stats"
     validations = [event for event in record.events if event.key == key]
     return {event.metadata["epoch_num"] - 1: event.time_s - begin for event in validations}
+
+
+def _is_one_stretch(record: Record) -> bool:
+    """Tell whether times of a run are those since its start: it was timed, and never went on after
+    an interruption.
+    """
+    resumed = "ddlbench_resumed" in record.last or len(starts_s(record.last)) > 1
+    return record.timed and not resumed
+
+
+def validations(record: Record) -> list[dict[str, Any]]:
+    """Return a successful run's rows of table `validations`; none for our own trainings."""
+    begin = record.last["run_start"].time_s
+    timed = _is_one_stretch(record)
+    return [
+        {
+            "run": record.spec.id,
+            "validation": number,
+            "top1": said.get("top1"),
+            "loss": said.get("loss"),
+            "validated_s": said["time_s"] - begin if timed else None,
+        }
+        for number, said in enumerate(record.value("ddlbench_evaluations") or [], start=1)
+    ]
 
 
 def _by_epoch(record: Record, key: str) -> dict[int, Any]:

@@ -2,11 +2,13 @@
 hosts.
 
 `ddlbench compare` calls this. Both sides are records of the same runs: of two machine files that
-differ in their modules, or in two folders. Runs that differ in nothing but their machine's name are
-a pair, and verdicts are those of `significance.ratio`. What differs between the sides is listed,
-because a verdict is about all of it together.
+differ in their modules, or in two folders. Runs whose ids differ in nothing but their machine's name
+are a pair, and verdicts are those of `significance.ratio`. What differs between the sides is listed,
+because a verdict is about all of it together: software, hosts, and settings that an id does not name,
+such as the precision of a recipe.
 """
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +23,7 @@ from ddlbench.core import layout, registry
 from ddlbench.core.columns import Column
 from ddlbench.core.files import printable
 from ddlbench.core.record import MLLOG
+from ddlbench.core.spec import RunSpec, relevant_settings
 from ddlbench.core.step_rows import COMPUTE
 from ddlbench.settings.config import ConfigError
 
@@ -38,6 +41,7 @@ SOFTWARE = (
     "commit",
 )  # facts beside the versions of packages
 MOVED = 0.01  # of a step: what a part has to change by, to be named
+LONG = 60  # characters of a setting's value, beyond which it is not shown
 ALL = "all"
 COLUMNS = (
     Column(
@@ -73,7 +77,7 @@ Row = dict[str, Any]
 @dataclass(frozen=True)
 class Run:
     """A run by its record: seconds by quantity, and by host and quantity; the software it was made
-    with, and the variables that its ranks were given.
+    with, the variables that its ranks were given, and its settings.
     """
 
     cell: str
@@ -84,6 +88,7 @@ class Run:
     environment: Mapping[str, str] = field(default_factory=dict)
     began_s: float | None = None
     folder: Path = Path()
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 def run(record: Record) -> Run | None:
@@ -106,10 +111,12 @@ def run(record: Record) -> Run | None:
     hosts = [str(rank.get("host")) for rank in record.value("ddlbench_ranks", [])]
     of_host: dict[str, dict[str, float]] = {}
     if len(hosts) == record.spec.workers:
+        of_host = {host: {} for host in hosts}
         by_host = steps.groupby(steps["rank"].map(dict(enumerate(hosts))))
-        for name, parts in OF_HOST.items():
+        measured = {n: parts for n, parts in OF_HOST.items() if isinstance(values.get(n), float)}
+        for name, parts in measured.items():
             for host, value in by_host[parts].mean().sum(axis=1).items():
-                of_host.setdefault(str(host), {})[name] = float(value)
+                of_host[str(host)][name] = float(value)
     cell = replace(record.spec, machine="any", repeat=1).id.removeprefix("any-").removesuffix("-r1")
     facts: dict[str, Any] = record.value("ddlbench_facts", {})
     software = {**(facts.get("versions") or {}), **{name: facts.get(name) for name in SOFTWARE}}
@@ -119,8 +126,27 @@ def run(record: Record) -> Run | None:
     }
     began_s = record.last["run_start"].time_s
     return Run(
-        cell, record.spec.repeat, seconds, of_host, software, environment, began_s, record.folder
+        cell,
+        record.spec.repeat,
+        seconds,
+        of_host,
+        software,
+        environment,
+        began_s,
+        record.folder,
+        _settings(record.spec),
     )
+
+
+def _settings(spec: RunSpec) -> dict[str, str]:
+    """Return the settings that a run uses, those of its recipe and program each by itself."""
+    settings: dict[str, str] = {}
+    for name, value in relevant_settings(json.loads(spec.to_json())).items():
+        if isinstance(value, dict):
+            settings |= {f"{name}.{key}": json.dumps(one) for key, one in value.items()}
+        elif name not in ("machine", "repeat"):
+            settings[name] = json.dumps(value)
+    return settings
 
 
 def _logs(name: str, results: Path) -> tuple[list[Path], str]:
@@ -249,6 +275,7 @@ def differences(before: Sequence[Run], after: Sequence[Run]) -> list[str]:
         ]
         if by_side[0] != by_side[1]:
             text.append(f"{name}: {' -> '.join(', '.join(sorted(values)) for values in by_side)}")
+    text += _changed_settings(before, after)
     hosts = [{host for run in runs for host in run.of_host} for runs in sides]
     if hosts[0] != hosts[1]:
         text.append(
@@ -260,6 +287,22 @@ def differences(before: Sequence[Run], after: Sequence[Run]) -> list[str]:
             " look like a difference"
         )
     return text
+
+
+def _changed_settings(before: Sequence[Run], after: Sequence[Run]) -> list[str]:
+    """Return a line for each setting that differs within a pair: old and new value."""
+    changes: dict[str, set[str]] = defaultdict(set)
+    former = {(run.cell, run.repeat): run.settings for run in before}
+    for run in after:
+        old = former.get((run.cell, run.repeat), run.settings)
+        for name in old.keys() | run.settings.keys():
+            values = [side.get(name, "null") for side in (old, run.settings)]
+            if values[0] != values[1]:
+                long = max(map(len, values)) > LONG
+                changes[name].add("is not the same" if long else " -> ".join(values))
+    return [
+        f"setting {name}: {printable(', '.join(sorted(changes[name])))}" for name in sorted(changes)
+    ]
 
 
 def _began_before(first: Sequence[Run], second: Sequence[Run]) -> bool:

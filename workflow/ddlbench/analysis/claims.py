@@ -169,7 +169,9 @@ def quantities(runs: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
         table.loc[beyond, "speed_up"] = speed[beyond]
         table.loc[beyond, "efficiency"] = speed[beyond] * ref / series.loc[beyond, "workers"]
     # Only the columns that are needed, in one piece: rows are taken from it some thousand times.
-    return table[list(dict.fromkeys([*spec.COLUMNS, *OTHERS, *QUANTITIES.values()]))].copy()
+    table = table.assign(records=table.get("records", "ours"))  # the repeats of others are no pairs
+    names = [*spec.COLUMNS, *OTHERS, *QUANTITIES.values(), "records"]
+    return table[list(dict.fromkeys(names))].copy()
 
 
 @dataclass(frozen=True)
@@ -252,7 +254,7 @@ def _sides(claim: Claim, left: pd.DataFrame, right: pd.DataFrame | None) -> Iter
     claim compares.
     """
     settings = together.SAME
-    columns = ("run", "repeat", "machine", "device", QUANTITIES[claim.quantity])
+    columns = ("run", "repeat", "machine", "device", "records", QUANTITIES[claim.quantity])
     compared = together.differing_with(*claim.right) | (
         {"epochs"} if claim.quantity in OF_LAST_STEPS else set()
     )

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ddlbench.analysis import times
 from ddlbench.analysis.record import Record
 from ddlbench.analysis.scaling import in_series
 from ddlbench.analysis.together import BATCH, KEYS, SERIES, usable
@@ -38,7 +39,7 @@ PARTS = {
     ),
     "validation_s": "Validation",
     "checkpoint_s": "Checkpoints, and agreeing about them",
-    "unexplained_s": "What is left of `total_s`",
+    "unexplained_s": "What is left of `total_s`; of a program also its pauses",
 }
 SPLIT = ("waiting_s", "transfer_s", "compute_s")  # null where there is `together_s`
 COLUMNS = (
@@ -74,7 +75,9 @@ def parts(record: Record) -> dict[str, Any]:
         "images": int(steps["images"].sum()),
         "total_s": train_s(record.last),
     }
-    row |= dict.fromkeys(PARTS) | {"input_s": float(waited[~starts].sum())}
+    row |= dict.fromkeys(PARTS)
+    if "data_wait_s" not in times.why_unknown(record):  # else it is in the rest of the step
+        row["input_s"] = float(waited[~starts].sum())
     compute = float(busy.loc[table.index[place == (spec.workers - 1) // 2]].sum())
     if split:
         transfer = float(steps.groupby("step")["communication_s"].min().sum())
@@ -92,6 +95,9 @@ def parts(record: Record) -> dict[str, Any]:
 def _between_steps(record: Record, waited_s: float) -> dict[str, float]:
     """Return the times between steps, on rank 0; `waited_s`: how long the first steps of epochs
     waited for their batch.
+
+    Nobody knows what a user's program does between two steps: only what is before the first and
+    behind the last one is returned.
     """
     steps = record.steps[record.steps["rank"] == 0]
     took = steps[[*STEP_PARTS]].sum(axis=1).to_numpy()
@@ -100,6 +106,9 @@ def _between_steps(record: Record, waited_s: float) -> dict[str, float]:
     # Moments have the digits of float32: after hours, what looks like a gap of milliseconds is
     # rounding.
     gaps = np.where(gaps > 4 * np.spacing(np.abs(ends).astype(np.float32)), gaps, 0.0)
+    first = max(0.0, float(ends[0] - took[0]))  # until the first epoch is requested from the loader
+    if record.spec.program:
+        return {"epochs_s": waited_s + first + float(gaps[-1])}
     last = np.append(epochs[1:] != epochs[:-1], True)  # of its epoch
     at = {
         (event.key, event.metadata["epoch_num"]): event.time_s
@@ -108,7 +117,7 @@ def _between_steps(record: Record, waited_s: float) -> dict[str, float]:
     }
     checkpoints, validations, ended = float(gaps[~last].sum()), 0.0, 0.0
     for number, gap in enumerate(gaps[last].tolist(), start=1):
-        if ("eval_stop", number) not in at:  # a user's program need not say when it validates
+        if ("eval_stop", number) not in at:  # its validation was not recorded
             ended += gap
             continue
         validated = at["eval_stop", number] - at["eval_start", number]
@@ -124,7 +133,6 @@ def _between_steps(record: Record, waited_s: float) -> dict[str, float]:
             checkpoints + saved,
             ended + rest - saved,
         )
-    first = max(0.0, float(ends[0] - took[0]))  # until the first epoch is requested from the loader
     return {
         "epochs_s": waited_s + ended + first,
         "validation_s": validations,

@@ -362,8 +362,8 @@ def _errors_of_halves(
 def ranked(
     blocks: Sequence[Block], sides: Sequence[Side], fair: Callable[[Side, Side], bool] | None = None
 ) -> list[Side]:
-    """Return the sides, the best first: by how many others they lead significantly over all
-    settings, then by how much. `fair` says which pairs may be compared.
+    """Return the sides, the best first: by how many others they lead over all settings, then
+    by how much. `fair` says which pairs may be compared.
     """
     ahead: dict[Side, list[float]] = {side: [] for side in sides}
     for left, right in combinations(sides, 2):

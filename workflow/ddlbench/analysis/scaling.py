@@ -67,7 +67,7 @@ def scaling(runs: pd.DataFrame, basis: str = "steps") -> pd.DataFrame:
     Each measure is a median over `repeats` runs; `_low` and `_high` are its 95 % confidence
     interval (`intervals.py`), null for one run. Throughput is in images/s. Speed-up compares times
     (`compared_s`): of the training steps of an epoch (`basis` steps), or of the whole training with
-    everything in it (`basis` run, as in the paper). It is a ratio of pairs, repeat by repeat, and 1
+    everything in it (`basis` run, as in the paper). It is a ratio of `pairs`, repeat by repeat, and 1
     for the baseline. `spread_low` and `spread_high` are how much below and above its median rate 5
     % of a single run's steps are, as factors; null with several runs.
     """
@@ -76,7 +76,7 @@ def scaling(runs: pd.DataFrame, basis: str = "steps") -> pd.DataFrame:
         list(SERIES), dropna=False
     )
     rows = [row for _, series in grouped for row in _series(series)]
-    names = [*SERIES, "workers", "repeats", "ref_workers", "spread_low", "spread_high"]
+    names = [*SERIES, "workers", "repeats", "pairs", "ref_workers", "spread_low", "spread_high"]
     names += [f"{measure}{end}" for measure in MEASURES for end in ("", "_low", "_high")]
     return pd.DataFrame(rows, columns=names).astype(dict.fromkeys(BATCH, "Int64"))
 
@@ -166,7 +166,7 @@ def _series(series: pd.DataFrame) -> Iterator[dict[str, Any]]:
         pairs = Interval(1.0, None, None, len(runs))  # the base, compared with itself
         if workers != ref:
             pairs = ratio(base_s, by_repeat(runs, "compared_s"))
-        row |= _named("speed_up", pairs)
+        row |= {"pairs": pairs.n, **_named("speed_up", pairs)}
         yield row | _named("efficiency", pairs, efficiency(1.0, ref, workers))
 
 

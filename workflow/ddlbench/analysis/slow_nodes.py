@@ -143,9 +143,13 @@ def host_epochs(record: Record) -> Iterator[HostEpoch]:
     ]  # of an uneven last batch ranks get less work
     if steps.empty:
         return
-    # Where waiting for other ranks is not measured apart, it is in the passes: all ranks then
-    # compute equally long.
-    parts = [part for part in PARTS if part != "compute" or steps["communication_s"].notna().all()]
+    # What a program does not say has zeros in its rows, as if all hosts took equally long. Where
+    # waiting for other ranks is not measured apart, it is in the passes: all ranks then compute
+    # equally long.
+    unknown = times.why_unknown(record)
+    parts = [part for part, names in PARTS.items() if not unknown.keys() & {*names}]
+    if steps["communication_s"].isna().any():
+        parts = [part for part in parts if part != "compute"]
     seconds = pd.DataFrame({part: steps[names].sum(axis=1) for part, names in PARTS.items()})
     # A host is as slow as its slowest rank, for which all others wait: one bad device of four is
     # not averaged away.

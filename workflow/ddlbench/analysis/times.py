@@ -202,7 +202,7 @@ def wall_s(steps: pd.DataFrame) -> pd.Series[float]:
 def medians(record: Record) -> dict[str, float | str | None]:
     """Return a timed run's row of table `step_times`."""
     timed = after_warm_up(record)
-    names = [name for name in STEP_PARTS if name not in _why_unknown(record)]
+    names = [name for name in STEP_PARTS if name not in why_unknown(record)]
     return {
         "run": record.spec.id,
         **dict.fromkeys(STEP_PARTS),
@@ -210,7 +210,7 @@ def medians(record: Record) -> dict[str, float | str | None]:
     }
 
 
-def _why_unknown(record: Record) -> dict[str, str]:
+def why_unknown(record: Record) -> dict[str, str]:
     """Return why parts of a step are unknown, by column. The time of the complete step is known."""
     reasons = record.value("ddlbench_not_measured", {})
     return {name: reasons[name] for name in STEP_PARTS if name in reasons}
@@ -249,7 +249,7 @@ def measures(record: Record) -> Values:
         values["communication_s"] = why = Why(reasons.get("communication_s", UNKNOWN))
         if spec.workers > 1:
             values |= dict.fromkeys(split, why)
-    unknown = {name: Why(reason) for name, reason in _why_unknown(record).items()}
+    unknown = {name: Why(reason) for name, reason in why_unknown(record).items()}
     if any(name in unknown for name in COMPUTE):
         unknown["compute_s"] = next(unknown[name] for name in COMPUTE if name in unknown)
     return values | unknown

@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from ddlbench.core.mllog import SEAL, Event, began_s, read_log
+from ddlbench.core.mllog import SEAL, Event, began_s, read_log, starts_s
 from ddlbench.core.record import MLLOG
 
 COLUMNS = ("run", "hosts", "begun_s", "ended_s")  # times in seconds since 1970
@@ -43,10 +43,11 @@ def _row(run: str, events: list[Event]) -> dict[str, Any]:
     hosts = {str(rank["host"]) for rank in last["ddlbench_ranks"].value}
     ended_s = max(event.time_s for event in last.values() if event.key != SEAL)
     # Where it was before it went on from a checkpoint the log does not say.
-    resumed = last.get("ddlbench_resumed")
+    resumed, starts = last.get("ddlbench_resumed"), starts_s(last)
+    begun_s = resumed.time_s if resumed else began_s(last, events[0].time_s)
     return {
         "run": run,
         "hosts": ",".join(sorted(hosts)),
-        "begun_s": resumed.time_s if resumed else began_s(last, events[0].time_s),
+        "begun_s": starts[-1] if len(starts) > 1 else begun_s,
         "ended_s": ended_s,
     }

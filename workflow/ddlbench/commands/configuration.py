@@ -109,15 +109,16 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def terms(
-    machine: Machine, minutes: float | None
-) -> tuple[float | None, float | None, str | None, float | None]:
-    """Return the fields of `analysis.sheets.Terms`, with a checkpoint every so many minutes.
+    machine: Machine, checkpoint: Mapping[str, Any]
+) -> tuple[float | None, float | None, str | None, float | None, int | None]:
+    """Return the fields of `analysis.sheets.Terms`; `checkpoint` is the configuration's key.
 
     The price of a node is for the complete node.
     """
     sold = tariff(machine)
     price = sold.price(1.0, sold.workers_blocked(1, 1))
-    return machine.node_hours_between_interruptions, price, machine.currency, minutes
+    often = machine.node_hours_between_interruptions
+    return often, price, machine.currency, checkpoint["minutes"], checkpoint["epochs"]
 
 
 def others_records(study: Study) -> list[str]:

@@ -84,11 +84,19 @@ def begin_and_end_s(last: Mapping[str, Event], first_s: float) -> float:
     """Return how long a run took outside its training: to begin and to end [s]. `first_s`: when its
     log began [s since 1970].
     """
-    ended = max(
+    before_s = last["run_start"].time_s - began_s(last, first_s)
+    ended_s = max(
         event.time_s for event in last.values() if event.key != SEAL
     )  # which may come a year later
-    before, after = (
-        last["run_start"].time_s - began_s(last, first_s),
-        ended - last["run_stop"].time_s,
-    )
-    return max(0.0, before) + max(0.0, after)
+    # The times of a program that was started again are without its interruptions, and the time of
+    # its end is not: what lies between them is more than ending took.
+    after_s = ended_s - last["run_stop"].time_s if len(starts_s(last)) < 2 else 0.0
+    return max(0.0, before_s) + max(0.0, after_s)
+
+
+def starts_s(last: Mapping[str, Event]) -> list[float]:
+    """Return when a user's program was started, and started again [s since 1970]; [] of our
+    trainings.
+    """
+    reading = last["ddlbench_reading"].value if "ddlbench_reading" in last else {}
+    return [float(at_s) for at_s in reading.get("began_s", [])]

@@ -52,6 +52,7 @@ TRAINING = {
 KINDS: dict[str, type | tuple[type, ...]] = {
     "ddlbench_facts": dict,
     "ddlbench_ranks": list,
+    "ddlbench_evaluations": list,
     "ddlbench_not_measured": dict,
     "ddlbench_initial_weights_sha256": str,
     "ddlbench_checkpoint": int,
@@ -172,6 +173,8 @@ def _check_kinds(path: Path, events: Sequence[Event], spec: RunSpec) -> None:
             )
         if event.key in ("ddlbench_facts", "ddlbench_not_measured"):
             _check_words(path, event.key, event.value or {})
+        if event.key == "ddlbench_evaluations":
+            _check_evaluations(path, event.value or [])
         ranks: list[Any] = list(event.value or ()) if event.key == "ddlbench_ranks" else []
         for number, rank in enumerate(ranks):
             if not isinstance(rank, dict):
@@ -180,6 +183,15 @@ def _check_kinds(path: Path, events: Sequence[Event], spec: RunSpec) -> None:
                 )
             _check_words(path, f"ddlbench_ranks: rank {number}", {"host": rank.get("host")})
             _check_words(path, f"ddlbench_ranks: rank {number}", rank.get("not_measured") or {})
+
+
+def _check_evaluations(path: Path, evaluations: list[Any]) -> None:
+    """Check that each validation of a program has a time, and numbers or nothing."""
+    for number, said in enumerate(evaluations, start=1):
+        numbers = [said.get("top1"), said.get("loss")] if isinstance(said, dict) else []
+        fits = [one is None or type(one) in (int, float) for one in numbers]
+        if not (numbers and all(fits) and is_amount(said.get("time_s"))):
+            raise RefusedError(path, f"ddlbench_evaluations: validation {number} is {said!r}")
 
 
 def _check_words(path: Path, where: str, words: Any) -> None:

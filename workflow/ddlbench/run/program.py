@@ -271,7 +271,7 @@ def _record(
         (folder / LINES).unlink(missing_ok=True)
         with aside(folder / LINES) as copy:
             shutil.copyfile(partial / LINES, copy)
-    return finish.make_record(spec, folder, partial)
+    return finish.make_record(spec, folder, partial, task.get(ENDED))
 
 
 def _steps(
@@ -396,7 +396,7 @@ def _read_record_again(spec: RunSpec, folder: Path) -> str | None:
     except UnreadError as error:
         shutil.rmtree(partial, ignore_errors=True)
         return f"its record stays as it was read before: {error}"
-    failure = finish.make_record(spec, folder, partial)
+    failure = finish.make_record(spec, folder, partial, last["ddlbench_ranks"].time_s)
     return f"not read: {failure['message']}" if failure else "read again: its record is made anew"
 
 

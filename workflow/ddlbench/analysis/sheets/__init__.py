@@ -26,14 +26,15 @@ Rows = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Terms:
-    """The terms of costs in a machine's file and the configuration: None where nobody knows; None
-    in `checkpoint_minutes` means never.
+    """The terms of costs in a machine's file and the configuration: None where nobody knows. A
+    checkpoint is written every so many minutes and every so many epochs; None means not by that.
     """
 
     node_hours_between: float | None = None  # mean time between interruptions of one node [h]
     node_hour_price: float | None = None  # of a whole node
     currency: str | None = None
     checkpoint_minutes: float | None = None
+    checkpoint_epochs: int | None = None
 
 
 @dataclass(frozen=True)

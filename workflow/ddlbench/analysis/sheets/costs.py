@@ -43,7 +43,7 @@ COLUMNS = (
     Column(
         "interval",
         "str",
-        "`chosen` (`checkpoint.minutes`), `Young`, `Daly`, or null: a point of the curve.",
+        "`chosen` (`checkpoint`), `Young`, `Daly`, or null: a point of the curve.",
     ),
     Column(
         "interval_s",
@@ -156,6 +156,18 @@ def rows(runs: pd.DataFrame, terms: Terms) -> list[dict[str, Any]]:
     return table
 
 
+def _chosen_s(train_s: float, epochs: Any, terms: Terms) -> float | None:
+    """Return the time between two checkpoints as the configuration has it [s]; None where it has
+    none. Of minutes and epochs, what comes first counts.
+    """
+    intervals = []
+    if terms.checkpoint_minutes is not None:
+        intervals.append(terms.checkpoint_minutes * 60)
+    if terms.checkpoint_epochs is not None and not pd.isna(epochs):
+        intervals.append(terms.checkpoint_epochs * train_s / float(epochs))
+    return min(intervals, default=None)
+
+
 def _of_setting(
     row: dict[str, Any], train_s: float, killed: pd.DataFrame, terms: Terms
 ) -> list[dict[str, Any]]:
@@ -164,7 +176,7 @@ def _of_setting(
     node_tariff = Tariff(terms.node_hour_price)  # of which a node is a worker
     row |= {"train_s": train_s, "n": len(measured), "node_hours": hours, "currency": terms.currency}
     row |= {"cost": node_tariff.price(hours, 1)}
-    chosen_s = None if terms.checkpoint_minutes is None else terms.checkpoint_minutes * 60
+    chosen_s = _chosen_s(train_s, row["of_epochs"], terms)
     if measured.empty or terms.node_hours_between is None:
         why = "no interrupted run of these settings left a checkpoint" if measured.empty else ""
         unknown = "the machine's file does not say how often nodes are interrupted"

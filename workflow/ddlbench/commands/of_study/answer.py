@@ -35,7 +35,7 @@ def run(call: Call) -> int:
         found = None
     if found is None:
         found = partial.first_screen(
-            config, configuration.terms(planned.machine, config["checkpoint"]["minutes"])
+            config, configuration.terms(planned.machine, config["checkpoint"])
         )
     told = [wording.told(one, study.nouns) for one in found.answers]
     rest = [f"{words.question} {words.text}" for words in told if words.text]

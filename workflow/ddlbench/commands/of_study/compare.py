@@ -45,7 +45,7 @@ def run(call: Call) -> int:
     lines += [*before_after.lines(rows), *refused]
     if not rows:
         lines.append(
-            "no run is on both sides: pairs are runs that differ in nothing but their machine's"
+            "no run is on both sides: pairs are runs whose ids differ in nothing but their machine's"
             " name"
         )
     page = table.with_suffix(".html")

@@ -24,9 +24,7 @@ def run(call: Call) -> int:
     log.parent.mkdir(parents=True, exist_ok=True)
     try:
         with files.logged(log):
-            lines = make(
-                config, configuration.terms(planned.machine, config["checkpoint"]["minutes"])
-            )
+            lines = make(config, configuration.terms(planned.machine, config["checkpoint"]))
     finally:
         sys.stdout = terminal
     call.show(lines, lines)

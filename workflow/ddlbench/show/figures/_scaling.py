@@ -36,11 +36,14 @@ def subject(data: pd.DataFrame, options: Options) -> str:
 
 def data(tables: Tables, options: Options, measure: str) -> pd.DataFrame:
     """Return rows of `scaling` with one measure: its median, `_low` and `_high`, the spread of
-    single runs' steps, and `each`: its values of all repeats, as JSON.
+    single runs' steps, and `each`: its values of all repeats, as JSON. Of a ratio `repeats` are its
+    pairs: a repeat without a base of its own makes none.
     """
     table = scaling(tables["runs"], options.basis)
     ends = [measure, f"{measure}_low", f"{measure}_high"]
     runs = counted_runs(tables["runs"], options.basis)
+    if measure in RATIOS:
+        table["repeats"] = table["pairs"]
     table["each"] = _each(runs.assign(compared_s=compared_s(runs, options.basis)), table, measure)
     return table[
         [*SERIES, "workers", "ref_workers", "repeats", *ends, "each", "spread_low", "spread_high"]

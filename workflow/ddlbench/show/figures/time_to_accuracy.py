@@ -14,7 +14,7 @@ from ddlbench.analysis.scaling import in_series
 from ddlbench.analysis.together import BATCH, SERIES, usable
 from ddlbench.show.figures import Options, Tables, _scaling
 
-TABLES = ("runs", "epochs")
+TABLES = ("runs", "epochs", "validations")
 SETTINGS = ("target",)
 
 
@@ -25,11 +25,9 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
     runs = in_series(usable(tables["runs"]))
     reached = runs["full_train_s"]
     if options.target is not None:
-        first = (
-            tables["epochs"][tables["epochs"]["top1"] >= options.target]
-            .groupby("run")["validated_s"]
-            .min()
-        )
+        columns = ["run", "top1", "validated_s"]
+        validated = pd.concat([tables["epochs"][columns], tables["validations"][columns]])
+        first = validated[validated["top1"] >= options.target].groupby("run")["validated_s"].min()
         reached = runs["run"].map(first).astype("float64")
     rows = []
     timed = runs.assign(reached_s=reached)[reached.notna()]

@@ -58,7 +58,8 @@ class DaliLoader:
 
     DALI's stream runs through all epochs in order. So epochs are taken one after the other, each to
     its end. To begin anywhere else, a loader needs the `state` of a loader that came to that point.
-    Decoding begins when an epoch is asked for, not before (`patches/dali_epochs.py`).
+    Decoding of an epoch begins when it is asked for, not before (`patches/dali_epochs.py`); after a
+    checkpoint at an epoch's end, when the checkpoint is made.
     """
 
     on_gpu: bool
@@ -114,7 +115,10 @@ class DaliLoader:
         return self._batches()
 
     def state(self) -> dict[str, Any]:
-        """Return the position of the stream, as DALI serialises it."""
+        """Return the position of the stream, as DALI serialises it.
+
+        An epoch's end is the beginning of the next one: DALI begins to decode it.
+        """
         self._turn()
         return {"step": self.step, "dali": self.iterator.checkpoints()[0]}
 
