@@ -184,7 +184,7 @@ def test_squeue_is_asked_for_hidden_jobs_and_may_forget_those_that_ended(
             executor, SimpleNamespace(external_jobid=job), register_job=False
         )
     assert len(executor.heard) == 2
-    squeue('[ "$1" = --all ] && echo "8|RUNNING"')
+    squeue('[ "$1" != --all ] || echo "8|RUNNING"')
     states, _ = asyncio.run(patched.query_job_status("squeue --name x", logging.getLogger()))
     assert states == {"7": "UNKNOWN", "8": "RUNNING"}
 
@@ -239,6 +239,42 @@ def test_a_job_that_no_answer_names_is_said_and_asked_for_by_its_number(
     time.sleep(0.3)
     asyncio.run(patched.query_job_status(asked, logger))
     assert capsys.readouterr().err == ""  # it is said once
+
+
+@pytest.mark.parametrize(
+    ("by_list", "by_number", "seen"),
+    [
+        ("exit 1", "exit 1", {}),  # the controller restarts
+        ("echo '8|RUNNING'", "exit 1", {"8": "RUNNING"}),
+        ("exit 1", f"echo '{slurm.marked('7', 'RUNNING')}'", {"7": "RUNNING"}),
+        ("true", f"echo '{slurm.marked('7', 'RUNNING')}'", {"7": "RUNNING", "8": "UNKNOWN"}),
+        ("echo '7|RUNNING'", "true", {"7": "RUNNING", "8": "UNKNOWN"}),
+    ],
+)
+@pytest.mark.parametrize("silent", [True, False])
+def test_a_job_has_not_ended_because_squeue_is_away_for_a_moment(
+    patched: Any,
+    command: Any,
+    monkeypatch: Any,
+    by_list: str,
+    by_number: str,
+    seen: dict[str, str],
+    silent: bool,
+) -> None:
+    """Snakemake took it for ended, and submitted it again beside the one that ran."""
+    command("squeue", f'if [ "$1" = --all ]; then {by_list}; else {by_number}; fi')
+    command("sacct", "exit 1")
+    monkeypatch.setattr(slurm_plugin, "SILENT_S", 0.0 if silent else 60.0)
+    slurm_plugin.patch_plugin()
+    for job in ("7", "8"):
+        executor, info = SimpleNamespace(heard=[]), SimpleNamespace(external_jobid=job)
+        patched.Executor.report_job_submission(executor, info)
+    states, _ = asyncio.run(patched.query_job_status("squeue --name x", logging.getLogger()))
+    answered = by_list != "exit 1"
+    expected = seen if answered or silent else {}
+    if silent and by_number.startswith("echo"):  # of silent jobs, number 8 is not known any more
+        expected = {"8": "UNKNOWN"} | seen
+    assert states == expected
 
 
 def test_a_job_is_not_forgotten_while_slurm_does_not_answer(

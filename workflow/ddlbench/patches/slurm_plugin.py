@@ -13,6 +13,8 @@ waits without a word.
                       SLURM is asked for the job's number until one answers.
     no answer at all  Where no attempt of a look at the jobs is answered, the plugin forgets its jobs, and waits for
                       nothing without an end. No answer is no states: it looks again.
+    forgotten jobs    squeue does not know a job that ended some minutes ago, and does not find one that the site has
+                      renamed. Such a job is asked for by its number, before it counts as ended.
     no beginning      of a job that failed before its run began it says "Reason: Unknown", and names
                       the log of an
                       earlier try first.
@@ -60,7 +62,7 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -99,6 +101,7 @@ def patch_plugin() -> None:
         del os.environ[name]
     subjects: set[str] = set()
     submitted: set[str] = set()
+    forgotten: set[str] = set()
     silence = Silence()
 
     async def query_job_status(command: str, logger: Any) -> tuple[dict[str, str], float]:
@@ -110,18 +113,20 @@ def patch_plugin() -> None:
         states, seconds = await query(
             command.replace("squeue ", "squeue --all ", 1) if of_queue else command, logger
         )
-        if states is not None:
-            silence.hear(states)
+        answered, states = states is not None, states or {}
+        silence.hear(states)
         if silent := silence.jobs(time.monotonic()):
-            found = of_silent(silent, of_queue, states is not None, subjects)
+            found = of_silent(silent, of_queue, answered, subjects)
             silence.hear(found)
-            states = {**found, **(states or {})}
-        if states is None:
+            states = found | states
+        if not states and not answered:
             return {}, 0.0
-        if of_queue:
+        if of_queue and answered:
             # It ended and was forgotten: Snakemake takes it for done if its files are there, else
             # for failed.
-            states = dict.fromkeys(submitted - states.keys(), "UNKNOWN") | states
+            found = by_number(submitted - forgotten - states.keys())
+            forgotten.update(job for job, state in found.items() if state == "UNKNOWN")
+            states = dict.fromkeys(forgotten, "UNKNOWN") | found | states
         states = ended_states(states)
         say_held([job for job, state in states.items() if state in WAITING], subjects)
         return states, seconds or 0.0
@@ -202,7 +207,14 @@ def of_silent(
             " queried by job id"
         )
         print(text, file=sys.stderr, flush=True)
-    states = squeue.states(jobs)
+    return by_number(jobs)
+
+
+def by_number(jobs: Collection[str]) -> dict[str, str]:
+    """Return the states of these jobs, asked for by number; UNKNOWN is that of one that SLURM no
+    longer knows. None of them if SLURM does not answer.
+    """
+    states = squeue.states(sorted(jobs)) if jobs else {}
     return {} if states is None else dict.fromkeys(jobs, "UNKNOWN") | states
 
 

@@ -103,7 +103,8 @@ def _said(names: Sequence[str], data: Mapping[str, pd.DataFrame]) -> dict[str, S
 
 def _judged(claims: Sequence[Claim], data: Mapping[str, pd.DataFrame]) -> dict[str, dict[str, Any]]:
     table = claim_verdicts.verdicts(claims, data["runs"], data["kernels"])
-    return {str(row["id"]): row for row in table.to_dict("records")}
+    rows: list[Any] = table.to_dict("records")
+    return {str(row["id"]): row for row in rows}
 
 
 def _like_it_here(claim: Claim) -> Claim:
