@@ -58,9 +58,12 @@ mypy:
 INSTALLED := $(VENV)/.installed$(if $(filter-out 0,$(GPU)),-gpu)
 install: $(INSTALLED)
 
-# HOROVOD=1 installs again where Horovod was left out.
+# HOROVOD=1 installs again where Horovod was left out, DALI where the other build is there, TORCH=site where it is not used.
+ANEW := $(if $(filter 1,$(HOROVOD)),$(wildcard $(VENV)/.without-horovod))
+ANEW += $(if $(DALI),$(filter-out $(DALI),$(shell cat $(VENV)/.installed-gpu 2>/dev/null)))
+ANEW += $(if $(filter site,$(TORCH)),$(if $(wildcard $(VENV)/.torch-site),,$(wildcard $(VENV)/.installed)))
 BESIDE := envs/wheelhouse.sh envs/axe.txt envs/docs.txt envs/readers.txt envs/Dockerfile envs/ddlbench.def
-$(VENV)/.installed $(VENV)/.installed-gpu: $(filter-out $(BESIDE),$(wildcard envs/*)) pyproject.toml $(if $(filter 1,$(HOROVOD)),$(patsubst %,again,$(wildcard $(VENV)/.without-horovod)))
+$(VENV)/.installed $(VENV)/.installed-gpu: $(filter-out $(BESIDE),$(wildcard envs/*)) pyproject.toml $(if $(strip $(ANEW)),again)
 	@envs/install.sh
 
 wheelhouse: $(INSTALLED)

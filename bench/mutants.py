@@ -133,6 +133,7 @@ def main() -> None:
         "--table", action="store_true", help="print what --out says, and try nothing"
     )
     given = parser.parse_args()
+    given.out = given.out.absolute()  # tests are tried in a copy, and the process moves there
     known = read(given.out)
     wanted = [module for module in modules() if _is_wanted(module, given.modules)]
     if not wanted:

@@ -14,6 +14,11 @@ if [ -z "$major" ]; then
 fi
 site=$("$python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
 wheels=$site/nvidia/cu$major
+if [ ! -e "$site/nvidia/nccl/lib/libnccl.so.2" ]; then
+    echo "NCCL is not among the packages of this environment, as with a PyTorch of the site (TORCH=site): Horovod is" \
+        "built for the NCCL of the wheels that torch brings. Leave it out: HOROVOD=0" >&2
+    exit 1
+fi
 # Wheels hold libraries under the names that programs load; these are the names that linkers look for.
 ln -sfn libnccl.so.2 "$site/nvidia/nccl/lib/libnccl.so"
 if [ -z "${CUDA_HOME:-}" ]; then

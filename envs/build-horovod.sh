@@ -61,9 +61,12 @@ if ! ls "$cache"/horovod-*.whl >/dev/null 2>&1; then
     # The venv's cmake (< 4) and ninja go first: Horovod's build files predate CMake 4.
     PATH="$(dirname "$python"):$PATH" "$python" -m pip wheel -q --no-deps --no-build-isolation \
         -w "$work/wheel" "$source"
+    # Aside first: a disk that is full leaves a part of the wheel.
     mkdir -p "$(dirname "$cache")"
+    trap 'rm -rf "$work" "$cache.$$"' EXIT
+    mv "$work/wheel" "$cache.$$"
     rm -rf "$cache"
-    mv "$work/wheel" "$cache"
+    mv -T "$cache.$$" "$cache"
 fi
 if [ -n "$folder" ]; then
     download_source "$folder"

@@ -31,7 +31,7 @@ stop() {
 
 # What to do, judged by what the failed step wrote: advise STEP-LOG DEFAULT
 advise() {
-    if grep -q "No space left on device" "$1"; then
+    if grep -qE "No space left on device|Disk quota exceeded" "$1"; then
         echo "The disk is full: .venv needs 3 GB with PyTorch's CPU build, and several more with CUDA's."
     elif grep -qE "DO NOT MATCH THE HASHES|Hash mismatch|is not in envs/lock.txt" "$1"; then
         echo "What pip was given is not what envs/lock.txt names. Where does pip look? \`pip config list\`, PIP_INDEX_URL, PIP_EXTRA_INDEX_URL and PIP_FIND_LINKS say it. Builds of torch of your own need a label in their version, such as 2.13.0+cpu."
@@ -76,6 +76,8 @@ step() {
 [[ $dali =~ ^cuda1[23]0$ ]] || stop "DALI=$dali: allowed: cuda120, cuda130"
 [ "$gpu" = 1 ] || [ "$dali" = cuda120 ] || stop "DALI=$dali: allowed with GPU=1 only; without it DALI is cuda120"
 [[ $torch =~ ^(site)?$ ]] || stop "TORCH=$torch: allowed: site, or nothing for the PyTorch that envs/lock.txt names"
+[ "$torch" != site ] || [ -e $venv/.torch-site ] || [ ! -e $venv/.installed ] ||
+    stop "TORCH=site: $venv was made with a PyTorch of its own: make clean, and again"
 [[ $horovod =~ ^[01]$ ]] || stop "HOROVOD=$horovod: allowed: 0, 1"
 [ "$dali" = cuda120 ] && other_dali=cuda130 || other_dali=cuda120
 steps=$((${gpu:-0} + horovod + 5))
@@ -97,6 +99,13 @@ version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 if [ "$torch" = site ]; then
     DDLBENCH_SITE=$(cat $venv/.torch-site 2>/dev/null || "$python" envs/site_torch.py) || exit 1
     export DDLBENCH_SITE
+fi
+# A module of the site may put its packages there: `pip check` would judge them, and Horovod be built for their torch.
+unset PYTHONPATH PYTHONHOME
+# pip, uv and Horovod's wheel are cached at home, which some machines have not, or let nobody write.
+cache=${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}}
+if [ -z "$cache" ] || ! mkdir -p "$cache" 2>/dev/null || [ ! -w "$cache" ]; then
+    export XDG_CACHE_HOME=$PWD/$venv/cache
 fi
 missing=()
 for tool in g++ make git; do

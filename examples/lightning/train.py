@@ -59,7 +59,8 @@ if __name__ == "__main__":
     }
     for name, value in (sizes | {"batch_per_worker": 8, "devices": 1, "nodes": 1}).items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=value)
-    args = parser.parse_args(namespace=argparse.Namespace(model="gpt", lr=3e-3))
+    fixed = argparse.Namespace(model="gpt", lr=3e-3, precision="fp32")
+    args = parser.parse_args(namespace=fixed)
     lightning.seed_everything(args.seed, verbose=False)
     trainer = lightning.Trainer(
         strategy="ddp" if args.devices * args.nodes > 1 else "auto",

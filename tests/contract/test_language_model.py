@@ -18,6 +18,36 @@ from tests.conftest import ROOT
 pytestmark = pytest.mark.more
 
 PROGRAM = ROOT / "examples/language-model"
+# What the examples in two libraries' trainers ask of these, which the tests do not install.
+LIBRARIES = {
+    "hugging-face": """
+class TrainingArguments:
+    world_size = 1
+    def __init__(self, **given): pass
+
+class Trainer:
+    def __init__(self, model, told, train_dataset):
+        self.model, self.data = model, train_dataset
+    def train(self):
+        first = {name: tokens[None] for name, tokens in self.data[0].items()}
+        print("loss", self.model(**first)["loss"].item())
+    def save_state(self): pass
+
+def set_seed(seed): pass
+""",
+    "lightning": """
+from torch.nn import Module as LightningModule
+
+class Callback: pass
+
+class Trainer:
+    def __init__(self, **given): pass
+    def fit(self, module, data):
+        print("loss", module.training_step(next(iter(data)), 0).item())
+
+def seed_everything(seed, verbose): pass
+""",
+}
 
 
 @pytest.fixture
@@ -117,6 +147,19 @@ LONG, SHORT = ("--steps", "150"), ("--steps", "20")
 BERT = ("--model", "bert", "--vocabulary", "16", "--batch-per-worker", "32", "--steps", "350")
 FEW = ("zero-2-offload",)  # the others are slow
 MORE = ("fsdp", "zero-1", "zero-3-offload", "horovod")
+
+
+@pytest.mark.parametrize("example", [*LIBRARIES])
+def test_the_network_is_the_one_that_examples_in_libraries_build(
+    tmp_path: Path, example: str
+) -> None:
+    library = {"hugging-face": "transformers"}.get(example, example)
+    (tmp_path / f"{library}.py").write_text(LIBRARIES[example])
+    argv = [sys.executable, str(ROOT / "examples" / example / "train.py")]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(argv, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert math.isfinite(float(done.stdout.removeprefix("loss ")))
 
 
 @pytest.mark.slow

@@ -120,11 +120,38 @@ def test_horovod_can_be_left_out_and_added_later(project: Path) -> None:
         )
 
     assert (asks(), asks("HOROVOD=0"), asks("HOROVOD=1")) == (False, False, True)
+    assert asks("TORCH=site")
+    refused = install(project, TORCH="site")
+    assert refused.returncode == 1 and missing(refused.stderr, "TORCH=site", "make clean") == []
+    gpus = project / ".venv/.installed-gpu"
+    gpus.write_text("cuda120\n")
+    assert (asks("GPU=1", "DALI=cuda120"), asks("GPU=1", "DALI=cuda130")) == (False, True)
+    gpus.unlink()
     assert install(project).returncode == 0  # as it was
     again = install(project, HOROVOD="1")
     assert again.returncode == 1
     assert missing(again.stderr, "step 5", "Horovod") == []
     assert "make install HOROVOD=0" in again.stderr
+
+
+@pytest.mark.parametrize("home", [None, "readonly", "own"])
+def test_packages_of_a_module_and_a_home_that_is_not_there_disturb_no_install(
+    project: Path, home: str | None
+) -> None:
+    """Python modules of clusters set PYTHONPATH: `pip check` judged their packages, too."""
+    executable(project / "bin/g++", "#!/bin/bash\n")
+    says = f'echo "<$PYTHONPATH> $XDG_CACHE_HOME" >>{project}/said\n'
+    executable(project / ".venv/bin/python", f"#!/bin/bash\n{says}")
+    (project / "envs/requirements.txt").write_text("numpy==1\n")
+    given = {"PYTHONPATH": "/module/site-packages", "HOROVOD": "0"}
+    if home:
+        given["HOME"] = str(project / home)
+        (project / home).mkdir()
+    if home == "readonly":  # also for root
+        (project / home / ".cache").touch()
+    assert install(project, **given).returncode == 0
+    elsewhere = "" if home == "own" else f"{project}/.venv/cache"
+    assert {*(project / "said").read_text().splitlines()} == {f"<> {elsewhere}"}
 
 
 class Project:

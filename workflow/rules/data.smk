@@ -38,6 +38,8 @@ rule data_table:
         ),
     log:
         layout.study_log(PLAN.home, "data"),
+    params:
+        sources=lambda wildcards: sources.digest([sources.PACKAGE / "data/manifest.py"]),
     message:
         f"data {STUDY.name}: what its forms hold"
     shell:
