@@ -3,11 +3,20 @@ GPUs each.
 """
 
 import copy
+import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+from ddlbench.core import living
 from ddlbench.plan.runs import make_plan
 from ddlbench.plan.values import Plan
 from ddlbench.preflight import judge, promise
@@ -17,9 +26,11 @@ from ddlbench.settings.study import load_study
 from ddlbench.slurm import squeue
 
 from tests.builders.machines import JUWELS
+from tests.conftest import ROOT, until
 from tests.facts import missing
 
 Facts = list[dict[str, Any]]
+LOCAL = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
 
 
 @pytest.fixture
@@ -389,6 +400,49 @@ def test_the_cores_of_each_rank_of_a_node_are_printed(ranks: Facts) -> None:
     lines = [line for line in summary(ranks) if "cores" in line]
     assert lines[0] == "rank 0 on node1: cores 0-11"
     assert lines[3:] == ["rank 3 on node1: cores 36,38-39,47"]
+
+
+def preflight(promised: dict[str, Any], output: Path, script: str) -> list[str]:
+    """The command line of a preflight whose launcher is a script of the shell."""
+    expected = json.dumps(promised | {"machine": "local", "modules": [], "workers": 2})
+    argv = [sys.executable, "-m", "ddlbench.preflight", f"--output={output}"]
+    return [*argv, f"--promised={expected}", "--", "sh", "-c", script]
+
+
+def test_a_rank_that_ended_before_any_could_report_is_named(
+    tmp_path: Path, promised: dict[str, Any]
+) -> None:
+    """srun ends the others with it: it depends on who is quicker whether another rank reports."""
+    output, said = (
+        tmp_path / "preflight.json",
+        "srun: error: node2: task 1: Exited with exit code 1",
+    )
+    argv = preflight(promised, output, f'echo "{said}" >&2; exit 1')
+    with (tmp_path / "log").open("w") as log:
+        code = subprocess.run(argv, cwd=ROOT, env=LOCAL, stdout=log, stderr=log).returncode
+    first = promise.errors(output)[0]
+    assert code == 1 and missing(first, "rank 1", "node2", "exit code 1") == []
+
+
+def test_a_preflight_ends_with_the_job_that_made_it(
+    tmp_path: Path, promised: dict[str, Any]
+) -> None:
+    """One whose job was killed went on beside the next call's, and left a failure behind its
+    success.
+    """
+    argv = preflight(promised, tmp_path / "preflight.json", "echo $PPID >pid; sleep 600")
+    job = subprocess.Popen(
+        ["sh", "-c", '"$@"; true', "sh", *argv], cwd=tmp_path, env=LOCAL, start_new_session=True
+    )
+    try:
+        until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip(), 60)
+        supervisor = psutil.Process(int((tmp_path / "pid").read_text()))
+        job.kill()
+        until(lambda: not supervisor.is_running() or living.state(supervisor.pid) is None, 60)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(job.pid, signal.SIGKILL)
+        job.wait()
 
 
 def test_errors_come_first(ranks: Facts, promised: dict[str, Any]) -> None:

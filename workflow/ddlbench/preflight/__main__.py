@@ -22,6 +22,7 @@ from typing import Any
 from ddlbench.core import notes, site_torch
 from ddlbench.core.files import aside, sha256, write_json
 from ddlbench.core.formatting import count_of
+from ddlbench.core.living import die_with_parent
 from ddlbench.preflight.judge import Problem, judge, judge_nodes
 from ddlbench.preflight.promise import FAILED
 from ddlbench.preflight.scout import PROMISED
@@ -104,7 +105,10 @@ def execute(expected: dict[str, Any], output: Path, argv: list[str]) -> int:
         allocated = [node.name for node in slurms]
         problems = judge(ranks, expected, allocated)
         said = srun_messages.end(seen.printed, expected["workers"]) if not ranks else None
-        if said is not None:  # no rank was started: what else is wrong comes of that
+        if said is not None and said.cause == "exited":  # before another rank could report, too
+            who = f"rank {said.rank} on {said.host or 'a node'}"
+            problems.insert(0, Problem(True, f"{who} {said.message}; it is the first that ended"))
+        elif said is not None:  # no rank was started: what else is wrong comes of that
             problems = [Problem(True, f"the launcher started no rank: {said.message}")]
         if slurms:
             problems += judge_nodes(load_machine(expected["machine"]), slurms)
@@ -146,6 +150,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("command", nargs="+", help="after --: the launcher and its arguments")
     a = parser.parse_args()
+    die_with_parent()  # else one whose job was killed goes on beside that of the next call
     try:
         with turn("the preflight"):
             code = execute(json.loads(a.promised), a.output, a.command)

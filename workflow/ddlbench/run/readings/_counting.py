@@ -24,6 +24,7 @@ TOGETHER = (
     0.05  # of the mean time of a line: lines that come closer were buffered and came together
 )
 FEW_BURSTS = 3
+MOST_BACK_S = 10.0  # how late a line is read at most; a clock that goes back by more was set
 AT_ONCE_S = 5e-4  # between two lines on average: about as long as they take through a pipe
 
 
@@ -99,7 +100,32 @@ def numbered(
             f"{late} of its {len(points)} lines follow lines of later steps: let only one rank"
             " print"
         )
+    found.ends = _never_back(found.ends, usual_s)
     return found
+
+
+def _never_back(ends: Sequence[StepEnd], usual_s: float) -> list[StepEnd]:
+    """Return the ends of steps with times that never go back; `usual_s` is how long a step takes.
+
+    On a busy machine a line is read later than it came, and then one that says itself when it came
+    (`rank.py`) has an earlier time: those before it came before it. A clock that goes back by more
+    was set back, or began anew in a run that went on: it goes on after one usual step.
+    """
+    forward: list[StepEnd] = []
+    shift_s = 0.0
+    for end in ends:
+        at_s = end.time_s + shift_s
+        if forward and at_s < forward[-1].time_s - MOST_BACK_S:
+            expected_s = forward[-1].time_s + (end.step - forward[-1].step) * usual_s
+            shift_s += expected_s - at_s
+            at_s = expected_s
+        forward.append(end._replace(time_s=at_s))
+    ordered: list[StepEnd] = []
+    least = math.inf
+    for end in reversed(forward):
+        least = min(least, end.time_s)
+        ordered.append(end._replace(time_s=least))
+    return ordered[::-1]
 
 
 def _in_order(points: list[StepEnd]) -> list[StepEnd]:
