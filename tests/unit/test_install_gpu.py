@@ -106,6 +106,7 @@ def nccl(tmp_path: Path) -> Path:
     site, (tag, cuda) = tmp_path / "site", ("cp311", "13")
     for folder in ("nvidia/nccl/lib", "nvidia/cu13/lib", "nvidia/cu13/bin"):
         (site / folder).mkdir(parents=True)
+    (site / "nvidia/nccl/lib/libnccl.so.2").touch()
     executable(
         site / "nvidia/cu13/bin/nvcc",
         "#!/bin/bash\necho Cuda compilation tools, release 13.0, V13.0.88\n",
@@ -145,6 +146,13 @@ def test_a_build_is_kept_by_the_gpus_that_it_is_for(nccl: Path) -> None:
     assert (site / "nccl/lib/libnccl.so").readlink() == Path("libnccl.so.2")
     assert (site / "cu13/lib/libcudart.so").readlink() == Path("libcudart.so.13")
     assert (site / "cu13/lib64").readlink() == Path("lib")
+
+
+def test_without_the_nccl_of_torchs_wheels_horovod_is_to_be_left_out(nccl: Path) -> None:
+    """The site's PyTorch may bring one elsewhere, or none."""
+    (nccl / "site/nvidia/nccl/lib/libnccl.so.2").unlink()
+    done = build(nccl)
+    assert done.returncode == 1 and missing(done.stderr, "NCCL", "HOROVOD=0") == []
 
 
 @pytest.mark.parametrize(("operations", "tail"), [("", "cpu-gloo"), ("NCCL", "NCCL-gloo")])
