@@ -3,6 +3,7 @@ each planted alone.
 """
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -304,6 +305,11 @@ def test_a_program_that_was_started_again_was_there_since_then_alone(tmp_path: P
     """The times of its steps are without the interruption."""
     write_record(tmp_path, reading={"began_s": [1.0, 9.0]})
     assert _neighbours.read(tmp_path, 0.0).iloc[0]["begun_s"] == 9.0
+    for odd in (None, "read", {}, {"began_s": 7}, {"began_s": ["7", None]}):
+        (folder,) = tmp_path.iterdir()
+        shutil.rmtree(folder)
+        write_record(tmp_path, reading=odd)
+        assert _neighbours.read(tmp_path, 0.0).iloc[0]["begun_s"] != 9.0
 
 
 def test_runs_beside_one_that_waited_to_go_on_are_no_error() -> None:

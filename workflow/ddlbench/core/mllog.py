@@ -98,5 +98,8 @@ def starts_s(last: Mapping[str, Event]) -> list[float]:
     """Return when a user's program was started, and started again [s since 1970]; [] of our
     trainings.
     """
-    reading = last["ddlbench_reading"].value if "ddlbench_reading" in last else {}
-    return [float(at_s) for at_s in reading.get("began_s", [])]
+    reading = last["ddlbench_reading"].value if "ddlbench_reading" in last else None
+    starts = reading.get("began_s") if isinstance(reading, Mapping) else None
+    if not isinstance(starts, list):  # anything may stand in a log
+        return []
+    return [float(at_s) for at_s in starts if isinstance(at_s, int | float)]
