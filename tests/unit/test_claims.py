@@ -31,6 +31,21 @@ def judged(tmp_path: Path, line: str, *runs: dict[str, object]) -> dict[str, obj
     return only
 
 
+@pytest.mark.parametrize(("records", "verdict"), [("ours", SUPPORTED), ("mlperf", UNDECIDED)])
+def test_files_of_others_make_no_pairs_by_their_numbers(
+    tmp_path: Path, records: str, verdict: str
+) -> None:
+    """Each pair has the ratio 1.1, and each side varies by a third."""
+    factors = (0.7, 1.0, 1.3)
+    runs = [
+        run | {"records": records}
+        for name, rate in (("ddp", 110.0), ("horovod", 100.0))
+        for run in repeats(rate, *factors, framework=name)
+    ]
+    said = judged(tmp_path, "throughput,framework=ddp,framework=horovod,ordering,,", *runs)
+    assert said["verdict"] == verdict
+
+
 SPEEDS = ("efficiency", "speed-up", "runtime", "throughput", "variation")
 SCALING = [*repeats(100.0, workers=4), *repeats(190.0, workers=8)]
 

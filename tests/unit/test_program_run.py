@@ -15,6 +15,7 @@ from unittest.mock import Mock
 import psutil
 import pytest
 from ddlbench.analysis import summary
+from ddlbench.analysis.refusals import RefusedError
 from ddlbench.core import notes
 from ddlbench.core.files import write_json
 from ddlbench.core.program import Program, hide
@@ -23,8 +24,9 @@ from ddlbench.run import finish, printed, program, rank
 from ddlbench.run.stopping import Stopping
 from ddlbench.settings.program import reveal
 
+from tests.builders.records import seal_again
 from tests.conftest import ROOT
-from tests.facts import missing
+from tests.facts import missing, refuses
 from tests.kills import killed_at
 from tests.unit.programs import (
     MODULES,
@@ -235,6 +237,20 @@ def test_each_validation_of_a_program_is_in_a_table(tmp_path: Path) -> None:
         < times[2]
         == pytest.approx(of["epochs"]["validated_s"][0], abs=2e-3)
     )
+
+
+@pytest.mark.parametrize(
+    "odd", ["x", [3], [{"top1": 0.5}], [{"time_s": 1.0, "top1": float("nan")}]]
+)
+def test_validations_that_make_no_sense_are_refused(tmp_path: Path, odd: object) -> None:
+    log = made(tmp_path, spec(script(tmp_path))).folder / "run.mllog"
+    line = {"namespace": "", "time_ms": 1, "event_type": "POINT_IN_TIME", "metadata": {}}
+    line |= {"key": "ddlbench_evaluations", "value": odd}
+    *lines, sealed = log.read_text().splitlines()
+    log.write_text("\n".join([*lines, f":::MLLOG {json.dumps(line)}", sealed, ""]))
+    seal_again(log.parent)
+    with refuses(RefusedError, "ddlbench_evaluations"):
+        ours.record(log.parent)
 
 
 def test_times_of_a_program_that_was_started_again_have_no_night_in_them(tmp_path: Path) -> None:

@@ -106,7 +106,8 @@ def execute(expected: dict[str, Any], output: Path, argv: list[str]) -> int:
         problems = judge(ranks, expected, allocated)
         said = srun_messages.end(seen.printed, expected["workers"]) if not ranks else None
         if said is not None and said.cause == "exited":  # before another rank could report, too
-            who = f"rank {said.rank} on {said.host or 'a node'}"
+            number = "" if said.rank is None else f" {said.rank}"
+            who = f"rank{number} on {said.host or 'a node'}"
             problems.insert(0, Problem(True, f"{who} {said.message}; it is the first that ended"))
         elif said is not None:  # no rank was started: what else is wrong comes of that
             problems = [Problem(True, f"the launcher started no rank: {said.message}")]

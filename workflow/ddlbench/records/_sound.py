@@ -186,10 +186,12 @@ def _check_kinds(path: Path, events: Sequence[Event], spec: RunSpec) -> None:
 
 
 def _check_evaluations(path: Path, evaluations: list[Any]) -> None:
-    """Check that each validation of a program has a time, and numbers or nothing."""
+    """Check that each validation of a program has a time, and finite numbers or nothing."""
     for number, said in enumerate(evaluations, start=1):
         numbers = [said.get("top1"), said.get("loss")] if isinstance(said, dict) else []
-        fits = [one is None or type(one) in (int, float) for one in numbers]
+        fits = [
+            one is None or (type(one) in (int, float) and abs(one) < LARGEST) for one in numbers
+        ]
         if not (numbers and all(fits) and is_amount(said.get("time_s"))):
             raise RefusedError(path, f"ddlbench_evaluations: validation {number} is {said!r}")
 
